@@ -1,0 +1,46 @@
+"""Errors a user can mend: each message names the value, the rule and the way out; the command line exits with code 2."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BundleError",
+    "CheckpointError",
+    "DataError",
+    "FetchError",
+    "ModelError",
+    "RecipeError",
+    "RegardError",
+    "TextError",
+]
+
+
+class RegardError(Exception):
+    """A mistake that the user can mend; shown without a traceback."""
+
+
+class TextError(RegardError):
+    """A text file or a line of it cannot be used as it is."""
+
+
+class DataError(RegardError):
+    """A corpus, a store or a batch setting cannot be used as it is."""
+
+
+class RecipeError(RegardError):
+    """A recipe has a wrong key or value."""
+
+
+class ModelError(RegardError):
+    """A model cannot be built from, or used with, what it was given."""
+
+
+class BundleError(RegardError):
+    """A bundle is missing, damaged or of another kind."""
+
+
+class CheckpointError(RegardError):
+    """A checkpoint is missing, damaged or belongs to another run."""
+
+
+class FetchError(RegardError):
+    """A data set could not be fetched or is not what it should be."""
