@@ -1,0 +1,21 @@
+"""Parts of networks."""
+
+from .dropout import Dropout
+from .feedforward import FeedForward
+from .layout import Layout, Packed, Padded
+from .residual import NORMS, PostNorm, PreNorm
+from .state import Cache, KeysValues, State
+
+__all__ = [
+    "NORMS",
+    "Cache",
+    "Dropout",
+    "FeedForward",
+    "KeysValues",
+    "Layout",
+    "Packed",
+    "Padded",
+    "PostNorm",
+    "PreNorm",
+    "State",
+]

@@ -1,0 +1,61 @@
+"""What training and search know of a model.
+
+Sizes: B sentences, S source pieces, T target pieces, D width, V target vocabulary. A layout says where sequences end;
+with a packed layout (B, T) becomes (L,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.layout import Layout, Packed, Padded
+from regard.nn.state import State
+
+__all__ = ["EncoderDecoder", "Layout", "State", "device_of", "layout_of"]
+
+
+class EncoderDecoder(Protocol):
+    """A model that reads a whole source and writes a target piece by piece."""
+
+    training: bool
+
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Source ids (B, S) -> memory (B, S, D)."""
+        ...
+
+    def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> State:
+        """The state before the first target piece; what is looked at in the memory is prepared here, once."""
+        ...
+
+    def decode(
+        self, tokens: Tensor, state: State, layout: Layout | None = None, record: list[Tensor] | None = None
+    ) -> tuple[Tensor, State]:
+        """Target ids (B, T) after the state -> hidden (B, T, D) and the state after them.
+
+        T is a whole target, a prompt, or one step. Without a layout every row has T pieces. `record` receives each
+        layer's cross-attention weights (B, H, T, S).
+        """
+        ...
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V); apart from `decode`, so that a loss can take it in chunks."""
+        ...
+
+    def train(self, mode: bool = True) -> nn.Module: ...
+    def eval(self) -> nn.Module: ...
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+
+def layout_of(kind: str, lengths: Tensor, width: int) -> Layout:
+    """The layout that a batch of this kind ("padded" or "packed") has; width is its longest row."""
+    return Packed(lengths) if kind == "packed" else Padded(lengths, width)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's parameters lie."""
+    return next(model.parameters()).device

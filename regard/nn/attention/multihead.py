@@ -1,0 +1,49 @@
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2).
+
+Sizes: B batch, H heads, T queries, S keys, D width of the model, Dk key width and Dv value width of a head.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ..layout import Layout
+from ..state import KeysValues
+from .kernels import Call, run
+from .masks import Mask
+from .scores import Score
+
+__all__ = ["MultiHead"]
+
+
+class MultiHead(nn.Module):
+    """H attentions side by side, each on its own projection of queries, keys and values."""
+
+    def __init__(self, width: int, heads: int, key_width: int, value_width: int, score: Score) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, heads * key_width)
+        self.key = nn.Linear(width, heads * key_width)
+        self.value = nn.Linear(width, heads * value_width)
+        self.output = nn.Linear(heads * value_width, width)
+        self.score = score
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
+
+    def prepare(self, memory: Tensor, layout: Layout) -> KeysValues:
+        """Keys and values of what is looked at, (…, D) -> (B, H, S, Dk) and (B, H, S, Dv); prepared once, kept in a state."""
+        keys = self._split(layout.rectangle(self.key(memory)))
+        return KeysValues(self.score.keys(keys), self._split(layout.rectangle(self.value(memory))))
+
+    def forward(
+        self, x: Tensor, layout: Layout, memory: KeysValues, mask: Mask | None, record: list[Tensor] | None = None
+    ) -> Tensor:
+        """Queries from x, (…, D), mixed with the memory's values -> (…, D); appends the weights (B, H, T, S) to `record`."""
+        queries = self.score.queries(self._split(layout.rectangle(self.query(x))))
+        mixed, weights = run(
+            Call(queries, memory.keys, memory.values, self.score, mask, want_weights=record is not None)
+        )
+        if record is not None and weights is not None:
+            record.append(weights)
+        return self.output(layout.flat(mixed.transpose(1, 2).flatten(-2)))  # type: ignore[no-any-return]
