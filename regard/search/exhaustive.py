@@ -1,0 +1,38 @@
+"""Exhaustive search: every sequence, for vocabularies and lengths small enough; the yardstick that beams are held against."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .hypotheses import Hypothesis, S, Step
+from .penalties import Penalty
+
+__all__ = ["exhaustive_search"]
+
+
+def exhaustive_search(
+    step: Step[S], state: S, first: Tensor, *, max_length: int, end: int, penalty: Penalty, n_best: int = 1
+) -> list[Hypothesis]:
+    """The best `n_best` of all V^T sequences from one row, `first` (1,), of at most `max_length` pieces, the end counted."""
+    found: list[Hypothesis] = []
+
+    def visit(tokens: Tensor, state: S, ids: list[int], total: float) -> None:
+        log_probabilities, state = step(tokens, state)
+        vocabulary = log_probabilities.shape[-1]
+        length = len(ids) + 1
+        for piece, value in enumerate(log_probabilities[0].double().tolist()):
+            score = total + value
+            if piece == end or length >= max_length:
+                reached = ids if piece == end else [*ids, piece]
+                found.append(Hypothesis(reached, score, score / penalty(length), piece == end))
+        if length >= max_length:
+            return
+        every = state.select(torch.zeros(vocabulary, dtype=torch.long, device=tokens.device))
+        for piece, value in enumerate(log_probabilities[0].double().tolist()):
+            if piece != end:
+                row = torch.tensor([piece], device=tokens.device)
+                visit(row, every.select(row), [*ids, piece], total + value)
+
+    visit(first, state, [], 0.0)
+    return sorted(found, key=lambda h: -h.score)[:n_best]

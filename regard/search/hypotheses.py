@@ -1,0 +1,32 @@
+"""What every search is given and gives back.
+
+Sizes: B sentences, K hypotheses a sentence, V vocabulary. Log-probabilities are natural logarithms; higher is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torch import Tensor
+
+from regard.nn.state import State
+
+__all__ = ["Hypothesis", "S", "Step"]
+
+S = TypeVar("S", bound=State)
+
+Step = Callable[[Tensor, S], tuple[Tensor, S]]
+"""The last piece of each row (N,) and a state -> log-probabilities of the next piece (N, V) and the state after it."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One finished sequence: its ids without begin and end, its log-probability, and the score it was ranked by."""
+
+    ids: list[int]
+    log_probability: float
+    score: float
+    ended: bool
+    """False where the length limit cut it off."""
