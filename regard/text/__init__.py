@@ -1,0 +1,23 @@
+"""A line of text and its ids. No torch here."""
+
+from __future__ import annotations
+
+from regard.text.config import TextConfig
+from regard.text.languages import split_tag, tag
+from regard.text.lines import iter_lines, read_lines, read_pairs, write_lines
+from regard.text.subwords import BEGIN, END, PAD, UNK, Subwords
+
+__all__ = [
+    "BEGIN",
+    "END",
+    "PAD",
+    "UNK",
+    "Subwords",
+    "TextConfig",
+    "iter_lines",
+    "read_lines",
+    "read_pairs",
+    "split_tag",
+    "tag",
+    "write_lines",
+]

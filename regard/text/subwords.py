@@ -1,0 +1,266 @@
+"""A line of text to the ids of its pieces and back, by SentencePiece (Kudo and Richardson 2018).
+
+Text to ids to text is the identity for any line when `normalization` is "identity" and `byte_fallback` is on: nothing
+is tokenised, trimmed or folded behind the user's back. SentencePiece marks a space with U+2581, so that character alone
+would come back as a space; it is escaped here with a private-use character, and that character with itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import threading
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import sentencepiece
+
+from regard.errors import TextError
+
+__all__ = ["BEGIN", "END", "PAD", "UNK", "Subwords"]
+
+PAD, UNK, BEGIN, END = 0, 1, 2, 3
+
+Kind = Literal["bpe", "unigram"]
+Normalization = Literal["identity", "nfc", "nfkc"]
+
+_SPACE = "\u2581"
+_ESCAPE = "\U000f2581"
+_ESCAPED = re.compile(f"[{_SPACE}{_ESCAPE}]")
+_UNESCAPED = re.compile(f"{_ESCAPE}([01])")
+# SentencePiece keeps one seed for the process: setting it and drawing must not be torn apart by another thread.
+_DRAWING = threading.Lock()
+# This seed means "take one from the operating system" to SentencePiece.
+_RANDOM_SEED = 2**32 - 1
+_MAX_BYTES = 400_000
+
+
+class Subwords:
+    """A trained vocabulary of pieces. Immutable; safe to share between threads."""
+
+    def __init__(self, model: bytes, *, name: str = "subword model") -> None:
+        """Takes the bytes of a SentencePiece model whose special ids are ours; `name` is for messages."""
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise TextError(f"{name}: this is not a SentencePiece model ({error}).") from None
+        found = tuple(getattr(self._processor, special)() for special in ("pad_id", "unk_id", "bos_id", "eos_id"))
+        if found != (PAD, UNK, BEGIN, END):
+            raise TextError(
+                f"{name}: its ids of pad, unknown, begin and end are {found}; they must be {(PAD, UNK, BEGIN, END)}: "
+                "train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3."
+            )
+        self._model = model
+        self._size = int(self._processor.get_piece_size())
+        self.normalization: Normalization = _normalization_in(model)
+
+    @classmethod
+    def train(
+        cls,
+        lines: Iterable[str],
+        *,
+        size: int,
+        kind: Kind = "bpe",
+        byte_fallback: bool = True,
+        split_digits: bool = False,
+        normalization: Normalization = "identity",
+        character_coverage: float = 1.0,
+        symbols: Sequence[str] = (),
+        shrink: bool = False,
+    ) -> Subwords:
+        """A vocabulary of `size` pieces from raw lines; deterministic.
+
+        Raises TextError if the lines cannot give that many pieces, naming the largest possible size (with `shrink`,
+        takes that), if `size` has no room for every character, and if there is no text at all.
+        """
+        _check_symbols(symbols)
+        prepared = [_escape(_normalize(line, normalization)) for line in lines if line.strip()]
+        if not prepared:
+            raise TextError("there is no text to learn subwords from: every line is empty.")
+
+        def attempt(size: int) -> bytes:
+            out = io.BytesIO()
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(prepared),
+                model_writer=out,
+                vocab_size=size,
+                model_type=kind,
+                byte_fallback=byte_fallback,
+                split_digits=split_digits,
+                character_coverage=character_coverage,
+                user_defined_symbols=list(symbols),
+                normalization_rule_name="identity",
+                remove_extra_whitespaces=False,
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BEGIN,
+                eos_id=END,
+                max_sentence_length=_MAX_BYTES,
+                minloglevel=2,
+            )
+            return out.getvalue()
+
+        try:
+            model = attempt(size)
+        except RuntimeError as error:
+            largest = _largest_size(error)
+            if largest is None or not shrink:
+                raise _training_error(error, size, largest) from None
+            model = attempt(largest)
+        return cls(model + _normalization_field(normalization))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Subwords:
+        """Read a model file. Raises TextError if it is missing or is no such model."""
+        try:
+            return cls(Path(path).read_bytes(), name=os.fspath(path))
+        except OSError as error:
+            raise TextError(f"{os.fspath(path)}: the subword model cannot be read ({error.strerror}).") from None
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Subwords:
+        """The inverse of `to_bytes`."""
+        return cls(data)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model file; it appears only when whole."""
+        path = Path(path)
+        part = path.with_name(path.name + ".part")
+        with open(part, "wb") as stream:
+            stream.write(self._model)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+
+    def to_bytes(self) -> bytes:
+        """The model file's content: a SentencePiece model that other programs read too."""
+        return self._model
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the model, in hex."""
+        return hashlib.sha256(self._model).hexdigest()
+
+    def __len__(self) -> int:
+        """Pieces in the vocabulary, the special ones included."""
+        return self._size
+
+    def encode(self, line: str) -> list[int]:
+        """The ids of a line's pieces, without begin and end; the same every time."""
+        return self._processor.encode(self._ready(line))  # type: ignore[no-any-return]
+
+    def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
+        """`encode` of each line, on all cores: for whole files."""
+        return self._processor.encode([self._ready(line) for line in lines])  # type: ignore[no-any-return]
+
+    def sample(self, line: str, *, alpha: float, seed: int) -> list[int]:
+        """The ids of one of a line's other segmentations: a pure function of (line, alpha, seed).
+
+        `alpha` is the share of merges left out for BPE (Provilkov et al. 2020) and the smoothing for unigram
+        (Kudo 2018).
+        """
+        ready = self._ready(line)
+        with _DRAWING:
+            sentencepiece.set_random_generator_seed(seed % _RANDOM_SEED)
+            return self._processor.encode(ready, enable_sampling=True, nbest_size=-1, alpha=alpha)  # type: ignore[no-any-return]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; pad, begin and end are dropped. Bytes that are not UTF-8 become U+FFFD."""
+        kept = [int(i) for i in ids if i not in (PAD, BEGIN, END)]
+        self._check(kept)
+        text: str = self._processor.decode(kept)
+        return _UNESCAPED.sub(_original, text) if _ESCAPE in text else text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """One string for each id, special ones and bytes (`<0xE4>`) included; U+2581 marks a space."""
+        wanted = [int(i) for i in ids]
+        self._check(wanted)
+        return [self._processor.id_to_piece(i) for i in wanted]
+
+    def unfamiliar(self, ids: Iterable[int]) -> int:
+        """How many ids stand for characters that training never saw: unknown ones and bytes."""
+        wanted = [int(i) for i in ids]
+        self._check(wanted)
+        return sum(i == UNK or self._processor.is_byte(i) for i in wanted)
+
+    def id_of(self, piece: str) -> int | None:
+        """The id of exactly this piece (a language tag, say), or None if the vocabulary has no such piece."""
+        found: int = self._processor.piece_to_id(piece)
+        return found if found != UNK or piece == self._processor.id_to_piece(UNK) else None
+
+    def _ready(self, line: str) -> str:
+        line = _escape(_normalize(line, self.normalization))
+        if not line.isascii():
+            try:
+                line.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise TextError(
+                    f"{line[error.start]!r} at character {error.start + 1} is half of a surrogate pair, "
+                    "no character; remove it."
+                ) from None
+        return line
+
+    def _check(self, ids: Sequence[int]) -> None:
+        if ids and (min(ids) < 0 or max(ids) >= self._size):
+            wrong = next(i for i in ids if not 0 <= i < self._size)
+            raise TextError(f"id {wrong} is outside of the vocabulary, which has ids 0 to {self._size - 1}.")
+
+
+def _escape(line: str) -> str:
+    return _ESCAPED.sub(lambda found: _ESCAPE + "01"[found.group() == _SPACE], line) if _ESCAPED.search(line) else line
+
+
+def _original(found: re.Match[str]) -> str:
+    return _SPACE if found.group(1) == "1" else _ESCAPE
+
+
+def _normalize(line: str, normalization: Normalization) -> str:
+    if normalization == "identity":
+        return line
+    return unicodedata.normalize("NFC" if normalization == "nfc" else "NFKC", line)
+
+
+def _normalization_field(normalization: Normalization) -> bytes:
+    """What is appended to a model to remember its normalization: a field (number 7000) that SentencePiece skips."""
+    if normalization == "identity":
+        return b""
+    value = b"regard:" + normalization.encode()
+    tag = 7000 << 3 | 2
+    return bytes([tag & 127 | 128, tag >> 7 & 127 | 128, tag >> 14, len(value)]) + value
+
+
+def _normalization_in(model: bytes) -> Normalization:
+    choices: Iterator[Normalization] = (n for n in get_args(Normalization) if n != "identity")
+    return next((n for n in choices if model.endswith(_normalization_field(n))), "identity")
+
+
+def _check_symbols(symbols: Sequence[str]) -> None:
+    for symbol in symbols:
+        if not symbol or symbol != "".join(symbol.split()) or _ESCAPED.search(symbol):
+            raise TextError(f"symbol {symbol!r} must be a string without spaces (and without U+2581), like '<2de>'.")
+        if symbols.count(symbol) > 1:
+            raise TextError(f"symbol {symbol!r} is given twice; give each symbol once.")
+
+
+def _largest_size(error: RuntimeError) -> int | None:
+    found = re.search(r"Please set it to a value <= (\d+)", str(error))
+    return int(found.group(1)) if found else None
+
+
+def _training_error(error: RuntimeError, size: int, largest: int | None) -> TextError:
+    if largest is not None:
+        return TextError(
+            f"a vocabulary of {size:,} pieces is more than this text can give: set size to at most {largest:,}, "
+            "set shrink = true, or give more text."
+        )
+    if found := re.search(r"smaller than required_chars. (\d+) vs (\d+)", str(error)):
+        return TextError(
+            f"a vocabulary of {size:,} pieces has no room for all characters of this text: set size to more than "
+            f"{int(found.group(2)):,}, or character_coverage below 1 (0.9995, say): "
+            "rarer characters are then spelt in bytes."
+        )
+    return TextError(f"subwords could not be learnt from this text: {error}")
