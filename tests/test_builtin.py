@@ -158,6 +158,12 @@ def test_a_line_is_known_with_either_space() -> None:
     assert known("<2zh> 1 234,50 €")
 
 
+def test_the_characters_are_those_of_the_lines(splits: dict[str, list[Example]]) -> None:
+    made = {c for examples in splits.values() for e in examples for c in e.source.partition(" ")[2] + e.target}
+    assert made <= builtin.characters()
+    assert {"亿", "星", "é", "\u202f", "7"} <= builtin.characters()
+
+
 def test_without_babel_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     builtin._babel.cache_clear()
     monkeypatch.setitem(sys.modules, "babel.dates", None)

@@ -29,7 +29,7 @@ from typing import Any, Literal
 from regard.errors import DataError
 from regard.text.languages import tag
 
-__all__ = ["DIRECTIONS", "KINDS", "LANGUAGES", "TAGS", "Example", "corpus", "known", "unlike"]
+__all__ = ["DIRECTIONS", "KINDS", "LANGUAGES", "TAGS", "Example", "Kind", "characters", "corpus", "known", "unlike"]
 
 Split = Literal["train", "valid", "heldout"]
 Kind = Literal["date", "time", "datetime", "number", "amount"]
@@ -116,6 +116,11 @@ def unlike(line: str) -> str | None:
     if shapes[shape].languages == {target}:
         return f'"{text}" is {LANGUAGES[target]} already, and no training line stays in its language.'
     return _out_of_range(text, shapes[shape])
+
+
+def characters() -> set[str]:
+    """Every character that a line of the corpus, without its tag, can have."""
+    return set("0123456789").union(*(text for language in LANGUAGES for _, text in _texts(language)))
 
 
 def typed(text: str) -> str:
@@ -268,13 +273,14 @@ def _shapes() -> dict[str, Form]:
     shapes: dict[str, Form] = {}
     for language in LANGUAGES:
         for kind, text in _texts(language):
+            text = typed(text)
             form = shapes.setdefault(re.sub("[0-9]", "0", text), Form(text, kind, set()))
             form.languages.add(language)
     return shapes
 
 
 def _texts(language: str) -> Iterator[tuple[Kind, str]]:
-    """At least one text of every form in a language, typed."""
+    """At least one text of every form in a language, with one digit or another."""
     times = [write(Value("time", "plain", datetime(2026, 1, 1, hour, 5)), language) for hour in (3, 11, 15, 23)]
     weekdays = [_moment(datetime(2026, 1, day), WEEKDAY, language) for day in range(1, 8)]
     dates = [
@@ -282,12 +288,12 @@ def _texts(language: str) -> Iterator[tuple[Kind, str]]:
         for day in _days()
         for style in ("plain", "weekday")
     ]
-    yield from (("time", typed(text)) for text in times)
-    yield from (("date", typed(text)) for text in dates)
-    yield from (("time", typed(day + JOIN[language] + time)) for day in weekdays for time in times)
-    yield from (("datetime", typed(day + JOIN[language] + time)) for day in dates for time in times)
+    yield from (("time", text) for text in times)
+    yield from (("date", text) for text in dates)
+    yield from (("time", day + JOIN[language] + time) for day in weekdays for time in times)
+    yield from (("datetime", day + JOIN[language] + time) for day in dates for time in times)
     for value in _numbers():
-        yield value.kind, typed(write(value, language))
+        yield value.kind, write(value, language)
 
 
 def _days() -> list[date]:
