@@ -15,27 +15,36 @@ class TextConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["bpe", "unigram"] = Field(
-        "bpe", description="How pieces are chosen: bpe merges pairs, unigram prunes."
+        default="bpe", description="How pieces are chosen: bpe merges pairs, unigram prunes."
     )
-    size: int = Field(8000, ge=261, description="Pieces in a vocabulary, with the 4 special ones and the 256 bytes.")
-    joint: bool = Field(True, description="One vocabulary for source and target (needed for shared embeddings).")
-    shrink: bool = Field(False, description="If the data cannot give `size` pieces, take as many as it gives.")
-    byte_fallback: bool = Field(True, description="Spell unseen characters in bytes, so that no text is unknown.")
+    size: int = Field(
+        default=8000, ge=5, description="Pieces in a vocabulary, with the 4 special ones and the 256 bytes."
+    )
+    joint: bool = Field(
+        default=True, description="One vocabulary for source and target (needed for shared embeddings)."
+    )
+    shrink: bool = Field(default=False, description="If the data cannot give `size` pieces, take as many as it gives.")
+    byte_fallback: bool = Field(
+        default=True, description="Spell unseen characters in bytes, so that no text is unknown."
+    )
     character_coverage: float = Field(
-        1.0,
+        default=1.0,
         gt=0.9,
         le=1.0,
         description="Share of all characters that get a piece of their own; below 1 for thousands of them.",
     )
-    split_digits: bool = Field(False, description="Every digit is a piece of its own.")
+    split_digits: bool = Field(default=False, description="Every digit is a piece of its own.")
     normalization: Literal["identity", "nfc", "nfkc"] = Field(
-        "identity", description="identity changes nothing; nfc composes accents; nfkc also folds full-width forms."
+        default="identity",
+        description="identity changes nothing; nfc composes accents; nfkc also folds full-width forms.",
     )
     sampling: float = Field(
-        0.0,
+        default=0.0,
         ge=0.0,
         le=1.0,
         description="Subword sampling in training, 0 for none: for bpe the share of merges left out (try 0.1), "
         "for unigram the smoothing (try 0.2; smaller is more random).",
     )
-    symbols: tuple[str, ...] = Field((), description="Strings that are always one piece, beside the language tags.")
+    symbols: tuple[str, ...] = Field(
+        default=(), description="Strings that are always one piece, beside the language tags."
+    )

@@ -1,0 +1,94 @@
+"""Filters that drop pairs a model should not learn from, and count what they dropped and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from regard.text.languages import split_tag
+
+__all__ = ["Filter", "Filters", "Report"]
+
+
+class Filters(BaseModel):
+    """Which pairs are kept. Lengths are counted in pieces, so a language without spaces is treated like any other."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_length: int = Field(default=256, ge=1, description="Drop a pair if either side has more pieces than this.")
+    max_ratio: float = Field(
+        default=9.0,
+        ge=1.0,
+        description="Drop a pair if one side has more than this many times the pieces of the other.",
+    )
+    drop_empty: bool = Field(default=True, description="Drop a pair if either side is empty or only spaces.")
+    drop_duplicates: bool = Field(default=False, description="Drop a pair that occurred before, both sides alike.")
+    drop_identical: bool = Field(default=False, description="Drop a pair whose target is its source.")
+
+
+@dataclass
+class Report:
+    """How many pairs were read and kept; for each reason, how many were dropped and the first line it happened on."""
+
+    read: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, int] = field(default_factory=dict)
+
+    def count(self, line: int, reason: str | None) -> None:
+        """Note that the pair of this line (counted from 1) was kept (None) or dropped."""
+        self.read += 1
+        if reason is None:
+            self.kept += 1
+            return
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        self.examples.setdefault(reason, line)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the inverse is `Report(**values)`."""
+        return {"read": self.read, "kept": self.kept, "dropped": dict(self.dropped), "examples": dict(self.examples)}
+
+    def __str__(self) -> str:
+        """One line for people."""
+        text = f"{self.read:,} pairs read, {self.kept:,} kept"
+        if not self.dropped:
+            return text
+        reasons = (f"{count:,} {reason} (line {self.examples[reason]:,})" for reason, count in self.dropped.items())
+        return f"{text}; dropped: {', '.join(reasons)}"
+
+
+class Filter:
+    """Filters at work on one corpus: remembers what it has seen."""
+
+    def __init__(self, filters: Filters) -> None:
+        self._filters = filters
+        # A 64-bit hash instead of the text: among 10^8 different pairs, a false alarm has a chance of 3 in 10,000.
+        self._seen: set[int] = set()
+
+    def reason(self, source: str, target: str, source_pieces: int, target_pieces: int) -> str | None:
+        """Why this pair is dropped: empty, identical, duplicate, long, ratio; None if it is kept."""
+        filters = self._filters
+        if filters.drop_empty and not (source.strip() and target.strip()):
+            return "empty"
+        if filters.drop_identical and split_tag(source)[1].strip() == target.strip():
+            return "identical"
+        if max(source_pieces, target_pieces) > filters.max_length:
+            return "long"
+        # The end piece is counted too, which is lenient with the very short.
+        shorter, longer = sorted((source_pieces + 1, target_pieces + 1))
+        if longer > filters.max_ratio * shorter:
+            return "ratio"
+        if filters.drop_duplicates and self._again(source, target):
+            return "duplicate"
+        return None
+
+    def _again(self, source: str, target: str) -> bool:
+        digest = blake2b(f"{source}\0{target}".encode(), digest_size=8).digest()
+        key = int.from_bytes(digest, "little")
+        if key in self._seen:
+            return True
+        self._seen.add(key)
+        return False
