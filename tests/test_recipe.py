@@ -1,0 +1,143 @@
+"""Recipes: TOML and back is the identity; a mistake is answered with its place, its rule and the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard import recipe
+from regard.errors import RecipeError
+
+DATA = '[data]\nsource = "a.en"\ntarget = "a.de"\n'
+
+
+def test_the_commented_recipe_parses_and_names_every_default() -> None:
+    written = recipe.template()
+    made = recipe.parse(written)
+    plain = recipe.parse('name = "my-translator"\n[data]\nsource = "train.source"\ntarget = "train.target"\n')
+    assert made == plain, "a recipe that writes every default out is the one that leaves them out"
+    for field in type(made.train).model_fields:
+        assert f"\n{field} = " in written
+
+
+def test_the_commented_recipe_takes_values() -> None:
+    made = recipe.parse(
+        recipe.template(
+            {
+                "model": {"width": 128},
+                "data": {
+                    "source": ["a", "b"],
+                    "target": ["c", "d"],
+                    "filters": {"max_length": 7},
+                    "test": {"x": {"source": "s", "reference": "r"}},
+                },
+            }
+        )
+    )
+    assert made.model.width == 128
+    assert made.data.sources == ("a", "b")
+    assert made.data.filters.max_length == 7
+    assert made.data.test["x"].reference == "r"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
+    seed=st.integers(0, 2**31 - 1),
+    rate=st.floats(1e-12, 1e6),
+    symbols=st.lists(st.sampled_from(["<2de>", "<2zh>", 'quote"', "back\\slash"]), unique=True),
+    smoothing=st.floats(0, 0.99),
+)
+def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbols: list[str], smoothing: float) -> None:
+    made = recipe.validate(
+        {
+            "name": name,
+            "seed": seed,
+            "data": {"source": "a", "target": "b", "test": {"flickr 2016": {"source": "x", "reference": "y"}}},
+            "text": {"symbols": symbols},
+            "model": {"width": 96, "heads": 3},
+            "train": {"rate": rate, "label_smoothing": smoothing},
+        }
+    )
+    assert recipe.parse(recipe.to_toml(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DATA + "[train]\nwarmpu = 3", "[train] warmpu: unknown key; did you mean warmup?"),
+        (DATA + "[trian]\nwarmup = 3", "[trian]: unknown table; did you mean train?"),
+        (DATA + "[model]\nsize = 3", "[model] size: unknown key here; did you mean [text] size?"),
+        (DATA + "[train]\nseed = 3", "[train] seed: unknown key here; did you mean seed, before the first table?"),
+        (DATA + "[data.filters]\nmax_lenght = 3", "[data.filters] max_lenght: unknown key; did you mean max_length?"),
+        (DATA + "[train]\nxyz = 3", "[train] xyz: unknown key; known here: updates, "),
+        (DATA + "[train]\nwarmup = -3", "[train] warmup = -3: must be at least 0 ("),
+        (DATA + '[train]\nwarmup = "many"', '[train] warmup = "many": must be a whole number ('),
+        (DATA + "[train]\nwarmup = 1.5", "[train] warmup = 1.5: must be a whole number ("),
+        (DATA + '[train]\nrate = "1"', '[train] rate = "1": must be a number ('),
+        (DATA + '[train]\nschedule = "cosin"', "; did you mean cosine?"),
+        (DATA + '[model]\nfamily = "transfomer"', "did you mean transformer?"),
+        (DATA + "[model]\nwidth = 512\nheads = 6", "[model]: heads (6) must divide width (512); try 4 or 8"),
+        (DATA + '[text]\nsymbols = "x"', '[text] symbols = "x": must be a list ('),
+        (DATA + "[search.beam]\nx = 1", "[search] beam: is a table here, and must be a single value ("),
+        ("seed = 1", "[data]: must be given ("),
+        ('[data]\ntarget = "b"', "[data] source: must be given ("),
+        ("data = 3", "[data] = 3: must be a table ("),
+        ("[data", "not valid TOML: "),
+    ],
+)
+def test_a_mistake_is_answered_with_place_rule_and_way_out(text: str, message: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        recipe.parse(text, name="my.toml")
+    assert message in str(error.value)
+    assert all(line.startswith("my.toml: ") for line in str(error.value).splitlines())
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_several_mistakes_are_told_together() -> None:
+    with pytest.raises(RecipeError) as error:
+        recipe.parse(DATA + "[train]\nwarmpu = 3\nrate = -1\n[search]\nbeam = 0")
+    assert [line.split(": ")[1] for line in str(error.value).splitlines()] == [
+        "[train] rate = -1",
+        "[train] warmpu",
+        "[search] beam = 0",
+    ]
+
+
+def test_variables_are_filled_in_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text('[data]\nsource = "${REGARD_DATA}/a.en"\ntarget = "${REGARD_DATA}/a.de"\n', encoding="utf-8")
+    assert recipe.load(file, {"REGARD_DATA": "/corpora"}).data.source == "/corpora/a.en"
+    with pytest.raises(RecipeError, match=r"\[data\] source = .* \$\{REGARD_DATA\} has no value; .*export REGARD_DATA"):
+        recipe.load(file, {})
+
+
+def test_overrides_replace_values_and_are_checked_like_the_file() -> None:
+    made = recipe.parse(
+        DATA,
+        overrides=[
+            "train.rate=0.5",
+            "text.kind=unigram",
+            'name="a = b"',
+            "data.source=x.en",
+            "data.filters.max_length=9",
+        ],
+    )
+    assert (made.train.rate, made.text.kind, made.name) == (0.5, "unigram", "a = b")
+    assert (made.data.source, made.data.filters.max_length) == ("x.en", 9)
+    with pytest.raises(RecipeError, match="beem: unknown key; did you mean beam"):
+        recipe.parse(DATA, overrides=["search.beem=4"])
+    for wrong in ("beam", "search.=3", "=3", "data.source.x=3"):
+        with pytest.raises(RecipeError, match="--set"):
+            recipe.parse(DATA, overrides=[wrong])
+
+
+def test_a_recipe_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="cannot be read"):
+        recipe.load(tmp_path / "missing.toml")
+    (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
+    with pytest.raises(RecipeError, match="not UTF-8"):
+        recipe.load(tmp_path / "latin.toml")
