@@ -107,12 +107,15 @@ class Store:
         filters: Filters,
         fingerprint: str,
         *,
+        select: Callable[[Pair], bool] | None = None,
         progress: Progress | None = None,
     ) -> Store:
         """Encode `pairs` into a store at `path`, or open the one there if its fingerprint is the same.
 
-        Streams: memory does not grow with the corpus. The store appears only when whole; one with another fingerprint
-        is replaced. Raises DataError if the filters keep nothing or the disk is full, with nothing left behind.
+        Pairs that `select` turns down are left out before the filters and not counted as read; the report's line
+        numbers count all pairs, so they are the file's. Streams: memory does not grow with the corpus. The store
+        appears only when whole; one with another fingerprint is replaced. Raises DataError if the filters keep
+        nothing or the disk is full, with nothing left behind.
         """
         path = Path(path)
         if (found := cls.matching(path, fingerprint)) is not None:
@@ -122,7 +125,7 @@ class Store:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         try:
-            header = _write(part, pairs, source_subwords, target_subwords, filters, progress)
+            header = _write(part, pairs, source_subwords, target_subwords, filters, select, progress)
             header["fingerprint"] = fingerprint
             (part / "store.json").write_text(json.dumps(header, indent=1) + "\n", "utf-8")
             _replace(part, path)
@@ -187,22 +190,24 @@ def _write(
     source_subwords: Subwords,
     target_subwords: Subwords,
     filters: Filters,
+    select: Callable[[Pair], bool] | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
     report, chosen = Report(), Filter(filters)
     with ExitStack() as stack:
         source = _SideWriter(stack, path, "source", source_subwords)
         target = _SideWriter(stack, path, "target", target_subwords)
-        for chunk in _chunks(pairs):
+        numbered = enumerate(pairs, start=1)
+        for chunk in _chunks(numbered if select is None else ((n, pair) for n, pair in numbered if select(pair))):
             encoded = zip(
                 chunk,
-                source_subwords.encode_lines([pair[0] for pair in chunk]),
-                target_subwords.encode_lines([pair[1] for pair in chunk]),
+                source_subwords.encode_lines([pair[0] for _, pair in chunk]),
+                target_subwords.encode_lines([pair[1] for _, pair in chunk]),
                 strict=True,
             )
-            for pair, source_ids, target_ids in encoded:
+            for (number, pair), source_ids, target_ids in encoded:
                 reason = chosen.reason(*pair, len(source_ids), len(target_ids))
-                report.count(report.read + 1, reason)
+                report.count(number, reason)
                 if reason is None:
                     source.add(pair[0], source_ids)
                     target.add(pair[1], target_ids)
@@ -223,7 +228,7 @@ def _write(
     }
 
 
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+def _chunks(pairs: Iterable[tuple[int, Pair]]) -> Iterator[list[tuple[int, Pair]]]:
     iterator = iter(pairs)
     while chunk := list(islice(iterator, _CHUNK)):
         yield chunk

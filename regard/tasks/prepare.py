@@ -1,0 +1,254 @@
+"""Raw text files to subword models and token stores: what training reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from regard.data.config import DataConfig
+from regard.data.filters import Filters, Report
+from regard.data.store import Store, fingerprint
+from regard.errors import DataError, TextError
+from regard.text.config import TextConfig
+from regard.text.languages import split_tag, tag
+from regard.text.lines import read_pairs
+from regard.text.subwords import Subwords
+
+__all__ = ["Prepared", "prepare"]
+
+# Called with what is being counted and how many so far.
+Progress = Callable[[str, int], None]
+Pair = tuple[str, str]
+Select = Callable[[Pair], bool]
+
+# Subwords need no more text than this, and learning them holds it in memory.
+_SUBWORD_PAIRS = 2_000_000
+# Validation text is scored as it is: nothing in it is dropped.
+_KEEP_ALL = Filters(max_length=2**31, max_ratio=2.0**31, drop_empty=False)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare` made or found."""
+
+    source_subwords: Subwords
+    target_subwords: Subwords  # the very same object if joint
+    train: Store
+    valid: Store
+    report: Report  # of the training pairs
+    data_hashes: dict[str, str]  # input file -> SHA-256 of its bytes, in hex
+
+
+def prepare(data: DataConfig, text: TextConfig, out: Path, *, progress: Progress | None = None) -> Prepared:
+    """Learn the subwords and build the stores of training and validation pairs, or find them as they were left.
+
+    They lie in `out`/prepared, or in `data.cache` under their fingerprint. What is there is used if the files' content
+    and the settings are the same. Raises TextError or DataError, naming file and line, for text that cannot be used.
+    """
+    hashes = _hashes((*data.sources, *data.targets, *data.valid_sources, *data.valid_targets))
+    files = [[hashes[name], "".join(Path(name).suffixes)] for name in (*data.sources, *data.targets)]
+    held_out = None if data.valid_sources else data.valid_lines
+    training = fingerprint(files, held_out, data.fields, data.target_languages)
+    learnt = fingerprint(training, _SUBWORD_PAIRS, text.model_dump(exclude={"sampling"}))
+    root = _root(data, out, learnt)
+    notes = _Notes(root / "prepare.json")
+
+    limit = _limit(data, notes, training, progress) if held_out is not None else None
+    source, target = _subwords(data, text, root, notes, learnt, limit, progress)
+
+    def store(name: str, pairs: Iterator[Pair], select: Select | None, filters: Filters, *content: object) -> Store:
+        vocabularies = (source.digest, target.digest)
+        return Store.build(
+            root / name,
+            pairs,
+            source,
+            target,
+            filters,
+            fingerprint(content, vocabularies, filters.model_dump()),
+            select=select,
+            progress=progress,
+        )
+
+    pairs = _pairs(data.sources, data.targets, data)
+    train = store("train", pairs, _learnt_from(limit), data.filters, "train", training)
+    if limit is None:
+        valid_files = [hashes[name] for name in (*data.valid_sources, *data.valid_targets)]
+        pairs = _pairs(data.valid_sources, data.valid_targets, data)
+        valid = store("valid", pairs, None, _KEEP_ALL, "valid", valid_files, data.fields)
+    else:
+        pairs = _pairs(data.sources, data.targets, data)
+        valid = store("valid", pairs, _held_out(limit), data.filters, "held out", training)
+    return Prepared(source, target, train, valid, train.report, hashes)
+
+
+def _root(data: DataConfig, out: Path, learnt: str) -> Path:
+    if data.cache is None:
+        root = Path(out) / "prepared"
+    else:
+        # Runs that differ in anything prepared get directories of their own; the others share one.
+        valid = [data.valid_sources, data.valid_targets]
+        root = Path(data.cache) / fingerprint(learnt, data.filters.model_dump(), valid)[:16]
+    root.mkdir(parents=True, exist_ok=True)
+    return root
+
+
+def _hashes(names: Iterable[str]) -> dict[str, str]:
+    hashes = {}
+    for name in names:
+        try:
+            with open(name, "rb") as stream:
+                hashes[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise TextError(f"{name}: the file cannot be read ({error.strerror}); check the path.") from None
+    return hashes
+
+
+class _Notes:
+    """What is known about the files in a directory, on disk: each entry with the fingerprint it holds for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            found = {}
+        self._entries: dict[str, Any] = found if isinstance(found, dict) else {}
+
+    def get(self, name: str, fingerprint: str) -> Any:
+        entry = self._entries.get(name)
+        return entry["value"] if isinstance(entry, dict) and entry.get("fingerprint") == fingerprint else None
+
+    def put(self, name: str, fingerprint: str, value: Any) -> None:
+        self._entries[name] = {"fingerprint": fingerprint, "value": value}
+        part = self._path.with_suffix(".part")
+        part.write_text(json.dumps(self._entries, indent=1) + "\n", "utf-8")
+        os.replace(part, self._path)
+
+
+def _pairs(sources: tuple[str, ...], targets: tuple[str, ...], data: DataConfig) -> Iterator[Pair]:
+    """All pairs of some files, in order; in a multilingual corpus every source must carry a known tag."""
+    for index, name in enumerate(sources):
+        pairs = read_pairs(name, targets[index] if targets else None, fields=data.fields)
+        for number, pair in enumerate(pairs, start=1):
+            if data.target_languages and split_tag(pair[0])[0] not in data.target_languages:
+                wanted = ", ".join(map(tag, data.target_languages))
+                raise DataError(
+                    f"{name}: line {number} ({pair[0][:40]!r}) does not start with a tag of data.target_languages "
+                    f"({wanted}); put one and a space before the text."
+                )
+            yield pair
+
+
+def _learnt_from(limit: int | None) -> Select | None:
+    return None if limit is None else lambda pair: _hash(pair[0]) > limit
+
+
+def _held_out(limit: int) -> Select:
+    return lambda pair: _hash(pair[0]) <= limit
+
+
+def _hash(source: str) -> int:
+    """64 bits of a source line without its tag, so that all translations of it fall on the same side of a split."""
+    return int.from_bytes(blake2b(split_tag(source)[1].encode(), digest_size=8).digest(), "big")
+
+
+def _limit(data: DataConfig, notes: _Notes, training: str, progress: Progress | None) -> int:
+    """Source lines whose hash is at most this are held out: `valid_lines` different ones, or a tenth if fewer."""
+    if (known := notes.get("held_out_limit", training)) is not None:
+        return int(known)
+    lowest = _lowest((_hash(source) for source, _ in _counted(data, "pairs read", progress)), 10 * data.valid_lines)
+    if len(lowest) < 2:
+        raise DataError(
+            f"{', '.join(data.sources)}: {len(lowest)} different source line is too few to hold some out for "
+            "validation; give more, or validation files (data.valid_source, data.valid_target)."
+        )
+    limit = lowest[min(data.valid_lines, max(1, len(lowest) // 10)) - 1]
+    notes.put("held_out_limit", training, limit)
+    return limit
+
+
+def _lowest(values: Iterable[int], count: int) -> list[int]:
+    """The lowest `count` different values in order, in memory of that size."""
+    kept: set[int] = set()
+    bound = 2**64
+    for value in values:
+        if value < bound:
+            kept.add(value)
+            if len(kept) > 4 * count:
+                kept = set(sorted(kept)[:count])
+                bound = max(kept)
+    return sorted(kept)[:count]
+
+
+def _counted(data: DataConfig, what: str, progress: Progress | None) -> Iterator[Pair]:
+    for count, pair in enumerate(_pairs(data.sources, data.targets, data), start=1):
+        if progress is not None and count % 10_000 == 0:
+            progress(what, count)
+        yield pair
+
+
+def _subwords(
+    data: DataConfig,
+    text: TextConfig,
+    root: Path,
+    notes: _Notes,
+    learnt: str,
+    limit: int | None,
+    progress: Progress | None,
+) -> tuple[Subwords, Subwords]:
+    """The models of both sides: those in `root` if they were learnt from the same, or new ones."""
+    names = ["subwords.model"] if text.joint else ["source.model", "target.model"]
+    if (models := _known_subwords(root, names, notes.get("subwords", learnt))) is None:
+        pairs = _thinned(filter(_learnt_from(limit), _pairs(data.sources, data.targets, data)), _SUBWORD_PAIRS)
+        if progress is not None:
+            progress("pairs to learn subwords from", len(pairs))
+        sides = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]
+        models = [_learn(lines, data, text) for lines in ([sides[0] + sides[1]] if text.joint else sides)]
+        for name, model in zip(names, models, strict=True):
+            model.save(root / name)
+        notes.put("subwords", learnt, [model.digest for model in models])
+    return models[0], models[-1]
+
+
+def _known_subwords(root: Path, names: list[str], digests: Any) -> list[Subwords] | None:
+    if not isinstance(digests, list) or len(digests) != len(names):
+        return None
+    try:
+        models = [Subwords.load(root / name) for name in names]
+    except TextError:
+        return None
+    return models if [model.digest for model in models] == digests else None
+
+
+def _learn(lines: list[str], data: DataConfig, text: TextConfig) -> Subwords:
+    tags = [tag(code) for code in data.target_languages]
+    return Subwords.train(
+        lines,
+        size=text.size,
+        kind=text.kind,
+        byte_fallback=text.byte_fallback,
+        split_digits=text.split_digits,
+        normalization=text.normalization,
+        character_coverage=text.character_coverage,
+        symbols=list(dict.fromkeys([*tags, *text.symbols])),
+        shrink=text.shrink,
+    )
+
+
+def _thinned(pairs: Iterable[Pair], most: int) -> list[Pair]:
+    """Every pair, or every 2nd, 4th, 8th … so that at most `most` are kept; spread evenly over the corpus."""
+    kept: list[Pair] = []
+    step = 1
+    for index, pair in enumerate(pairs):
+        if index % step == 0:
+            kept.append(pair)
+            if len(kept) > most:
+                kept = kept[::2]
+                step *= 2
+    return kept
