@@ -40,7 +40,7 @@ class TransformerConfig(BaseModel):
         "sinusoidal", description="how a piece knows its place: sinusoidal, sinusoidal-halves, learned or none"
     )
     max_positions: int = Field(1024, gt=0, description="places that learned positions have; sinusoids go on for ever")
-    norm: Literal["post", "pre"] = Field("post", description="post: norm after the residual sum (the paper); pre: before")
+    norm: Literal["post", "pre"] = Field("post", description="post: norm after the residual sum (paper); pre: before")
     score: Literal["scaled_dot", "dot"] = Field("scaled_dot", description="how queries and keys are compared")
     activation: Literal["relu", "gelu", "silu"] = Field("relu", description="the feed-forward network's activation")
     share: Literal["all", "target", "none"] = Field(
@@ -54,8 +54,8 @@ class TransformerConfig(BaseModel):
             near = [h for h in range(1, self.width + 1) if self.width % h == 0]
             near.sort(key=lambda h: (abs(h - self.heads), h))
             raise ValueError(
-                f"heads ({self.heads}) must divide width ({self.width}); try {' or '.join(map(str, sorted(near[:2])))}, "
-                "or give key_width and value_width"
+                f"heads ({self.heads}) must divide width ({self.width}); try {' or '.join(map(str, sorted(near[:2])))}, or "
+                "give key_width and value_width"
             )
         if self.width % 2:
             raise ValueError(f"width ({self.width}) must be even, since sinusoids come in pairs; try {self.width + 1}")
@@ -74,7 +74,7 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
 
     def attention() -> MultiHead:
         key_width = c.key_width or head
-        return MultiHead(c.width, c.heads, key_width, c.value_width or head, SCORES[c.score](key_width))  # type: ignore[arg-type]
+        return MultiHead(c.width, c.heads, key_width, c.value_width or head, SCORES[c.score](key_width))
 
     def feedforward() -> FeedForward:
         return FeedForward(c.width, c.feedforward, c.activation, c.activation_dropout)
@@ -86,9 +86,7 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
         return nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
 
     target_table = nn.Embedding(target_vocabulary, c.width, padding_idx=pad)
-    source_table = (
-        target_table if c.share == "all" else nn.Embedding(source_vocabulary, c.width, padding_idx=pad)
-    )
+    source_table = target_table if c.share == "all" else nn.Embedding(source_vocabulary, c.width, padding_idx=pad)
     for table in {source_table, target_table}:
         nn.init.normal_(table.weight, std=c.width**-0.5)
         nn.init.zeros_(table.weight[pad])
@@ -247,7 +245,7 @@ class Transformer(nn.Module):
         layout: Layout | None = None,
         record: list[Tensor] | None = None,
     ) -> tuple[Tensor, TransformerState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` receives cross-attention (B, H, T, S)."""
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets cross-attention (B, H, T, S)."""
         if layout is None:
             layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
         x = self.target(tokens, layout.positions() + state.place, state.place + layout.width)

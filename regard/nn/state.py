@@ -36,7 +36,7 @@ class KeysValues:
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of the tokens so far: growing when `capacity` is None, else a fixed block that is written in place."""
+    """Keys and values of the tokens so far: growing when `capacity` is None, else a fixed block, written in place."""
 
     stored: KeysValues | None = None
     length: int = 0

@@ -31,7 +31,7 @@ def beam_search(
     `first` (B,) is the piece that every sentence starts from and `state` has a row a sentence. A hypothesis finishes
     with `end`, or is cut at max_length[sentence] pieces, the end counted. Hypotheses are ranked by
     log-probability / penalty(length). A sentence stops early when `n_best` of its finished ones cannot be overtaken by
-    any open one, whatever that goes on to (log-probabilities only fall, so an open one is bounded by its log-probability
+    any open one, whatever that goes on to (log-probabilities only fall, so an open one is bounded by its own
     over the largest penalty it can reach). Finished sentences leave the batch when `shrink`.
     """
     sentences, device = first.shape[0], first.device
@@ -75,8 +75,10 @@ def beam_search(
             best_open = open_scores[0] if open_scores else float("-inf")
             # Every open hypothesis is bounded by the best one at its most generous penalty.
             bound = best_open / max(penalty(length + 1), penalty(limits[s]))
-            done[s] = cut or best_open == float("-inf") or (
-                len(finished[s]) >= n_best and finished[s][n_best - 1].score >= bound
+            done[s] = (
+                cut
+                or best_open == float("-inf")
+                or (len(finished[s]) >= n_best and finished[s][n_best - 1].score >= bound)
             )
         # The K best open candidates go on; a row of which fewer are left carries -inf.
         scores = scores.masked_fill(is_end, float("-inf"))

@@ -58,7 +58,9 @@ def write_durably(path: Path, tensors: dict[str, Tensor]) -> None:
         sync(path.parent)
     except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
-        raise CheckpointError(f"{path}: could not be saved ({error}); free some space or choose another --out") from error
+        raise CheckpointError(
+            f"{path}: could not be saved ({error}); free some space or choose another --out"
+        ) from error
 
 
 def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int) -> Path:
@@ -110,7 +112,8 @@ def load(path: Path) -> Checkpoint:
             raise CheckpointError(f"{path}: checkpoint version {held['version']}, this Regard reads {_VERSION}")
         if digest(tensors) != held["sha256"]:
             raise CheckpointError(
-                f"{tensors}: not the file that was saved (its SHA-256 differs); remove {path} to resume from the one before"
+                f"{tensors}: not the file that was saved (its SHA-256 differs); "
+                f"remove {path} to resume from the one before"
             )
         return Checkpoint(load_file(tensors), held["state"])
     except (OSError, ValueError, KeyError, SafetensorError) as error:

@@ -44,10 +44,8 @@ def resolve_precision(precision: str, device: torch.device) -> bool:
     if precision != "auto":
         return precision == "bfloat16"
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
-    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()) and (
-        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    )
+        return bool(torch.cuda.is_bf16_supported())
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def mixed(device: torch.device, bfloat16: bool) -> torch.autocast:
@@ -140,9 +138,7 @@ class Trainer:
         if self.ema:
             # Early on the average must not remember the random start.
             decay = min(self.config.ema_decay, (1 + self.update) / (10 + self.update))
-            torch._foreach_lerp_(
-                list(self.ema.values()), [p.detach() for p in self.parameters.values()], 1.0 - decay
-            )
+            torch._foreach_lerp_(list(self.ema.values()), [p.detach() for p in self.parameters.values()], 1.0 - decay)
         return norm, rate
 
     # -- the run ---------------------------------------------------------------------------------------------------
@@ -280,7 +276,9 @@ class Trainer:
             "seed": self.seed,
         }
         name = f"update-{self.update:09d}-{self.microstep:010d}"
-        return checkpoint.save(self.checkpoints, name, checkpoint.Checkpoint(tensors, state), self.config.keep_checkpoints)
+        return checkpoint.save(
+            self.checkpoints, name, checkpoint.Checkpoint(tensors, state), self.config.keep_checkpoints
+        )
 
     def resume(self) -> Path | None:
         """Take up the newest checkpoint, if there is one; returns its path."""

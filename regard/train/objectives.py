@@ -16,14 +16,14 @@ __all__ = ["label_smoothed", "label_smoothed_reference", "projected_loss", "toke
 
 
 def label_smoothed_reference(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Sum over tokens of cross-entropy with `smoothing` of the mass spread evenly over V (Szegedy et al. 2016, section 7)."""
+    """Sum over tokens of cross-entropy with `smoothing` of the mass spread over all V (Szegedy et al. 2016, section 7)."""
     log_probabilities = logits.float().log_softmax(-1)
     right = log_probabilities.gather(-1, targets[:, None])[:, 0]
     return -((1.0 - smoothing) * right + smoothing * log_probabilities.mean(-1)).sum()
 
 
 class _LabelSmoothed(torch.autograd.Function):
-    """The same loss without a graph of V-wide tensors: one exponential forward, one backward, everything else in place."""
+    """The same loss without a graph of V-wide tensors: one exponential forward, one backward, the rest in place."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -45,7 +45,7 @@ class _LabelSmoothed(torch.autograd.Function):
 
 def label_smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """`label_smoothed_reference` in fewer passes: logits (N, V) and targets (N,) -> a scalar sum."""
-    return _LabelSmoothed.apply(logits, targets, smoothing)  # type: ignore[no-any-return, no-untyped-call]
+    return _LabelSmoothed.apply(logits, targets, smoothing)  # type: ignore[no-any-return]
 
 
 def projected_loss(
@@ -59,15 +59,13 @@ def projected_loss(
     total = 0.0
     for piece, target in zip(leaf.split(chunk), targets.split(chunk), strict=True):
         loss = label_smoothed(project(piece), target, smoothing)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         total += float(loss.detach())
     hidden.backward(leaf.grad)
     return total
 
 
-def token_log_probabilities(
-    project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, chunk: int
-) -> Tensor:
+def token_log_probabilities(project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, chunk: int) -> Tensor:
     """log p of each target: hidden (N, D), targets (N,) -> (N,) float32."""
     pieces = [
         -F.cross_entropy(project(h).float(), t, reduction="none")

@@ -51,7 +51,7 @@ def attend(
     mask: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attention as the papers write it: queries (…, T, D), keys (…, S, D), values (…, S, E) -> (…, T, E) and the weights.
+    """Attention as the papers write it: queries (…, T, D), keys (…, S, D), values (…, S, E) -> (…, T, E) and weights.
 
     Vaswani et al. 2017, equation 1, when `compare` is the scaled dot product.
     """

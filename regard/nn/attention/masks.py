@@ -33,7 +33,7 @@ class Causal:
 
 @dataclass(frozen=True)
 class Window:
-    """A query may look at most `radius` places to either side (restricted self-attention, Vaswani et al. 2017, section 4)."""
+    """A query may look `radius` places to either side (restricted self-attention, Vaswani et al. 2017, section 4)."""
 
     radius: int
     offset: int = 0

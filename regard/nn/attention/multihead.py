@@ -29,17 +29,17 @@ class MultiHead(nn.Module):
         self.score = score
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
 
     def prepare(self, memory: Tensor, layout: Layout) -> KeysValues:
-        """Keys and values of what is looked at, (…, D) -> (B, H, S, Dk) and (B, H, S, Dv); prepared once, kept in a state."""
+        """Keys and values of what is looked at, (…, D) -> (B, H, S, Dk) and (B, H, S, Dv); made once, kept in a state."""
         keys = self._split(layout.rectangle(self.key(memory)))
         return KeysValues(self.score.keys(keys), self._split(layout.rectangle(self.value(memory))))
 
     def forward(
         self, x: Tensor, layout: Layout, memory: KeysValues, mask: Mask | None, record: list[Tensor] | None = None
     ) -> Tensor:
-        """Queries from x, (…, D), mixed with the memory's values -> (…, D); appends the weights (B, H, T, S) to `record`."""
+        """Queries from x, (…, D), mixed with the memory's values -> (…, D); `record` gets the weights (B, H, T, S)."""
         queries = self.score.queries(self._split(layout.rectangle(self.query(x))))
         mixed, weights = run(
             Call(queries, memory.keys, memory.values, self.score, mask, want_weights=record is not None)

@@ -46,7 +46,7 @@ class Dot(nn.Module):
 
 
 class ScaledDot(Dot):
-    """q · k / sqrt(D) (Vaswani et al. 2017, equation 1); the scale is applied to the queries, the smaller of the two."""
+    """q · k / sqrt(D) (Vaswani et al. 2017, equation 1); the queries are scaled, being the fewer."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)

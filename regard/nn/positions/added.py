@@ -1,4 +1,4 @@
-"""Positions that are added to the embeddings: sinusoidal and learned (Vaswani et al. 2017, section 3.5 and Table 3 row E).
+"""Positions added to the embeddings: sinusoidal and learned (Vaswani et al. 2017, section 3.5 and Table 3 row E).
 
 Sizes: D width, P places.
 """
