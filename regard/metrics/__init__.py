@@ -1,5 +1,7 @@
 """Hypotheses and untouched references -> a score that carries its signature."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 
 from ..errors import DataError

@@ -1,0 +1,225 @@
+"""Fetch a data set from its official address: verified by checksum, resumed where it stopped, atomic."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from ..errors import FetchError
+
+__all__ = ["CATALOGUE", "Dataset", "Progress", "RemoteFile", "get"]
+
+Progress = Callable[[str, int, int], None]  # (file, bytes there, bytes in all)
+
+ATTEMPTS = 4  # connections to one file, of which each goes on where the last one broke off
+PAUSE = 0.5  # seconds before the second attempt, doubled before each further one
+TIMEOUT = 30.0  # seconds without a byte
+BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a data set, as its publisher serves it."""
+
+    name: str
+    size: int  # bytes
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Where a data set lives and what each of its files must be."""
+
+    about: str
+    address: str  # a file's address is this, a slash and its name
+    files: tuple[RemoteFile, ...]
+
+
+CATALOGUE: dict[str, Dataset] = {
+    "multi30k": Dataset(
+        about="Image captions in English, German and French: 29,000 + 1,014 + 1,000 lines (Elliott et al. 2016, 2017)",
+        address="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw",
+        files=(
+            RemoteFile("train.en.gz", 568929, "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
+            RemoteFile("train.de.gz", 637044, "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6"),
+            RemoteFile("train.fr.gz", 604242, "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c"),
+            RemoteFile("val.en.gz", 21650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
+            RemoteFile("val.de.gz", 24681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
+            RemoteFile("val.fr.gz", 23001, "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9"),
+            RemoteFile(
+                "test_2016_flickr.en.gz", 21077, "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9"
+            ),
+            RemoteFile(
+                "test_2016_flickr.de.gz", 22890, "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8"
+            ),
+            RemoteFile(
+                "test_2016_flickr.fr.gz", 22310, "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90"
+            ),
+        ),
+    ),
+}
+
+
+def get(
+    name: str,
+    out: str | Path,
+    *,
+    base: str | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """The files of data set `name` in directory `out`, fetched where they are missing, in the catalogue's order.
+
+    `base` replaces the official address (a mirror of the same files); `offline` opens no connection. Files already
+    there are verified, never written. Raises FetchError for an unknown name, a wrong checksum, a file missing offline
+    and a fetch that failed; what arrived of it is kept as `<file>.part` and the next call goes on from there.
+    """
+    data = _dataset(name)
+    folder = Path(out)
+    address = (base or data.address).rstrip("/")
+    if not address.startswith(("https://", "http://")):
+        raise FetchError(f"the address {address!r} is neither https:// nor http://; give one of these.")
+    try:
+        missing = [file for file in data.files if not _verified(folder / file.name, file)]
+        if missing and offline:
+            names = ", ".join(file.name for file in missing)
+            raise FetchError(
+                f"offline, and {folder} lacks {names} of {name}; put these files there (from {address}/), or go online."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in missing:
+            _fetch(f"{address}/{file.name}", folder, file, progress)
+    except OSError as error:  # the disk's: those of the network are FetchErrors by now
+        raise FetchError(f"cannot use the folder {folder}: {error}; free some space or choose another.") from error
+    return [folder / file.name for file in data.files]
+
+
+def _dataset(name: str) -> Dataset:
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    close = get_close_matches(name, CATALOGUE, n=1)
+    meant = f" Did you mean {close[0]!r}?" if close else ""
+    raise FetchError(f"there is no data set named {name!r}; known: {', '.join(CATALOGUE)}.{meant}")
+
+
+def _verified(path: Path, file: RemoteFile) -> bool:
+    """Whether the file is there and right; a file that is there and wrong is the user's to judge, so it is an error."""
+    if not path.exists():
+        return False
+    found = _sha256(path)
+    if found != file.sha256:
+        raise FetchError(
+            f"{path} is not the published file: expected sha256 {file.sha256}, got {found}; "
+            "move it away and run this again to fetch it anew."
+        )
+    return True
+
+
+def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) -> None:
+    part = folder / f"{file.name}.part"
+    resumed = part.exists() and part.stat().st_size > 0
+    _complete(url, part, file, progress)
+    if _sha256(part) != file.sha256 and resumed:  # the earlier piece may be of another version: once more from nothing
+        part.unlink()
+        _complete(url, part, file, progress)
+    found = _sha256(part)
+    if found != file.sha256:
+        part.unlink()
+        raise FetchError(
+            f"{file.name} from {url} is not the published file: expected sha256 {file.sha256}, got {found}; "
+            "nothing was kept. Try again later or from another address."
+        )
+    _settle(part, folder / file.name)
+
+
+def _complete(url: str, part: Path, file: RemoteFile, progress: Progress | None) -> None:
+    """Fill `part` up to the file's size, over as many connections as it takes within ATTEMPTS."""
+    reason = ""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(PAUSE * 2 ** (attempt - 1))
+        reason = _receive(url, part, file, progress)
+        if not reason:
+            return
+    there = part.stat().st_size if part.exists() else 0
+    raise FetchError(
+        f"fetching {url} stopped at {there:,} of {file.size:,} bytes ({reason}); run this again to go on from there, "
+        "or see to the network."
+    )
+
+
+def _receive(url: str, part: Path, file: RemoteFile, progress: Progress | None) -> str:
+    """One connection: "" once the part has its full size, else why the connection ended before that.
+
+    A refusal that trying again does not change (404, 403) is a FetchError at once.
+    """
+    there = part.stat().st_size if part.exists() else 0
+    if there == file.size:
+        return ""
+    if there > file.size:
+        part.unlink()
+        there = 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={there}-"} if there else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and there:  # the server's file ends before ours does: ours is of another version
+            part.unlink()
+        elif error.code < 500 and error.code not in (408, 429):
+            raise FetchError(f"{url} answered {error.code} ({error.reason}); check the address.") from error
+        return f"HTTP {error.code}"
+    except (OSError, http.client.HTTPException) as error:  # no route, no name, refused, reset, timed out
+        return str(getattr(error, "reason", "") or error) or type(error).__name__
+    with response:
+        if there and not _continues(response, there):
+            there = 0  # a server without ranges sends the whole again
+        return _append(response, part, there, file, progress)
+
+
+def _continues(response: http.client.HTTPResponse, there: int) -> bool:
+    span = response.headers.get("Content-Range", "")
+    return response.status == 206 and span.startswith(f"bytes {there}-")
+
+
+def _append(
+    response: http.client.HTTPResponse, part: Path, there: int, file: RemoteFile, progress: Progress | None
+) -> str:
+    with open(part, "ab" if there else "wb") as target:
+        while there <= file.size:  # one byte too many is enough to know that it is not the file
+            try:
+                block = response.read(min(BLOCK, file.size + 1 - there))
+            except (OSError, http.client.HTTPException) as error:  # of the network: the disk's come from write
+                return str(error) or type(error).__name__
+            if not block:
+                break
+            target.write(block)
+            there += len(block)
+            if progress:
+                progress(file.name, min(there, file.size), file.size)
+    return "" if there >= file.size else "the connection closed early"
+
+
+def _settle(part: Path, path: Path) -> None:
+    """Give the whole file its name so that it survives a power cut: contents first, then the name."""
+    with open(part, "rb") as written:
+        os.fsync(written.fileno())
+    os.replace(part, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

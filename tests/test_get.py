@@ -1,0 +1,242 @@
+"""Fetching from a local server that breaks off, has no ranges, lies or is not there."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from regard.errors import FetchError
+from regard.tasks import get as get_module
+from regard.tasks.get import CATALOGUE, Dataset, RemoteFile, get
+
+FILES = {
+    "train.en.gz": gzip.compress("\n".join(f"Two dogs and {i} cats." for i in range(30_000)).encode(), 6, mtime=0),
+    "train.de.gz": gzip.compress("\n".join(f"Zwei Hunde und {i} Katzen." for i in range(3_000)).encode(), 6, mtime=0),
+}
+
+
+class Server(ThreadingHTTPServer):
+    """Serves FILES; its switches are what can go wrong."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files = dict(FILES)
+        self.ranges = True
+        self.break_after = []  # for each coming answer, the bytes after which the connection drops
+        self.answer = []  # for each coming answer, a status instead of the file
+        self.seen = []  # (file, Range header)
+
+    @property
+    def address(self):
+        return f"http://127.0.0.1:{self.server_port}/raw"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        name = self.path.rsplit("/", 1)[-1]
+        wanted = self.headers.get("Range")
+        self.server.seen.append((name, wanted))
+        if self.server.answer:
+            return self.send_error(self.server.answer.pop(0))
+        if name not in self.server.files:
+            return self.send_error(404)
+        body, first = self.server.files[name], 0
+        if wanted and self.server.ranges:
+            first = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if first >= len(body):
+                return self.send_error(416)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(body) - first))
+        self.end_headers()
+        last = first + self.server.break_after.pop(0) if self.server.break_after else len(body)
+        self.wfile.write(body[first:last])
+        if last < len(body):
+            self.close_connection = True
+        return None
+
+
+@pytest.fixture
+def server(monkeypatch):
+    for variable in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(variable, "127.0.0.1")
+    monkeypatch.setattr(get_module, "PAUSE", 0.0)
+    served = Server()
+    files = tuple(RemoteFile(name, len(body), hashlib.sha256(body).hexdigest()) for name, body in FILES.items())
+    monkeypatch.setitem(CATALOGUE, "toy", Dataset("for tests", served.address, files))
+    thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield served
+    served.shutdown()
+    thread.join()
+    served.server_close()
+
+
+def whole(out):
+    """Every file is there with the right bytes, and nothing else."""
+    return {path.name: path.read_bytes() for path in out.iterdir()} == FILES
+
+
+def test_fetches_and_reports_progress(server, tmp_path):
+    calls = []
+    paths = get("toy", tmp_path / "new" / "toy", progress=lambda *call: calls.append(call))
+    assert [path.name for path in paths] == list(FILES)
+    assert whole(tmp_path / "new" / "toy")
+    for name, body in FILES.items():
+        steps = [(there, size) for file, there, size in calls if file == name]
+        assert steps == sorted(steps)
+        assert steps[-1] == (len(body), len(body))
+
+
+def test_base_is_a_mirror(server, tmp_path, monkeypatch):
+    monkeypatch.setitem(CATALOGUE, "toy", Dataset("", "http://127.0.0.1:1/gone", CATALOGUE["toy"].files))
+    get("toy", tmp_path, base=server.address + "/")
+    assert whole(tmp_path)
+
+
+def test_what_is_there_is_verified_and_not_fetched(server, tmp_path):
+    get("toy", tmp_path)
+    server.seen.clear()
+    get("toy", tmp_path)
+    get("toy", tmp_path, offline=True)
+    assert server.seen == []
+    (tmp_path / "train.de.gz").unlink()
+    get("toy", tmp_path)
+    assert server.seen == [("train.de.gz", None)]
+
+
+def test_a_broken_connection_is_resumed_in_the_same_call(server, tmp_path):
+    server.break_after = [1000, 2000]
+    get("toy", tmp_path)
+    assert whole(tmp_path)
+    assert server.seen[:3] == [("train.en.gz", None), ("train.en.gz", "bytes=1000-"), ("train.en.gz", "bytes=3000-")]
+
+
+def test_an_interrupted_fetch_is_resumed_by_the_next_call(server, tmp_path):
+    server.break_after = [5000, 0, 0, 0]
+    with pytest.raises(FetchError, match=r"stopped at 5,000 of [\d,]+ bytes .*run this again"):
+        get("toy", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.en.gz.part"]  # no half file under the whole one's name
+    server.seen.clear()
+    get("toy", tmp_path)
+    assert server.seen[0] == ("train.en.gz", "bytes=5000-")
+    assert whole(tmp_path)
+
+
+def test_ctrl_c_keeps_the_part(server, tmp_path):
+    def stop(file, there, size):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        get("toy", tmp_path, progress=stop)
+    assert (tmp_path / "train.en.gz.part").stat().st_size > 0
+    get("toy", tmp_path)
+    assert whole(tmp_path)
+    assert server.seen[1][1].startswith("bytes=")
+
+
+def test_a_server_without_ranges_starts_again(server, tmp_path):
+    server.ranges = False
+    server.break_after = [5000]
+    get("toy", tmp_path)
+    assert whole(tmp_path)
+
+
+@pytest.mark.parametrize("extra", [-100, 0, 100])
+def test_a_part_of_another_file_is_replaced(server, tmp_path, extra):
+    size = len(FILES["train.en.gz"]) + extra
+    (tmp_path / "train.en.gz.part").write_bytes(b"x" * size)
+    get("toy", tmp_path)
+    assert whole(tmp_path)
+
+
+def test_a_complete_part_only_needs_its_name(server, tmp_path):
+    (tmp_path / "train.en.gz.part").write_bytes(FILES["train.en.gz"])
+    get("toy", tmp_path)
+    assert whole(tmp_path)
+    assert server.seen == [("train.de.gz", None)]
+
+
+@pytest.mark.parametrize("change", [lambda b: b[:-1] + b"?", lambda b: b + b"more", lambda b: b"<html>sign in</html>"])
+def test_a_wrong_file_is_named_with_both_checksums_and_not_kept(server, tmp_path, change):
+    wrong = change(FILES["train.de.gz"])
+    server.files["train.de.gz"] = wrong
+    with pytest.raises(FetchError) as caught:
+        get("toy", tmp_path)
+    assert "train.de.gz" in str(caught.value)
+    assert not (tmp_path / "train.de.gz").exists()
+    if len(wrong) == len(FILES["train.de.gz"]):
+        assert hashlib.sha256(FILES["train.de.gz"]).hexdigest() in str(caught.value)
+        assert hashlib.sha256(wrong).hexdigest() in str(caught.value)
+        assert [path.name for path in tmp_path.iterdir()] == ["train.en.gz"]
+    server.files = dict(FILES)
+    get("toy", tmp_path)
+    assert whole(tmp_path)
+
+
+def test_a_changed_local_file_is_left_to_the_user(server, tmp_path):
+    get("toy", tmp_path)
+    mine = b"edited by hand"
+    (tmp_path / "train.de.gz").write_bytes(mine)
+    for offline in (False, True):
+        with pytest.raises(FetchError, match=hashlib.sha256(mine).hexdigest()):
+            get("toy", tmp_path, offline=offline)
+    assert (tmp_path / "train.de.gz").read_bytes() == mine
+
+
+def test_offline_opens_no_connection_and_names_what_is_missing(server, tmp_path):
+    (tmp_path / "train.en.gz").write_bytes(FILES["train.en.gz"])
+    with pytest.raises(FetchError, match=r"offline, .* lacks train\.de\.gz of toy") as caught:
+        get("toy", tmp_path, offline=True)
+    assert "train.en.gz" not in str(caught.value)
+    assert server.seen == []
+
+
+def test_server_errors_are_tried_again_and_refusals_are_not(server, tmp_path):
+    server.answer = [503, 429]
+    get("toy", tmp_path)
+    assert whole(tmp_path)
+    server.files.clear()
+    server.seen.clear()
+    with pytest.raises(FetchError, match=r"train\.en\.gz answered 404"):
+        get("toy", tmp_path / "again")
+    assert len(server.seen) == 1
+
+
+def test_no_network(server, tmp_path):
+    with pytest.raises(FetchError, match=r"stopped at 0 of .*refused"):
+        get("toy", tmp_path, base="http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("base", ["file:///etc", "ftp://example.org", "/some/folder"])
+def test_other_kinds_of_address_are_refused(server, tmp_path, base):
+    with pytest.raises(FetchError, match="neither https"):
+        get("toy", tmp_path, base=base)
+
+
+def test_out_that_is_a_file(server, tmp_path):
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(FetchError, match="cannot use the folder"):
+        get("toy", tmp_path / "taken")
+
+
+def test_unknown_name_suggests_the_nearest():
+    with pytest.raises(FetchError, match=r"'multi3k'.*Did you mean 'multi30k'"):
+        get("multi3k", "anywhere")
+
+
+def test_multi30k_is_complete_in_the_catalogue():
+    files = {file.name: file for file in CATALOGUE["multi30k"].files}
+    stems, languages = ("train", "val", "test_2016_flickr"), ("en", "de", "fr")
+    assert set(files) == {f"{stem}.{language}.gz" for stem in stems for language in languages}
+    assert all(len(file.sha256) == 64 and int(file.sha256, 16) and file.size > 20_000 for file in files.values())
+    assert CATALOGUE["multi30k"].address.startswith("https://")
