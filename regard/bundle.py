@@ -1,0 +1,342 @@
+"""Bundles: everything needed to use a model, in a directory that is checked whenever it is opened.
+
+    weights.safetensors    parameters by name (never pickle)
+    subwords.model         the SentencePiece model; or source.model and target.model
+    recipe.toml            everything the run depended on, decoding defaults included
+    golden.json            sentences with the ids and the output that they must give
+    bundle.json            format, provenance, scores; size and SHA-256 of every file, and of itself
+
+Sizes and digests tell damage; golden ids tell a tokeniser that reads the same file differently; golden outputs,
+translated again by `regard inspect --verify`, tell everything else.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from regard import recipe as recipes
+from regard.errors import BundleError, RecipeError, TextError
+from regard.models import MODELS
+from regard.recipe import Recipe
+from regard.text import PAD, Subwords
+
+__all__ = ["FORMAT", "Bundle", "Golden", "Provenance", "check_golden", "load", "save"]
+
+FORMAT = 1
+
+_WEIGHTS, _RECIPE, _GOLDEN, _CARD = "weights.safetensors", "recipe.toml", "golden.json", "bundle.json"
+_JOINT, _SEPARATE = "subwords.model", ("source.model", "target.model")
+
+
+class Golden(BaseModel):
+    """One sentence that a bundle must always read and translate the same way."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str
+    source_ids: tuple[int, ...]
+    """Ids of the source's pieces, without begin and end."""
+    target_ids: tuple[int, ...]
+    output: str
+
+
+class Provenance(BaseModel):
+    """Where a model came from; plain values, kept as they are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    created: str = Field("", description="when training ended, in UTC")
+    versions: dict[str, str] = Field(default_factory=dict, description="of regard, python, torch, sentencepiece")
+    machine: str = Field("", description="what it was trained on")
+    data: dict[str, Any] = Field(default_factory=dict, description="SHA-256 of each file, pairs read, kept and dropped")
+    training: dict[str, Any] = Field(default_factory=dict, description="updates, epochs, seconds, tokens, precision")
+    scores: list[dict[str, Any]] = Field(default_factory=list, description="scores with their signatures")
+    notes: dict[str, Any] = Field(default_factory=dict, description="anything else worth knowing")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that has been read and checked; the weights stay on disk until `model` is called."""
+
+    path: Path
+    recipe: Recipe
+    source: Subwords
+    target: Subwords
+    golden: tuple[Golden, ...]
+    provenance: Provenance
+    parameters: int
+    files: dict[str, dict[str, Any]]
+    """Size in bytes and SHA-256 of each file."""
+
+    @property
+    def name(self) -> str:
+        """What the recipe calls it, or the directory's name."""
+        return self.recipe.name or self.path.name
+
+    def model(self) -> nn.Module:
+        """The model with the bundle's weights, ready to use (not training), in float32 on the CPU."""
+        config = self.recipe.model
+        model: nn.Module = MODELS[config.family][1](config, len(self.source), len(self.target), PAD)
+        _fill(model, load_file(self.path / _WEIGHTS), self.path / _WEIGHTS)
+        return model.eval()
+
+
+# -- saving ------------------------------------------------------------------------------------------------------------
+
+
+def save(
+    path: str | Path,
+    *,
+    recipe: Recipe,
+    weights: Mapping[str, Tensor],
+    source: Subwords,
+    target: Subwords,
+    provenance: Provenance,
+    golden: Sequence[Golden],
+) -> Path:
+    """Write a bundle so that a crash or a full disk at any moment leaves the old one, or the new one, whole.
+
+    `weights` are a model's named parameters; where source and target have the same Subwords, they are stored once.
+    Raises BundleError if it cannot be written; nothing half-written is left.
+    """
+    path = Path(path)
+    if path.exists() and not (path.is_dir() and ((path / _CARD).exists() or not any(path.iterdir()))):
+        raise BundleError(f"{path}: is in the way and is no bundle; move it, or choose another place for the bundle.")
+    part: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        part.chmod(0o755)  # mkdtemp's own mode would keep everybody else from reading it
+        _write(part, recipe, weights, source, target, provenance, golden)
+        _replace(part, path)
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"{path}: the bundle could not be saved: {_reason(error)}.{_kept(path)}") from error
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
+    return path
+
+
+def _write(
+    part: Path,
+    recipe: Recipe,
+    weights: Mapping[str, Tensor],
+    source: Subwords,
+    target: Subwords,
+    provenance: Provenance,
+    golden: Sequence[Golden],
+) -> None:
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    save_file(contiguous, part / _WEIGHTS)
+    models = {_JOINT: source} if source.digest == target.digest else dict(zip(_SEPARATE, (source, target), strict=True))
+    for name, subwords in models.items():
+        (part / name).write_bytes(subwords.to_bytes())
+    (part / _RECIPE).write_text(recipes.to_toml(recipe), encoding="utf-8")
+    _write_json(part / _GOLDEN, [g.model_dump(mode="json") for g in golden])
+    card = {
+        "format": FORMAT,
+        "family": recipe.model.family,
+        "parameters": sum(tensor.numel() for tensor in contiguous.values()),
+        "provenance": provenance.model_dump(mode="json"),
+        "files": {f.name: {"size": f.stat().st_size, "sha256": _sha256(f)} for f in sorted(part.iterdir())},
+    }
+    _write_json(part / _CARD, {**card, "sha256": _digest_of(card)})
+    for file in part.iterdir():
+        _sync(file)
+    _sync(part)
+
+
+def _replace(part: Path, path: Path) -> None:
+    """Put a whole new directory in the place of the old one; two renames, undone if anything fails."""
+    old = _old(path)
+    if path.exists():
+        if old.exists():
+            shutil.rmtree(old)
+        path.rename(old)
+    try:
+        part.rename(path)
+        _sync(path.parent)
+    except BaseException:
+        if path.exists():
+            path.rename(part)
+        if old.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _old(path: Path) -> Path:
+    """Where the bundle before this one stands for the moment between two renames."""
+    return path.with_name(f".{path.name}.old")
+
+
+def _kept(path: Path) -> str:
+    return f" The bundle that was there before is untouched: {path}." if (path / _CARD).exists() else ""
+
+
+def _reason(error: Exception) -> str:
+    """The error in words with a way out; safetensors tells a full disk only in its text."""
+    text = str(error)
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT) or "os error 28" in text or "os error 122" in text:
+        return "no space is left on the disk; free some, or choose another disk with --out"
+    return getattr(error, "strerror", None) or text
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of(card: Mapping[str, Any]) -> str:
+    """SHA-256 of the card's content, however it is laid out."""
+    return hashlib.sha256(json.dumps(card, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+
+
+def load(path: str | Path) -> Bundle:
+    """Read a bundle and check it: the size and SHA-256 of every file, and the ids of the golden sentences.
+
+    Raises BundleError, naming the file or sentence that differs.
+    """
+    path = Path(path)
+    card = _card(path)
+    files = card["files"]
+    for name, known in files.items():
+        _check_file(path / name, known)
+    models = [_JOINT] * 2 if _JOINT in files else list(_SEPARATE)
+    for name in (_WEIGHTS, _RECIPE, _GOLDEN, *models):
+        if name not in files:
+            raise BundleError(f"{path / _CARD}: lists no {name}, so this is no whole bundle; get it again.")
+    try:
+        source, target = _subwords(path, models)
+        bundle = Bundle(
+            path=path,
+            recipe=recipes.load(path / _RECIPE),
+            source=source,
+            target=target,
+            golden=tuple(Golden.model_validate(g) for g in json.loads((path / _GOLDEN).read_bytes())),
+            provenance=Provenance.model_validate(card["provenance"]),
+            parameters=int(card["parameters"]),
+            files=files,
+        )
+    except (RecipeError, TextError, ValidationError, ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"{path}: made by another version of Regard, or by hand: {error}") from error
+    check_golden(bundle)
+    return bundle
+
+
+def check_golden(bundle: Bundle) -> None:
+    """Hold the golden sentences' ids against what the tokeniser gives now; BundleError shows the first that differs."""
+    for golden in bundle.golden:
+        ids = tuple(bundle.source.encode(golden.source))
+        if ids != golden.source_ids:
+            raise BundleError(
+                f"{bundle.path}: golden sentence {golden.source!r} should have the ids {_short(golden.source_ids)} "
+                f"and has {_short(ids)}: the tokeniser is another one or reads its model differently, so the weights "
+                "would be fed nonsense. Get the bundle again, or use the SentencePiece version it names: "
+                f"{bundle.provenance.versions.get('sentencepiece', 'unknown')}."
+            )
+        output = bundle.target.decode(golden.target_ids)
+        if output != golden.output:
+            raise BundleError(
+                f"{bundle.path}: the ids of golden sentence {golden.source!r} should read {golden.output!r} "
+                f"and read {output!r}: the target's tokeniser is another one. Get the bundle again."
+            )
+
+
+def _card(path: Path) -> dict[str, Any]:
+    if not (path / _CARD).is_file():
+        raise BundleError(_no_bundle(path))
+    try:
+        card: dict[str, Any] = json.loads((path / _CARD).read_bytes())
+        known = card.pop("sha256")
+        if card["format"] != FORMAT:
+            raise BundleError(
+                f"{path}: a bundle of format {card['format']}, and this Regard reads {FORMAT}; install another version."
+            )
+        if _digest_of(card) != known or not all(Path(name).name == name for name in card["files"]):
+            raise BundleError(
+                f"{path / _CARD}: changed since it was saved (its SHA-256 differs); get the bundle again."
+            )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BundleError(f"{path / _CARD}: damaged or cut short; get the bundle again.") from None
+    return card
+
+
+def _no_bundle(path: Path) -> str:
+    if _old(path).exists() and not path.exists():
+        return f"{path}: replacing it was cut short; the bundle before is whole: `mv {_old(path)} {path}`."
+    if not path.exists():
+        return f"{path}: there is no such bundle; `regard train` makes one."
+    if not path.is_dir():
+        return f"{path}: a bundle is a directory, and this is a file."
+    inside = [p.parent.name for p in sorted(path.glob(f"*/{_CARD}"))]
+    hint = f"; did you mean {path / inside[0]}?" if inside else "; `regard train` makes one."
+    return f"{path}: no bundle is in this directory ({_CARD} is missing){hint}"
+
+
+def _check_file(file: Path, known: Mapping[str, Any]) -> None:
+    if not file.is_file():
+        raise BundleError(f"{file}: is missing from the bundle; get the bundle again.")
+    size = file.stat().st_size
+    if size != known["size"]:
+        raise BundleError(
+            f"{file}: has {size:,} bytes and should have {known['size']:,}: cut short or changed; get the bundle again."
+        )
+    found = _sha256(file)
+    if found != known["sha256"]:
+        raise BundleError(
+            f"{file}: changed since the bundle was saved: SHA-256 {found[:16]}… and should be {known['sha256'][:16]}…; "
+            "get the bundle again."
+        )
+
+
+def _subwords(path: Path, models: Sequence[str]) -> tuple[Subwords, Subwords]:
+    source = Subwords.load(path / models[0])
+    return source, source if models[1] == models[0] else Subwords.load(path / models[1])
+
+
+def _fill(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
+    """Copy the weights into the model's parameters; every name and shape must agree."""
+    parameters = dict(model.named_parameters())
+    if missing := sorted(parameters.keys() - weights.keys()) or sorted(weights.keys() - parameters.keys()):
+        raise BundleError(f"{file}: does not fit the recipe's model: {missing[0]} stands in only one of them.")
+    for name, parameter in parameters.items():
+        if parameter.shape != weights[name].shape:
+            raise BundleError(
+                f"{file}: {name} is {tuple(weights[name].shape)} and the recipe's model needs {tuple(parameter.shape)}."
+            )
+        parameter.data.copy_(weights[name])
+
+
+def _short(ids: Sequence[int]) -> str:
+    return str(list(ids)) if len(ids) <= 12 else f"[{', '.join(map(str, ids[:12]))}, …]"
