@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from ..errors import DataError
 from .bleu import bleu, tokenizer_for
 from .chrf import chrf, chrf_plus_plus
 from .exact_match import exact_match
@@ -13,6 +10,7 @@ from .perplexity import Unit, perplexity
 from .result import Comparison, Metric, References, Score
 from .rouge import rouge_1, rouge_2, rouge_l
 from .sacre import SacreMetric
+from .table import GROUPS, METRICS, paired_bootstrap, score
 from .ter import ter
 
 __all__ = [
@@ -38,59 +36,3 @@ __all__ = [
     "ter",
     "tokenizer_for",
 ]
-
-METRICS: dict[str, Metric] = {
-    "bleu": bleu,
-    "chrf": chrf,
-    "chrf++": chrf_plus_plus,
-    "ter": ter,
-    "rouge-1": rouge_1,
-    "rouge-2": rouge_2,
-    "rouge-l": rouge_l,
-    "exact-match": exact_match,
-}
-GROUPS: dict[str, tuple[str, ...]] = {"rouge": ("rouge-1", "rouge-2", "rouge-l")}
-
-
-def score(
-    hypotheses: Sequence[str],
-    references: References,
-    metrics: Iterable[str] = ("bleu", "chrf"),
-    *,
-    language: str = "",
-    resamples: int = 1000,
-) -> dict[str, Score]:
-    """Each named metric (or group) of detokenised hypotheses against the references as they are, by metric name.
-
-    `language` is the target's code; `resamples` = 0 leaves out the intervals. Raises DataError for an unknown name,
-    unequal line counts and empty input.
-    """
-    return {
-        name: METRICS[name](hypotheses, references, language=language, resamples=resamples) for name in _names(metrics)
-    }
-
-
-def paired_bootstrap(
-    baseline: Sequence[str],
-    system: Sequence[str],
-    references: References,
-    metrics: Iterable[str] = ("bleu",),
-    *,
-    language: str = "",
-    resamples: int = 1000,
-) -> dict[str, Comparison]:
-    """Whether `system` differs from `baseline` by more than the choice of lines explains, by metric name."""
-    return {
-        name: METRICS[name].compare(baseline, system, references, language=language, resamples=resamples)
-        for name in _names(metrics)
-    }
-
-
-def _names(metrics: Iterable[str]) -> list[str]:
-    asked = [metrics] if isinstance(metrics, str) else list(metrics)
-    names = [name for ask in asked for name in GROUPS.get(ask, (ask,))]
-    for name in names:
-        if name not in METRICS:
-            known = ", ".join([*METRICS, *GROUPS])
-            raise DataError(f"there is no metric named {name!r}; choose from {known}.")
-    return list(dict.fromkeys(names))
