@@ -1,0 +1,370 @@
+"""A recipe in, a bundle out: text is prepared, a model trained, its weights bundled with everything needed to use them.
+
+What a run leaves in its directory: `recipe.toml`, `prepared/`, `checkpoints/`, `log.jsonl`, `curves/` (TensorBoard),
+`bundle/` and `results.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard import bundle as bundles
+from regard import recipe as recipes
+from regard.bundle import Golden, Provenance
+from regard.data.batches import Batches
+from regard.data.store import Store
+from regard.errors import DataError, ModelError, RecipeError
+from regard.metrics import bleu
+from regard.models import MODELS, parameter_count
+from regard.models.interface import layout_of
+from regard.recipe import Recipe
+from regard.search import SearchConfig
+from regard.text import PAD, read_lines
+from regard.train import Trainer, mixed, token_log_probabilities
+
+from .decode import decode
+from .prepare import Prepared, prepare
+
+__all__ = ["fit", "versions"]
+
+Report = Callable[[dict[str, Any]], None]
+
+_GOLDEN = 8
+_VALID_TOKENS = 4096
+
+
+def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report | None = None) -> Path:
+    """Train what the recipe says into the directory `out`; returns the path of the bundle.
+
+    `report` hears every event as a dict: "prepare", "start", "train", "validate", "bundle", "score". With `resume` the
+    newest checkpoint is taken up. Raises `regard.train.Interrupted` after Ctrl-C or SIGTERM, its checkpoint saved.
+    """
+    out = Path(out)
+    _check_place(recipe, out, resume)
+    device = _device(recipe.train.device)
+    for name, files in recipe.data.test.items():
+        for file in (files.source, files.reference):
+            if not Path(file).is_file():  # said now, not after hours of training
+                raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
+    tell = report or (lambda event: None)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "recipe.toml").write_text(recipes.to_toml(recipe), encoding="utf-8")
+    prepared = prepare(
+        recipe.data,
+        recipe.text,
+        out,
+        progress=lambda what, count: tell({"event": "prepare", "what": what, "count": count}),
+    )
+    if len(prepared.train) == 0:
+        raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
+
+    torch.manual_seed(recipe.seed)
+    source, target = prepared.source_subwords, prepared.target_subwords
+    model: nn.Module = MODELS[recipe.model.family][1](recipe.model, len(source), len(target), PAD).to(device)
+    batches = Batches(
+        prepared.train,
+        batch_tokens=recipe.data.batch_tokens,
+        layout=recipe.data.layout,
+        seed=recipe.seed,
+        pool=recipe.data.pool,
+        sampling=recipe.text.sampling,
+        source_subwords=source,
+        target_subwords=target,
+    )
+    validator = _Validator(prepared, recipe, device)
+    log = _Log(out, tell)
+    trainer = Trainer(
+        model,
+        batches,
+        recipe.train,
+        out,
+        seed=recipe.seed,
+        width=recipe.model.width,
+        validate=validator if len(prepared.valid) else None,
+        report=log,
+    )
+    validator.bfloat16 = trainer.bfloat16
+    taken_up = trainer.resume() if resume else None
+    log.open(trainer.update)
+    tell(
+        {
+            "event": "start",
+            "parameters": parameter_count(model),
+            "pieces": [len(source), len(target)],
+            "pairs": len(prepared.train),
+            "filters": str(prepared.report),
+            "updates": recipe.train.updates,
+            "precision": "bfloat16" if trainer.bfloat16 else "float32",
+            "device": str(device),
+            "resumed_from": str(taken_up) if taken_up else None,
+        }
+    )
+    try:
+        with _stopping(trainer):
+            trainer.run()
+    finally:
+        log.close()
+    return _finish(recipe, out, prepared, trainer, model, device, tell)
+
+
+def _check_place(recipe: Recipe, out: Path, resume: bool) -> None:
+    """A run is never overwritten, and never continued under another recipe."""
+    begun = (out / "recipe.toml").exists()
+    if begun and not resume and any((out / "checkpoints").glob("update-*")):
+        raise RecipeError(f"{out}: holds a run already; go on with --resume, or choose another --out.")
+    if begun and resume:
+        before = recipes.load(out / "recipe.toml").model_dump(mode="json")
+        now = recipe.model_dump(mode="json")
+        for table in ("seed", "data", "text", "model", "train"):
+            if before[table] != now[table]:
+                keys = [k for k in now[table] if before[table].get(k) != now[table][k]] if table != "seed" else []
+                raise RecipeError(
+                    f"{out}: was begun with another recipe ([{table}] {', '.join(keys)} differs), so it cannot go on "
+                    f"exactly; resume with {out / 'recipe.toml'}, or choose another --out."
+                )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(
+            f'train.device = "{name}": this machine or this build of PyTorch has none ({reason}).'
+        ) from None
+    return device
+
+
+class _Validator:
+    """Scores the dev set: loss and perplexity a piece, and BLEU where the recipe chooses by it."""
+
+    def __init__(self, prepared: Prepared, recipe: Recipe, device: torch.device) -> None:
+        self.prepared, self.recipe, self.device = prepared, recipe, device
+        self.bfloat16 = False
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        total, count = _log_probability(model, self.prepared.valid, self.device, self.bfloat16, self.recipe.train.chunk)
+        scores = {"loss": -total / count, "perplexity": math.exp(min(50.0, -total / count))}
+        if self.recipe.train.validate_with == "bleu":
+            quick = SearchConfig(beam=1, penalty="none", alpha=0.0, extra_length=self.recipe.search.extra_length)
+            valid = self.prepared.valid
+            hypotheses = decode(
+                model,  # type: ignore[arg-type]
+                [valid.source_ids(i).tolist() for i in range(len(valid))],
+                quick.model_copy(update={"batch_size": 128}),
+                batch_independent=False,
+                bfloat16=self.bfloat16,
+            )
+            texts = [self.prepared.target_subwords.decode(h[0].ids) for h in hypotheses]
+            references = [valid.target_text(i) for i in range(len(valid))]
+            scores["bleu"] = bleu(texts, references, language=self.recipe.data.target_language, resamples=0).value
+        return scores
+
+
+@torch.inference_mode()
+def _log_probability(model: Any, store: Store, device: torch.device, bfloat16: bool, chunk: int) -> tuple[float, int]:
+    """Summed log-probability of a store's targets, and how many pieces they have, ends counted."""
+    total, count = 0.0, 0
+    batches = Batches(store, batch_tokens=_VALID_TOKENS, layout="padded", seed=0)
+    for batch in batches.one_epoch(sort=True):
+        source, tokens, targets = (
+            torch.from_numpy(x).to(device) for x in (batch.source, batch.target_input, batch.target_output)
+        )
+        reading = layout_of("padded", torch.from_numpy(batch.source_lengths).to(device), source.shape[1])
+        writing = layout_of("padded", torch.from_numpy(batch.target_lengths).to(device), tokens.shape[1])
+        with mixed(device, bfloat16):
+            hidden, _ = model.decode(tokens, model.start(model.encode(source, reading), reading), writing)
+            real = torch.arange(tokens.shape[1], device=device) < writing.lengths[:, None]
+            found = token_log_probabilities(model.project, hidden[real], targets[real], chunk)
+        total += float(found.double().sum())
+        count += batch.target_tokens
+    return total, count
+
+
+class _Log:
+    """Writes every event to `log.jsonl` and to TensorBoard's files, then passes it on."""
+
+    def __init__(self, out: Path, tell: Report) -> None:
+        self.out, self.tell = out, tell
+        self.curves: Any = None
+
+    def open(self, update: int) -> None:
+        """Begin after `update`: what a run that was killed wrote beyond its checkpoint is dropped, to be written again."""
+        path = self.out / "log.jsonl"
+        kept = []
+        if path.exists() and update:
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    event = json.loads(line)
+                except ValueError:  # the line that was being written when the run was killed
+                    continue
+                if event["update"] <= update:
+                    kept.append(line + "\n")
+        path.write_text("".join(kept), encoding="utf-8")
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            return
+        self.curves = SummaryWriter(str(self.out / "curves"), purge_step=update + 1 if update else None)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        with (self.out / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({k: None if v != v else v for k, v in event.items()}) + "\n")
+        if self.curves is not None:
+            for key, value in event.items():
+                if isinstance(value, float) and value == value:
+                    self.curves.add_scalar(f"{event['event']}/{key}", value, event["update"])
+        self.tell(event)
+
+    def close(self) -> None:
+        if self.curves is not None:
+            self.curves.close()
+
+
+@contextmanager
+def _stopping(trainer: Trainer) -> Iterator[None]:
+    """While inside, the first Ctrl-C or SIGTERM asks the trainer to save and stop; a second one interrupts at once."""
+
+    def ask(number: int, frame: Any) -> None:
+        if trainer.stop:
+            raise KeyboardInterrupt
+        trainer.stop = True
+
+    before: dict[int, Any] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, ask)
+    except ValueError:  # not the main thread: signals are the caller's business
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# -- after training ----------------------------------------------------------------------------------------------------
+
+
+def _finish(
+    recipe: Recipe,
+    out: Path,
+    prepared: Prepared,
+    trainer: Trainer,
+    model: nn.Module,
+    device: torch.device,
+    tell: Report,
+) -> Path:
+    weights = trainer.final_weights()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+    model.eval()
+    training = {
+        "updates": trainer.update,
+        "epochs": trainer.batches.epoch,
+        "target_tokens": trainer.tokens,
+        "seconds": round(trainer.seconds, 1),
+        "precision": "bfloat16" if trainer.bfloat16 else "float32",
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "best_on_dev": trainer.best,
+    }
+    path = out / "bundle"
+    model.to("cpu")
+    provenance = Provenance(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=versions(),
+        machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        data={"sha256": prepared.data_hashes, "filters": prepared.report.to_dict()},
+        training=training,
+    )
+
+    def keep(scores: list[dict[str, Any]]) -> None:
+        bundles.save(
+            path,
+            recipe=recipe,
+            weights={n: p.detach() for n, p in model.named_parameters()},
+            source=prepared.source_subwords,
+            target=prepared.target_subwords,
+            provenance=provenance.model_copy(update={"scores": scores}),
+            golden=_golden(model, prepared, recipe),
+        )
+        tell({"event": "bundle", "path": str(path)})
+
+    keep([])  # first, so that nothing that happens while scoring can lose it
+    scores = _score(path, recipe, prepared, tell)
+    if scores:
+        keep(scores)
+    result = {"recipe": recipe.name, "scores": scores, "training": training, "versions": versions()}
+    (out / "results.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def _golden(model: nn.Module, prepared: Prepared, recipe: Recipe) -> list[Golden]:
+    """A few validation sentences with their ids and outputs, spread over the lengths."""
+    store = prepared.valid if len(prepared.valid) else prepared.train
+    order = sorted(range(len(store)), key=lambda i: int(store.source_lengths[i]))
+    lines = [order[i * (len(order) - 1) // max(1, _GOLDEN - 1)] for i in range(min(_GOLDEN, len(order)))]
+    texts = [store.source_text(i) for i in dict.fromkeys(lines)]
+    ids = [prepared.source_subwords.encode(text) for text in texts]
+    found = decode(model, ids, recipe.search)  # type: ignore[arg-type]
+    return [
+        Golden(
+            source=text,
+            source_ids=tuple(source),
+            target_ids=tuple(h[0].ids),
+            output=prepared.target_subwords.decode(h[0].ids),
+        )
+        for text, source, h in zip(texts, ids, found, strict=True)
+    ]
+
+
+def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list[dict[str, Any]]:
+    """The dev set and each test set of the recipe, translated by the bundle as anybody else would."""
+    from .evaluate import evaluate_lines
+    from .translate import load
+
+    translator = load(path)
+    sets: list[tuple[str, Sequence[str], Sequence[str]]] = []
+    valid = prepared.valid
+    if len(valid):
+        lines = range(len(valid))
+        sets.append(("dev", [valid.source_text(i) for i in lines], [valid.target_text(i) for i in lines]))
+    for name, files in recipe.data.test.items():
+        sets.append((name, read_lines(files.source), read_lines(files.reference)))
+    scores = []
+    for name, source, reference in sets:
+        began = time.perf_counter()
+        evaluation = evaluate_lines(translator, source, reference)
+        scores.append({"set": name, **evaluation.to_dict(), "seconds": round(time.perf_counter() - began, 1)})
+        tell({"event": "score", **scores[-1]})
+    return scores
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides a run's result."""
+    found = {"python": platform.python_version()}
+    for package in ("regard", "torch", "sentencepiece", "numpy", "sacrebleu", "safetensors"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed as a package"
+    return found
