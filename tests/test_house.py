@@ -149,7 +149,9 @@ def test_every_recipe_parses(path):
 
 def mapped(readme: Path, headings: str) -> list[str]:
     """The first word of each line in the fenced block under the map's heading."""
-    found = re.search(rf"^## (?:{headings})\s*$(?:(?!^## ).)*?^```\w*\n(.*?)^```", readme.read_text("utf-8"), re.M | re.S)
+    found = re.search(
+        rf"^## (?:{headings})\s*$(?:(?!^## ).)*?^```\w*\n(.*?)^```", readme.read_text("utf-8"), re.M | re.S
+    )
     assert found, f"{readme.name} has no fenced block under the heading of its map"
     return [line.split()[0] for line in found[1].splitlines() if line.strip()]
 
