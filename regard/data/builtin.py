@@ -29,7 +29,22 @@ from typing import Any, Literal
 from regard.errors import DataError
 from regard.text.languages import tag
 
-__all__ = ["DIRECTIONS", "KINDS", "LANGUAGES", "TAGS", "Example", "Kind", "characters", "corpus", "known", "unlike"]
+__all__ = [
+    "DIRECTIONS",
+    "KINDS",
+    "LANGUAGES",
+    "TAGS",
+    "Example",
+    "Kind",
+    "Split",
+    "Value",
+    "characters",
+    "corpus",
+    "known",
+    "typed",
+    "unlike",
+    "write",
+]
 
 Split = Literal["train", "valid", "heldout"]
 Kind = Literal["date", "time", "datetime", "number", "amount"]
