@@ -300,7 +300,7 @@ def _cut_packed(source: Ints, target: Ints, budget: int) -> list[tuple[int, int]
     return cuts
 
 
-def _mixed(values: Ints, key: int) -> NDArray[np.uint64]:
+def _mixed(values: Ints | NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
     """A 64-bit hash of each value under a key (splitmix64: Steele, Lea and Flood 2014)."""
     with np.errstate(over="ignore"):
         x = values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
@@ -313,7 +313,7 @@ def _key(*parts: int) -> int:
     """A 64-bit hash of some integers."""
     key = 0
     for part in parts:
-        key = int(_mixed(np.array([part], np.int64), key)[0])
+        key = int(_mixed(np.array([part % 2**64], np.uint64), key)[0])
     return key
 
 
@@ -329,7 +329,7 @@ def _permuted(places: Ints, n: int, key: int) -> Ints:
     def once(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         left, right = values >> np.uint64(half), values & mask
         for turn in keys:
-            left, right = right, left ^ (_mixed(right.astype(np.int64), turn) & mask)
+            left, right = right, left ^ (_mixed(right, turn) & mask)
         return (left << np.uint64(half)) | right
 
     out = once(places.astype(np.uint64))
