@@ -34,12 +34,12 @@ from regard.models.interface import layout_of
 from regard.recipe import Recipe
 from regard.search import SearchConfig
 from regard.text import PAD, read_lines
-from regard.train import Trainer, mixed, token_log_probabilities
+from regard.train import Interrupted, Trainer, mixed, token_log_probabilities
 
 from .decode import decode
 from .prepare import Prepared, prepare
 
-__all__ = ["fit", "versions"]
+__all__ = ["Interrupted", "fit", "versions"]
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -51,7 +51,7 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
     """Train what the recipe says into the directory `out`; returns the path of the bundle.
 
     `report` hears every event as a dict: "prepare", "start", "train", "validate", "bundle", "score". With `resume` the
-    newest checkpoint is taken up. Raises `regard.train.Interrupted` after Ctrl-C or SIGTERM, its checkpoint saved.
+    newest checkpoint is taken up. Raises Interrupted after Ctrl-C or SIGTERM, its checkpoint saved.
     """
     out = Path(out)
     _check_place(recipe, out, resume)
