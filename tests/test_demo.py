@@ -15,7 +15,7 @@ from rich.console import Console
 
 from regard import recipe
 from regard.apps import demo as app
-from regard.data.builtin import DIRECTIONS, KINDS, Example, corpus, known
+from regard.data.builtin import DIRECTIONS, KINDS, Example, corpus, known, significant, split_of
 from regard.tasks import demo as task
 from regard.text.lines import read_lines
 
@@ -88,9 +88,14 @@ def test_the_recipe_can_be_written_down_and_read_back() -> None:
     assert recipe.parse(recipe.to_toml(written)) == written
 
 
-def test_the_lines_it_shows_are_of_a_known_form() -> None:
+def test_the_lines_it_shows_are_of_a_known_form_and_in_no_training_data() -> None:
     for value, source, target in task.SHOWN:
         assert known(f"<2{target}> {task.write(value, source)}")
+        if value.kind in ("number", "amount"):
+            assert split_of("number", significant(value.number)) == "heldout"
+        else:
+            day, minute = split_of("year", str(value.moment.year)), split_of("minute", str(value.moment.minute))
+            assert (day if value.kind == "date" else minute) != "train"
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ __all__ = [
     "characters",
     "corpus",
     "known",
+    "significant",
+    "split_of",
     "typed",
     "unlike",
     "write",

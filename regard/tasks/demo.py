@@ -57,9 +57,9 @@ SHOWN: tuple[tuple[Value, str, str], ...] = (
     (MOMENT, "zh", "fr"),
     (Value("date", "plain", datetime(2033, 2, 7)), "fr", "en"),
     (Value("time", "plain", datetime(2026, 1, 1, 0, 33)), "en", "de"),
-    (Value("number", "million", number=Decimal(12_300_000)), "en", "zh"),
-    (Value("amount", "name", number=Decimal("83456.07"), currency="USD"), "fr", "de"),
-    (Value("amount", "sign", number=Decimal("4096.64"), currency="CNY"), "zh", "en"),
+    (Value("number", "million", number=Decimal(18_600_000)), "en", "zh"),
+    (Value("amount", "name", number=Decimal("79225.61"), currency="USD"), "fr", "de"),
+    (Value("amount", "sign", number=Decimal("5392.45"), currency="CNY"), "zh", "en"),
 )
 
 
