@@ -240,6 +240,7 @@ def test_sampling_changes_the_pieces_but_not_the_text(store: Store, subwords: Su
     assert all(found[line][0] != found[line][1] for line in alike if len(store.source_text(line)) > 50)
 
 
+@settings(deadline=None)
 @given(n=st.integers(1, 3000), key=st.integers(0, 2**64 - 1))
 def test_the_permutation_is_one(n: int, key: int) -> None:
     places = np.arange(n)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import Filters, Store
@@ -56,6 +56,7 @@ def subwords() -> tuple[Subwords, Subwords]:
     return made[0], made[1]
 
 
+@settings(deadline=None)
 @given(pairs=st.lists(st.tuples(sides, sides), min_size=1, max_size=30))
 def test_what_went_in_comes_out(
     tmp_path_factory: pytest.TempPathFactory, subwords: tuple[Subwords, Subwords], pairs: list[Pair]

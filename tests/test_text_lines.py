@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import TextError
@@ -141,6 +141,7 @@ def test_one_file_that_holds_no_pairs_is_refused(write: Write, content: bytes, n
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"])), min_size=1))
 @pytest.mark.parametrize("name", ["some.txt", "some.txt.gz"])
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, name: str, lines: list[str]) -> None:

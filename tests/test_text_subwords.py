@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import TextError
@@ -35,6 +35,7 @@ def subwords(request: pytest.FixtureRequest) -> Subwords:
     return Subwords.train(LINES, size=SIZE, kind=request.param, symbols=["<2de>", "<2zh>"])
 
 
+@settings(deadline=None)
 @given(line=anything | likely)
 @example("▁")
 @example("\U000f2581")
@@ -51,11 +52,13 @@ def test_text_to_ids_to_text_is_the_identity(subwords: Subwords, line: str) -> N
     assert not {PAD, UNK, BEGIN, END} & set(ids)
 
 
+@settings(deadline=None)
 @given(line=anything | likely, seed=st.integers(0, 2**64))
 def test_every_sample_reads_the_same(subwords: Subwords, line: str, seed: int) -> None:
     assert subwords.decode(subwords.sample(line, alpha=0.3, seed=seed)) == line
 
 
+@settings(deadline=None)
 @given(ids=st.lists(st.integers(0, SIZE - 1)))
 def test_any_ids_decode_to_something(subwords: Subwords, ids: list[int]) -> None:
     assert isinstance(subwords.decode(ids), str)
