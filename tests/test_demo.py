@@ -15,7 +15,7 @@ from rich.console import Console
 
 from regard import recipe
 from regard.apps import demo as app
-from regard.data.builtin import DIRECTIONS, KINDS, Example, corpus, known, significant, split_of
+from regard.data.builtin import DIRECTIONS, KINDS, Example, corpus, known, significant, split_of, write
 from regard.tasks import demo as task
 from regard.text.lines import read_lines
 
@@ -90,7 +90,7 @@ def test_the_recipe_can_be_written_down_and_read_back() -> None:
 
 def test_the_lines_it_shows_are_of_a_known_form_and_in_no_training_data() -> None:
     for value, source, target in task.SHOWN:
-        assert known(f"<2{target}> {task.write(value, source)}")
+        assert known(f"<2{target}> {write(value, source)}")
         if value.kind in ("number", "amount"):
             assert split_of("number", significant(value.number)) == "heldout"
         else:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from regard.apps import heatmap
@@ -24,7 +25,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 def weights(seed: int = 0) -> np.ndarray:
     """A row-normalised (T, S), far from symmetric."""
     raw = np.random.default_rng(seed).random((len(TARGET), len(SOURCE))) ** 6
-    return raw / raw.sum(axis=1, keepdims=True)
+    normalised: np.ndarray = raw / raw.sum(axis=1, keepdims=True)
+    return normalised
 
 
 def brightness(colour: str) -> float:
@@ -166,13 +168,13 @@ def test_the_terminal_shows_the_heaviest_cell_of_a_row_densest() -> None:
         line = lines[first + row]
         assert line.strip().startswith(heatmap.label(TARGET[row]))
         before = line[: line.index("██")]
-        margin = max(heatmap.cell_len(heatmap.label(piece)) for piece in TARGET) + 1
-        assert heatmap.cell_len(before) == margin + 2 * row
+        margin = max(cell_len(heatmap.label(piece)) for piece in TARGET) + 1
+        assert cell_len(before) == margin + 2 * row
 
 
 def test_a_narrow_terminal_gets_all_columns_in_blocks() -> None:
     lines = printed(np.eye(len(TARGET), len(SOURCE)), 20)
-    assert max(heatmap.cell_len(line) for line in lines) <= 20
+    assert max(cell_len(line) for line in lines) <= 20
     assert sum("██" in line for line in lines) == len(TARGET) + 1
     assert sum(line.strip().startswith("星期六") for line in lines) == 2
 
