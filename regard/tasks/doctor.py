@@ -1,0 +1,166 @@
+"""What this machine offers, what Regard makes of it, and why.
+
+Versions, processor, kernels, and whether the rows of a product depend on their neighbours.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.nn.attention import kernels
+from regard.train import resolve_precision
+
+from .fit import versions
+
+__all__ = ["Finding", "doctor", "rows_are_independent"]
+
+_FLAGS = (
+    *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"),
+    *("asimd", "bf16", "i8mm", "sve"),
+)
+_OPTIONAL = {
+    "tensorboard": "curves while training: pip install 'regard[curves]'",
+    "babel": "the built-in corpus: pip install 'regard[demo]'",
+    "rouge-score": "ROUGE: pip install 'regard[rouge]'",
+}
+_CALLS = {
+    "attention of 32 pieces": {"keys": 32},
+    "attention of 1,024 pieces": {"keys": 1024},
+    "attention whose weights are shown": {"keys": 32, "want_weights": True},
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact about the machine; `good` is False for what the user may want to mend, and `note` says how."""
+
+    topic: str
+    name: str
+    value: str
+    note: str = ""
+    good: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return dict(vars(self))
+
+
+def doctor(directory: str | Path = ".") -> list[Finding]:
+    """All findings; `directory` is where a run would be written."""
+    return [*_versions(), *_processor(), *_devices(), *_arithmetic(), *_kernels(), *_disk(Path(directory))]
+
+
+def rows_are_independent(rows: tuple[int, ...] = (8, 16, 40, 64, 320), width: int = 512) -> bool:
+    """Whether a row of a float32 product has the same bits however many other rows, in eights, it is multiplied with.
+
+    Batch-independent translation rests on it. width: of the vectors, (rows, width) by (width, width).
+    """
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(max(rows), width, generator=generator)
+    weights = torch.randn(width, width, generator=generator)
+    whole = vectors @ weights.T
+    return all(torch.equal(vectors[:n] @ weights.T, whole[:n]) for n in rows)
+
+
+def _versions() -> Iterator[Finding]:
+    for name, version in versions().items():
+        yield Finding("versions", name, version)
+    for package, use in _OPTIONAL.items():
+        try:
+            yield Finding("versions", package, metadata.version(package))
+        except metadata.PackageNotFoundError:
+            yield Finding("versions", package, "not installed", f"only for {use}")
+
+
+def _processor() -> Iterator[Finding]:
+    model, flags = _cpu()
+    yield Finding("machine", "system", f"{platform.system()} {platform.release()} ({platform.machine()})")
+    yield Finding("machine", "processor", model)
+    cores, threads = _cores(), torch.get_num_threads()
+    yield Finding("machine", "cores", str(cores))
+    note = "" if threads == cores else "set OMP_NUM_THREADS to the number of cores, unless others work here too"
+    yield Finding("machine", "threads that PyTorch uses", str(threads), note, good=threads <= cores)
+    yield Finding("machine", "instructions", " ".join(f for f in _FLAGS if f in flags) or "unknown")
+    yield Finding("machine", "instructions that PyTorch uses", torch.backends.cpu.get_cpu_capability())
+    if (memory := _memory()) is not None:
+        yield Finding("machine", "memory", f"{memory / 2**30:.1f} GiB")
+
+
+def _devices() -> Iterator[Finding]:
+    if not torch.cuda.is_available():
+        built = torch.version.cuda
+        reason = "this build of PyTorch has no CUDA" if built is None else f"CUDA {built} is built in, no GPU is seen"
+        yield Finding("machine", "GPU", "none", reason)
+        return
+    for i in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(i)
+        yield Finding("machine", f"GPU {i}", f"{properties.name}, {properties.total_memory / 2**30:.1f} GiB")
+
+
+def _arithmetic() -> Iterator[Finding]:
+    device = _device()
+    fast = resolve_precision("auto", device)
+    why = "the hardware multiplies it faster" if fast else "the hardware has no faster bfloat16"
+    yield Finding("arithmetic", "precision of training when auto", "bfloat16" if fast else "float32", why)
+    same = rows_are_independent()
+    yield Finding(
+        "arithmetic",
+        "a sentence's result depends on its batch",
+        "no" if same else "it may",
+        "batch-independent translation: rows of a product have the same bits in any company"
+        if same
+        else "rows of a product differ with their number here: results may differ in the last bits between batch sizes",
+        good=same,
+    )
+
+
+def _kernels() -> Iterator[Finding]:
+    device = _device()
+    for what, size in _CALLS.items():
+        kernel, refusals = kernels.choose(kernels.probe(device.type, **size))  # type: ignore[arg-type]
+        note = "; ".join(f"not {name}: {reason}" for name, reason in refusals.items())
+        yield Finding("kernels", what, kernel.name, note)
+
+
+def _disk(directory: Path) -> Iterator[Finding]:
+    free = shutil.disk_usage(directory).free
+    note = "little is left for checkpoints and bundles" if free < 2**30 else ""
+    yield Finding("machine", f"free space in {directory.resolve()}", f"{free / 2**30:.1f} GiB", note, good=not note)
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu() -> tuple[str, set[str]]:
+    """The processor's name and flags, as Linux tells them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine(), set()
+    facts = dict(reversed([(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in lines)]))
+    flags = facts.get("flags") or facts.get("Features") or ""
+    return facts.get("model name") or platform.processor() or platform.machine(), set(flags.split())
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,186 @@
+"""Translate a source and score the output, as it is, against untouched references.
+
+BLEU always, with its signature; every figure says what made it. Translation is batch-independent unless that is given
+up, and the result says so beside its speed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.errors import DataError, TextError
+from regard.metrics import Score, score
+from regard.text import read_lines, split_tag
+
+from .score import perplexity_of, score_lines
+from .translate import Translator, load, search_with
+
+__all__ = ["DEFAULT_METRICS", "Evaluation", "evaluate", "evaluate_lines"]
+
+DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact-match", "perplexity")
+
+Lines = str | Path | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores by metric, how the output was made, and the output."""
+
+    scores: dict[str, Score]
+    lines: int
+    decoding: dict[str, Any]
+    """Beam, penalty, alpha, batch size, whether batch-independent, precision, device."""
+    seconds: float
+    """Spent translating."""
+    hypotheses: list[str]
+    groups: dict[str, dict[str, Score]]
+    """The same scores for each label of `groups`, where they were asked for; without intervals."""
+
+    @property
+    def sentences_per_second(self) -> float:
+        """Lines translated a second."""
+        return self.lines / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, without the hypotheses."""
+        plain: dict[str, Any] = {
+            "lines": self.lines,
+            "scores": {name: value.to_dict() for name, value in self.scores.items()},
+            "decoding": self.decoding,
+            "seconds": round(self.seconds, 3),
+            "sentences_per_second": round(self.sentences_per_second, 2),
+        }
+        if self.groups:
+            plain["groups"] = {
+                label: {name: value.to_dict() for name, value in scores.items()}
+                for label, scores in self.groups.items()
+            }
+        return plain
+
+
+def evaluate(
+    bundle: str | Path | Translator,
+    *,
+    source: Lines,
+    reference: Lines,
+    metrics: Iterable[str] = DEFAULT_METRICS,
+    **options: Any,
+) -> Evaluation:
+    """Score a bundle on a source and a reference, each a file or a list of lines; `options`: see `evaluate_lines`."""
+    translator = bundle if isinstance(bundle, Translator) else load(bundle)
+    return evaluate_lines(translator, _lines(source), _lines(reference), metrics=metrics, **options)
+
+
+def evaluate_lines(
+    translator: Translator,
+    source: Sequence[str],
+    reference: Sequence[str],
+    *,
+    metrics: Iterable[str] = DEFAULT_METRICS,
+    more_references: Sequence[Sequence[str]] = (),
+    groups: Sequence[str] | None = None,
+    beam: int | None = None,
+    alpha: float | None = None,
+    batch_size: int | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    batch_independent: bool = True,
+    bfloat16: bool = False,
+    resamples: int = 1000,
+    progress: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Translate and score; `resamples` bootstrap samples give the 95 % intervals, 0 leaves them out.
+
+    `groups` gives each line one or more labels, between tabs: every label is scored on its own lines too. Perplexity is
+    of `reference`. Raises TextError or DataError for unequal counts and for lines that cannot be read.
+    """
+    for other, what in ((reference, "reference"), *((r, "reference") for r in more_references), (groups, "group")):
+        if other is not None and len(other) != len(source):
+            raise TextError(
+                f"{len(source):,} source lines but {len(other):,} {what} lines; line n of one must go with line n of "
+                "the other."
+            )
+    if not source:
+        raise DataError("there is no line to evaluate; give at least one.")
+    names = list(metrics)
+    wanted = list(dict.fromkeys(["bleu", *(name for name in names if name != "perplexity")]))
+    sets = [reference, *more_references]
+    score(reference[:1], [reference[:1]], wanted, resamples=0)  # a wrong name is said now, not after translating
+    began = time.perf_counter()
+    translations = translator.translate(
+        source,
+        beam=beam,
+        alpha=alpha,
+        batch_size=batch_size,
+        from_=from_,
+        to=to,
+        batch_independent=batch_independent,
+        bfloat16=bfloat16,
+        progress=progress,
+    )
+    seconds = time.perf_counter() - began
+    hypotheses = [t.text for t in translations]
+    scored = (
+        score_lines(
+            translator,
+            source,
+            reference,
+            from_=from_,
+            to=to,
+            batch_independent=batch_independent,
+            bfloat16=bfloat16,
+        )
+        if "perplexity" in names
+        else []
+    )
+
+    def score_some(numbers: Sequence[int], resamples: int) -> dict[str, Score]:
+        found = score(
+            [hypotheses[i] for i in numbers],
+            [[lines[i] for i in numbers] for lines in sets],
+            wanted,
+            language=_language(translator, [source[i] for i in numbers], to),
+            resamples=resamples,
+        )
+        if scored:
+            found["perplexity"] = perplexity_of([scored[i] for i in numbers])
+        return found
+
+    search = search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size)
+    return Evaluation(
+        scores=score_some(range(len(source)), resamples),
+        lines=len(source),
+        decoding={
+            **search.model_dump(),
+            "batch_independent": batch_independent,
+            "precision": "bfloat16" if bfloat16 else "float32",
+            "device": translator.device,
+        },
+        seconds=seconds,
+        hypotheses=hypotheses,
+        groups={label: score_some(numbers, 0) for label, numbers in _numbers_by_label(groups or ()).items()},
+    )
+
+
+def _lines(given: Lines) -> list[str]:
+    return read_lines(given) if isinstance(given, (str, Path)) else list(given)
+
+
+def _language(translator: Translator, source: Sequence[str], to: str | None) -> str:
+    """The one target language of these lines, or "" if there are several or it is not known."""
+    if not translator.languages.targets:
+        return translator.languages.target
+    found = {to or split_tag(line)[0] for line in source}
+    return str(found.pop()) if len(found) == 1 else ""
+
+
+def _numbers_by_label(groups: Sequence[str]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for number, labels in enumerate(groups):
+        for label in dict.fromkeys(labels.split("\t")):
+            numbers.setdefault(label, []).append(number)
+    return dict(sorted(numbers.items()))

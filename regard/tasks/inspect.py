@@ -1,0 +1,99 @@
+"""What a bundle is, where it came from, and whether it still does what it did when it was made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard import bundle as bundles
+from regard.bundle import Bundle
+from regard.errors import BundleError
+from regard.recipe import to_toml
+
+from .decode import decode
+from .translate import Languages, Translator, load
+
+__all__ = ["Inspection", "inspect", "verify"]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A bundle in plain values."""
+
+    path: Path
+    name: str
+    family: str
+    languages: str
+    parameters: int
+    pieces: tuple[int, int]
+    """Of the source's and the target's vocabulary."""
+    size: int
+    """Bytes of all files."""
+    recipe: str
+    """As TOML."""
+    provenance: dict[str, Any]
+    golden: list[tuple[str, str]]
+    """Golden sentences and their outputs."""
+    verified: bool
+    """Whether the golden sentences were translated again, and came out the same."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **vars(self),
+            "path": str(self.path),
+            "pieces": list(self.pieces),
+            "golden": list(map(list, self.golden)),
+        }
+
+
+def inspect(path: str | Path, *, again: bool = False) -> Inspection:
+    """Read and check a bundle; with `again`, translate its golden sentences too.
+
+    Raises BundleError if it is damaged, or if a golden sentence comes out different.
+    """
+    bundle = bundles.load(path)
+    if again:
+        verify(load(bundle, device="cpu"))
+    return _inspection(bundle, again)
+
+
+def verify(translator: Translator) -> None:
+    """Translate the golden sentences again; BundleError shows each that differs."""
+    bundle = translator.bundle
+    if bundle is None or not bundle.golden:
+        raise BundleError("there are no golden sentences to translate again; save the model as a bundle with some.")
+    found = decode(translator.model, [g.source_ids for g in bundle.golden], translator.recipe.search)
+    differing = [
+        f"  {golden.source!r}\n    should give {golden.output!r}\n    and gives   {bundle.target.decode(best.ids)!r}"
+        for golden, (best, *_) in zip(bundle.golden, found, strict=True)
+        if tuple(best.ids) != golden.target_ids
+    ]
+    if differing:
+        raise BundleError(
+            f"{bundle.path}: {len(differing)} of {len(bundle.golden)} golden sentences come out different:\n"
+            + "\n".join(differing)
+            + f"\nEvery file is as it was saved, so the arithmetic differs; it was made with {_versions(bundle)}."
+        )
+
+
+def _inspection(bundle: Bundle, verified: bool) -> Inspection:
+    data = bundle.recipe.data
+    return Inspection(
+        path=bundle.path,
+        name=bundle.name,
+        family=bundle.recipe.model.family,
+        languages=str(Languages(data.source_language, data.target_language, data.target_languages)),
+        parameters=bundle.parameters,
+        pieces=(len(bundle.source), len(bundle.target)),
+        size=sum(int(file["size"]) for file in bundle.files.values()),
+        recipe=to_toml(bundle.recipe),
+        provenance=bundle.provenance.model_dump(mode="json"),
+        golden=[(g.source, g.output) for g in bundle.golden],
+        verified=verified,
+    )
+
+
+def _versions(bundle: Bundle) -> str:
+    return ", ".join(f"{name} {version}" for name, version in bundle.provenance.versions.items()) or "unknown versions"

@@ -1,0 +1,283 @@
+"""Lines in, translations out, by a bundle: `load(path).translate(["Good morning."])`.
+
+An empty line stays empty; the order is kept. A sentence's translation does not depend on what else is translated with
+it (see `regard.tasks.decode`), unless that is given up for speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from regard import bundle as bundles
+from regard.bundle import Bundle
+from regard.errors import ModelError, TextError
+from regard.models.interface import EncoderDecoder, device_of, layout_of
+from regard.recipe import Recipe
+from regard.search import Hypothesis, SearchConfig
+from regard.text import BEGIN, END, Subwords, split_tag, tag
+from regard.text.languages import name as language_name
+
+from .decode import decode
+
+__all__ = ["Candidate", "Languages", "Translation", "Translator", "load", "search_with"]
+
+_ONE_LINE = str.maketrans({"\n": " ", "\r": " ", "\0": None})
+"""Bytes that a model may spell and that would break line-in, line-out."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to translate a line."""
+
+    text: str
+    log_probability: float
+    """Natural logarithm, summed over the pieces and the end."""
+    score: float
+    """Log-probability over the length penalty: what candidates are ranked by."""
+    pieces: tuple[str, ...]
+    """The target's pieces, the end among them unless the length limit cut it off; U+2581 marks a space."""
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line's translation: its best candidate, and what else was asked for."""
+
+    text: str
+    log_probability: float = 0.0
+    score: float = 0.0
+    ended: bool = True
+    """False where the length limit cut the output off."""
+    unfamiliar: int = 0
+    """Source pieces that training never saw: unknown characters, or bytes that stand for them."""
+    source_pieces: tuple[str, ...] = ()
+    """As the model read them, the end among them."""
+    target_pieces: tuple[str, ...] = ()
+    hypotheses: tuple[Candidate, ...] = ()
+    """The n best, best first; the first is this translation."""
+    attention: NDArray[np.float32] | None = None
+    """Weights (target pieces, source pieces), where they were asked for: see `Translator.attention`."""
+
+
+@dataclass(frozen=True)
+class Languages:
+    """What a bundle translates from and to; empty where its recipe does not say."""
+
+    source: str
+    target: str
+    targets: tuple[str, ...]
+    """Of a multilingual bundle, whose lines carry a tag."""
+
+    def __str__(self) -> str:
+        return f"{self.source or '?'} to {', '.join(self.targets) or self.target or '?'}"
+
+
+class Translator:
+    """A model ready to translate."""
+
+    def __init__(self, model: EncoderDecoder, recipe: Recipe, source: Subwords, target: Subwords) -> None:
+        self.model, self.recipe, self.source, self.target = model, recipe, source, target
+        self.bundle: Bundle | None = None
+        """Where it was loaded from."""
+        data = recipe.data
+        self.languages = Languages(data.source_language, data.target_language, data.target_languages)
+
+    @property
+    def limit(self) -> int:
+        """The most pieces a line may have: four times the longest that was trained on, or what its positions allow."""
+        most: int = 4 * self.recipe.data.filters.max_length
+        model = self.recipe.model
+        if getattr(model, "positions", "") == "learned":
+            # The output may be longer than the line, and both sides end with a piece of their own.
+            most = min(most, model.max_positions - self.recipe.search.extra_length - 1)
+        return most
+
+    @property
+    def device(self) -> str:
+        """Where the model lies: cpu, or cuda with its number."""
+        return str(device_of(self.model))  # type: ignore[arg-type]
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        beam: int | None = None,
+        alpha: float | None = None,
+        n_best: int = 1,
+        batch_size: int | None = None,
+        from_: str | None = None,
+        to: str | None = None,
+        batch_independent: bool = True,
+        bfloat16: bool = False,
+        attention: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Translation]:
+        """A translation of each line, in order. What is None is as the bundle's recipe says.
+
+        `from_` and `to` are language codes: they choose a multilingual bundle's target, and are checked otherwise.
+        Raises TextError naming the line for what cannot be read, ModelError for languages the bundle does not have.
+        """
+        if n_best < 1:
+            raise ModelError(f"n_best is {n_best}; it must be at least 1.")
+        search = search_with(self.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size)
+        ids = self.encode(lines, from_=from_, to=to)
+        full = [i for i, pieces in enumerate(ids) if pieces]
+        found = decode(
+            self.model,
+            [ids[i] for i in full],
+            search,
+            n_best=n_best,
+            batch_independent=batch_independent,
+            bfloat16=bfloat16,
+            progress=progress,
+        )
+        translations = [Translation("")] * len(lines)
+        for i, hypotheses in zip(full, found, strict=True):
+            translations[i] = self._translation(ids[i], hypotheses)
+            if attention:
+                weights = self.attention(ids[i], hypotheses[0].ids, ended=hypotheses[0].ended)
+                translations[i] = replace(translations[i], attention=weights)
+        return translations
+
+    def encode(self, lines: Sequence[str], *, from_: str | None = None, to: str | None = None) -> list[list[int]]:
+        """Ids of each line, without end; none for a line with no text, which needs no translation."""
+        if isinstance(lines, str):
+            raise TextError(f"translate takes a list of lines, and {lines[:40]!r} is one string: put it in a list.")
+        self._check_languages(from_, to)
+        return [self._encode_line(line, number, to) for number, line in enumerate(lines, start=1)]
+
+    @torch.inference_mode()
+    def attention(self, source: Sequence[int], target: Sequence[int], *, ended: bool = True) -> NDArray[np.float32]:
+        """Where the decoder looks while it writes `target` (T ids) over `source` (S ids): weights (T + 1, S + 1).
+
+        Ends are counted on both sides (on the target's if it `ended`); the mean over the heads of the last layer.
+        """
+        device = device_of(self.model)  # type: ignore[arg-type]
+        read = torch.tensor([[*source, END]], device=device)
+        written = torch.tensor([[BEGIN, *target][: len(target) + ended]], device=device)
+        layout = layout_of("padded", torch.tensor([read.shape[1]], device=device), read.shape[1])
+        record: list[torch.Tensor] = []  # a layer each: (1, H, T, S)
+        self.model.decode(written, self.model.start(self.model.encode(read, layout), layout), record=record)
+        weights: NDArray[np.float32] = record[-1][0].mean(dim=0).float().cpu().numpy()
+        return weights
+
+    # -- one line ------------------------------------------------------------------------------------------------------
+
+    def _check_languages(self, from_: str | None, to: str | None) -> None:
+        known = self.languages
+        for asked, has, option in ((from_, known.source, "from"), (to, known.target, "to")):
+            if asked is None or (option == "to" and known.targets):
+                continue
+            if not has:
+                raise ModelError(
+                    f"the bundle does not say which language it translates {option}, so {asked!r} cannot be checked; "
+                    f"leave {option} out."
+                )
+            if asked != has:
+                raise ModelError(
+                    f"this bundle translates {option} {language_name(has)} ({has}), not {option} "
+                    f"{language_name(asked)} ({asked}); use a bundle for that pair, or leave {option} out."
+                )
+        if to is not None and known.targets and to not in known.targets:
+            raise ModelError(
+                f"this bundle cannot translate to {language_name(to)} ({to}); it knows {', '.join(known.targets)}."
+            )
+
+    def _encode_line(self, line: str, number: int, to: str | None) -> list[int]:
+        for character, what in (("\0", "a NUL (U+0000)"), ("\n", "a line break")):
+            if character in line:
+                raise TextError(
+                    f"line {number} contains {what} at character {line.index(character) + 1}; a line is one segment of "
+                    "text: remove it, or split the line there."
+                )
+        if self.languages.targets:
+            line = self._tagged(line, number, to)
+        if not line.strip():
+            return []
+        ids = self.source.encode(line)
+        if len(ids) > self.limit:
+            raise TextError(
+                f"line {number} has {len(ids):,} pieces ({len(line):,} characters); this bundle takes at most "
+                f"{self.limit:,} in one line: split it into sentences, one a line."
+            )
+        return ids
+
+    def _tagged(self, line: str, number: int, to: str | None) -> str:
+        """The line with its target's tag in front; empty if there is no text behind it."""
+        code, rest = split_tag(line)
+        known = self.languages.targets
+        if not rest.strip():
+            return ""
+        if code is not None and code not in known:
+            raise TextError(f"line {number} asks for {tag(code)}, and this bundle knows {', '.join(map(tag, known))}.")
+        if code is not None and to not in (None, code):
+            raise TextError(f"line {number} begins with {tag(code)} but {to!r} was asked for; remove one of the two.")
+        if code is None and to is None:
+            raise TextError(
+                f"line {number} ({line[:40]!r}) does not say which language to write: begin it with one of "
+                f"{', '.join(map(tag, known))} and a space, or ask for one (--to {known[0]})."
+            )
+        return line if code is not None else f"{tag(str(to))} {line}"
+
+    def _translation(self, ids: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Translation:
+        candidates = tuple(self._candidate(h) for h in hypotheses)
+        best = candidates[0]
+        return Translation(
+            text=best.text,
+            log_probability=best.log_probability,
+            score=best.score,
+            ended=best.ended,
+            unfamiliar=self.source.unfamiliar(ids),
+            source_pieces=tuple(self.source.pieces([*ids, END])),
+            target_pieces=best.pieces,
+            hypotheses=candidates,
+        )
+
+    def _candidate(self, hypothesis: Hypothesis) -> Candidate:
+        ids = [*hypothesis.ids, END] if hypothesis.ended else hypothesis.ids
+        return Candidate(
+            text=self.target.decode(hypothesis.ids).translate(_ONE_LINE),
+            log_probability=hypothesis.log_probability,
+            score=hypothesis.score,
+            pieces=tuple(self.target.pieces(ids)),
+            ended=hypothesis.ended,
+        )
+
+
+def load(path: str | Path | Bundle, *, device: str = "auto") -> Translator:
+    """A translator from a bundle, which is checked while it is read; `device` is auto, cpu, cuda or cuda:N.
+
+    Raises BundleError for a bundle that is missing or damaged, ModelError for a device that is not there.
+    """
+    bundle = path if isinstance(path, Bundle) else bundles.load(path)
+    model = bundle.model()
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        model.to(device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"device {device!r} cannot be used ({reason}); try cpu.") from None
+    translator = Translator(model, bundle.recipe, bundle.source, bundle.target)  # type: ignore[arg-type]
+    translator.bundle = bundle
+    return translator
+
+
+def search_with(
+    search: SearchConfig, *, beam: int | None = None, alpha: float | None = None, batch_size: int | None = None
+) -> SearchConfig:
+    """Decoding defaults with some of them replaced; ModelError for a value that is none."""
+    given = {"beam": beam, "alpha": alpha, "batch_size": batch_size}
+    changes = {key: value for key, value in given.items() if value is not None}
+    try:
+        return SearchConfig.model_validate({**search.model_dump(), **changes})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ModelError(f"{first['loc'][0]} = {first['input']!r}: {first['msg'].lower()}.") from None
