@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["demo", "prompt", "show"]
 
 STAGES = {
-    "corpus": "Writing the corpus: dates, times, numbers and amounts, in four languages",
-    "training": "Training a small Transformer on it",
-    "answering": "Answering the held-out lines, and letting two baselines answer them",
+    "corpus": "Writing the corpus",
+    "training": "Training",
+    "answering": "Answering held-out lines",
 }
 
 
@@ -31,9 +31,11 @@ def demo(out: str | Path = "demo", *, ask: bool = True, console: Console | None 
     from regard.tasks import demo as task
 
     console = console or Console()
+    console.print("A small Transformer learns to rewrite dates, times, numbers and amounts")
+    console.print("between English, German, French and Chinese.\n")
     with Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=16),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}", style="dim"),
         console=console,
@@ -58,8 +60,7 @@ def _follow(bar: Progress, updates: int) -> Callable[[dict[str, Any]], None]:
             stage = event["stage"]
             started.append(bar.add_task(STAGES[stage], total=updates if stage == "training" else None, note=""))
         elif event.get("event") == "train":
-            speed = f"{event['tokens_per_second']:,.0f} target pieces a second"
-            note = f"update {event['update']:,} of {updates:,}, loss {event['loss']:.3f}, {speed}"
+            note = f"loss {event['loss']:.3f}, {event['tokens_per_second']:,.0f} pieces/s"
             bar.update(started[-1], completed=event["update"], note=note)
 
     return hear
