@@ -53,8 +53,9 @@ class TransformerConfig(BaseModel):
         if (self.key_width == 0 or self.value_width == 0) and self.width % self.heads:
             near = [h for h in range(1, self.width + 1) if self.width % h == 0]
             near.sort(key=lambda h: (abs(h - self.heads), h))
+            nearest = " or ".join(map(str, sorted(near[:2])))
             raise ValueError(
-                f"heads ({self.heads}) must divide width ({self.width}); try {' or '.join(map(str, sorted(near[:2])))}, or "
+                f"heads ({self.heads}) must divide width ({self.width}); try {nearest}, or "
                 "give key_width and value_width"
             )
         if self.width % 2:
@@ -87,7 +88,9 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
 
     target_table = nn.Embedding(target_vocabulary, c.width, padding_idx=pad)
     source_table = target_table if c.share == "all" else nn.Embedding(source_vocabulary, c.width, padding_idx=pad)
-    for table in {source_table, target_table}:
+    for table in dict.fromkeys(
+        (source_table, target_table)
+    ):  # a set would draw in an order that changes from run to run
         nn.init.normal_(table.weight, std=c.width**-0.5)
         nn.init.zeros_(table.weight[pad])
     output = nn.Linear(c.width, target_vocabulary, bias=c.output_bias)

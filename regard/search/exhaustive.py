@@ -14,7 +14,7 @@ __all__ = ["exhaustive_search"]
 def exhaustive_search(
     step: Step[S], state: S, first: Tensor, *, max_length: int, end: int, penalty: Penalty, n_best: int = 1
 ) -> list[Hypothesis]:
-    """The best `n_best` of all sequences from one row, `first` (1,), of at most `max_length` pieces, the end counted."""
+    """The best `n_best` of all sequences from `first` (1,) of at most `max_length` pieces, the end counted."""
     found: list[Hypothesis] = []
 
     def visit(tokens: Tensor, state: S, ids: list[int], total: float) -> None:

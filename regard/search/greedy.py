@@ -14,7 +14,7 @@ __all__ = ["greedy_search"]
 def greedy_search(
     step: Step[S], state: S, first: Tensor, *, max_length: Tensor, end: int, penalty: Penalty | None = None
 ) -> list[Hypothesis]:
-    """Follow the best piece from `first` (B,) until `end`, or until row i holds max_length[i] pieces, the end counted."""
+    """Follow the best piece from `first` (B,) until `end`, or until row i holds max_length[i] pieces, end counted."""
     rank = penalty or (lambda length: none(length, 0.0))
     rows, tokens = first.shape[0], first
     total = torch.zeros(rows, dtype=torch.float64)

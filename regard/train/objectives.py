@@ -16,7 +16,7 @@ __all__ = ["label_smoothed", "label_smoothed_reference", "projected_loss", "toke
 
 
 def label_smoothed_reference(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Sum over tokens of cross-entropy with `smoothing` of the mass spread over all V (Szegedy et al. 2016, section 7)."""
+    """Sum over tokens of cross-entropy with `smoothing` of the mass spread over V (Szegedy et al. 2016, section 7)."""
     log_probabilities = logits.float().log_softmax(-1)
     right = log_probabilities.gather(-1, targets[:, None])[:, 0]
     return -((1.0 - smoothing) * right + smoothing * log_probabilities.mean(-1)).sum()
@@ -45,7 +45,7 @@ class _LabelSmoothed(torch.autograd.Function):
 
 def label_smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """`label_smoothed_reference` in fewer passes: logits (N, V) and targets (N,) -> a scalar sum."""
-    return _LabelSmoothed.apply(logits, targets, smoothing)  # type: ignore[no-any-return]
+    return _LabelSmoothed.apply(logits, targets, smoothing)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def projected_loss(

@@ -25,7 +25,7 @@ def _ramp(s: Schedule, update: int) -> float:
 
 def paper(s: Schedule, update: int) -> float:
     """peak · d_model^-0.5 · min(n^-0.5, n · warmup^-1.5) (Vaswani et al. 2017, equation 3, with peak 1)."""
-    return s.peak / math.sqrt(s.width) * min(1 / math.sqrt(update), update / max(s.warmup, 1) ** 1.5)
+    return s.peak / math.sqrt(s.width) * min(1 / math.sqrt(update), update / math.pow(max(s.warmup, 1), 1.5))
 
 
 def inverse_sqrt(s: Schedule, update: int) -> float:

@@ -32,7 +32,7 @@ class MultiHead(nn.Module):
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
 
     def prepare(self, memory: Tensor, layout: Layout) -> KeysValues:
-        """Keys and values of what is looked at, (…, D) -> (B, H, S, Dk) and (B, H, S, Dv); made once, kept in a state."""
+        """Keys and values of what is looked at, (…, D) -> (B, H, S, Dk) and (B, H, S, Dv); kept in a state."""
         keys = self._split(layout.rectangle(self.key(memory)))
         return KeysValues(self.score.keys(keys), self._split(layout.rectangle(self.value(memory))))
 

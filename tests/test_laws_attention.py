@@ -1,0 +1,122 @@
+"""Laws 1 and the parts: kernels agree with `attend`, and both with float64; masks, norms and dropout do what they say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.nn import Dropout, Packed, Padded
+from regard.nn.attention import SCORES, Both, Causal, Lengths, Mask, Window, attend, weigh
+from regard.nn.attention.kernels import KERNELS, Call, choose
+from regard.nn.dropout import keep_mask
+from regard.nn.positions import POSITIONS, sinusoids
+
+B, H, T, S, D, E = 3, 2, 5, 7, 4, 6
+
+MASKS: dict[str, Mask | None] = {
+    "none": None,
+    "causal": Causal(2),
+    "window": Window(1),
+    "lengths": Lengths(torch.tensor([7, 1, 4])),
+    "both": Both(Causal(2), Lengths(torch.tensor([7, 1, 4]))),
+}
+
+
+def _qkv(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    shapes = ((B, H, T, D), (B, H, S, D), (B, H, S, E))
+    return tuple(torch.randn(*s, generator=generator, dtype=torch.float64).to(dtype) for s in shapes)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+def test_kernels_agree_with_attend_in_float64(kernel: object, score: str, mask: str) -> None:
+    part = SCORES[score](D)
+    results = []
+    for dtype, runner in ((torch.float32, kernel), (torch.float64, None)):
+        q, k, v = (x.requires_grad_() for x in _qkv(dtype))
+        prepared = part.queries(q), part.keys(k)
+        call = Call(*prepared, v, part, MASKS[mask])
+        if runner is None:
+            mixed, _ = attend(*prepared, v, part.compare, call.matrix())
+        else:
+            if getattr(runner, "name") == "fused" and mask in ("window", "both", "lengths"):  # noqa: B009
+                rows = call.matrix()
+                assert rows is not None
+                if not rows.any(-1).all():
+                    pytest.skip("a query that sees nothing is the reference's own case")
+            mixed, _ = runner.run(call)  # type: ignore[attr-defined]
+        mixed.square().sum().backward()
+        results.append([mixed.double(), *(x.grad.double() for x in (q, k, v) if x.grad is not None)])
+    for fast, exact in zip(*results, strict=True):
+        torch.testing.assert_close(fast, exact, rtol=1e-5, atol=1e-5)
+
+
+def test_a_query_that_sees_nothing_gets_zeros_and_a_finite_gradient() -> None:
+    scores = torch.randn(2, 3, requires_grad=True)
+    weights = weigh(scores, torch.tensor([[True, True, False], [False, False, False]]))
+    weights.square().sum().backward()
+    assert weights[1].eq(0).all()
+    assert weights[0, 2] == 0
+    assert weights[0].sum().item() == pytest.approx(1.0)
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+
+
+def test_the_choice_of_a_kernel_says_why_others_refused() -> None:
+    q, k, v = _qkv(torch.float32)
+    kernel, refusals = choose(Call(q, k, v, SCORES["scaled_dot"](D), want_weights=True))
+    assert kernel.name == "reference"
+    assert "weights" in refusals["fused"]
+    long = torch.zeros(1, 1, 600, D)
+    assert choose(Call(long, long, long, SCORES["scaled_dot"](D)))[0].name == "fused"
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_layouts_hold_the_same_tokens(lengths: list[int]) -> None:
+    sizes = torch.tensor(lengths)
+    flat = torch.arange(int(sizes.sum()) * 2.0).view(-1, 2)
+    packed = Packed(sizes)
+    rectangle = packed.rectangle(flat)
+    assert rectangle.shape == (len(lengths), max(lengths), 2)
+    assert torch.equal(packed.flat(rectangle), flat)
+    padded = Padded(sizes, max(lengths))
+    for row, piece in zip(rectangle, flat.split(lengths), strict=True):
+        assert torch.equal(row[: len(piece)], piece)
+    assert torch.equal(packed.positions(), torch.cat([padded.positions()[:n] for n in lengths]))
+
+
+def test_sinusoids_are_the_papers() -> None:
+    sines, cosines = sinusoids(torch.tensor([0, 1, 50]), 8)
+    assert sines[0].tolist() == [0, 0, 0, 0]
+    assert cosines[0].tolist() == [1, 1, 1, 1]
+    torch.testing.assert_close(sines[2, 3], torch.tensor(50.0 / 10000 ** (6 / 8)).sin())
+    table = POSITIONS["sinusoidal"](8, 4)(torch.tensor([50]), 51)  # beyond its first capacity
+    torch.testing.assert_close(table[0, 7], cosines[2, 3])
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5])
+def test_dropout_drops_its_share_keeps_the_mean_and_matches_its_gradient(probability: float) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(400_000, requires_grad=True)
+    y = Dropout(probability)(x)
+    y.sum().backward()
+    # Five standard deviations of a share estimated from 400,000 draws.
+    assert (y == 0).double().mean().item() == pytest.approx(probability, abs=5 * 0.5 / 400_000**0.5)
+    assert y.mean().item() == pytest.approx(1.0, abs=0.01)
+    assert torch.equal(x.grad, y.detach())  # type: ignore[arg-type]
+    assert torch.equal(Dropout(probability).eval()(x), x)
+
+
+def test_dropout_draws_are_independent_between_neighbours() -> None:
+    torch.manual_seed(1)
+    mask, scale = keep_mask(torch.Size((400_000,)), 0.25, torch.device("cpu"))
+    assert scale == pytest.approx(1 / 0.75, rel=1e-4)
+    kept = mask.double() - 0.75
+    for distance in (1, 2, 3, 4):
+        assert abs((kept[distance:] * kept[:-distance]).mean().item()) < 5 * 0.1875 / 400_000**0.5

@@ -1,0 +1,306 @@
+"""Laws 7 and 8: resuming is exact, and everyone learns; with the loss, the schedules and the optimiser's pieces."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+import torch
+from torch import Tensor
+
+from regard.data.batches import Batches
+from regard.data.filters import Filters
+from regard.data.store import Store, fingerprint
+from regard.errors import CheckpointError
+from regard.models.transformer import TransformerConfig, build
+from regard.search import SearchConfig
+from regard.tasks.decode import decode
+from regard.text import Subwords
+from regard.train import (
+    SCHEDULES,
+    Interrupted,
+    Plateau,
+    Schedule,
+    TrainConfig,
+    Trainer,
+    label_smoothed,
+    label_smoothed_reference,
+    projected_loss,
+)
+
+LETTERS = "abcdefghij"
+
+
+def _words(count: int, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(LETTERS, k=draw.randint(1, 6))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Subwords]:
+    """1,500 pairs of letters and the same letters backwards."""
+    lines = _words(1500, 1)
+    subwords = Subwords.train(lines, size=300, kind="unigram", shrink=True)
+    path = tmp_path_factory.mktemp("toy") / "store"
+    pairs = ((line, line[::-1]) for line in lines)
+    return Store.build(path, pairs, subwords, subwords, Filters(), fingerprint("toy")), subwords
+
+
+# -- the loss ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_the_chunked_loss_equals_the_reference_and_float64(smoothing: float, chunk: int) -> None:
+    torch.manual_seed(0)
+    weight, hidden = torch.randn(30, 8, dtype=torch.float64), torch.randn(20, 8, dtype=torch.float64)
+    targets = torch.randint(0, 30, (20,))
+    results = []
+    for dtype, fast in ((torch.float64, False), (torch.float32, True)):
+        w, h = (x.detach().to(dtype, copy=True).requires_grad_() for x in (weight, hidden))
+        if fast:
+            total = projected_loss(lambda x, w=w: x @ w.T, h, targets, smoothing, chunk)  # type: ignore[misc]
+        else:
+            logits = h @ w.T
+            log_p = logits.log_softmax(-1)
+            right = log_p[range(20), targets]
+            loss = -((1 - smoothing) * right + smoothing * log_p.mean(-1)).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            total = float(loss.detach())
+            assert float(label_smoothed_reference(logits.detach(), targets, smoothing)) == pytest.approx(
+                total, rel=1e-6
+            )
+            library = torch.nn.functional.cross_entropy(
+                logits.detach(), targets, label_smoothing=smoothing, reduction="sum"
+            )
+            assert float(library) == pytest.approx(total, rel=1e-9)
+        results.append((total, w.grad, h.grad))
+    (exact, *gradients), (found, *fast_gradients) = results
+    assert found == pytest.approx(exact, rel=1e-5)
+    for a, b in zip(gradients, fast_gradients, strict=True):
+        torch.testing.assert_close(b.double(), a, rtol=1e-4, atol=1e-5)  # type: ignore[union-attr]
+
+
+def test_the_smoothed_loss_is_right_in_bfloat16() -> None:
+    torch.manual_seed(0)
+    logits, targets = torch.randn(40, 50).bfloat16().requires_grad_(), torch.randint(0, 50, (40,))
+    label_smoothed(logits, targets, 0.1).backward()  # type: ignore[no-untyped-call]
+    exact = logits.detach().double().requires_grad_()
+    torch.nn.functional.cross_entropy(exact, targets, label_smoothing=0.1, reduction="sum").backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(logits.grad.double(), exact.grad, rtol=1e-2, atol=1e-3)  # type: ignore[union-attr]
+
+
+# -- schedules -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_schedule_is_equation_3() -> None:
+    s = Schedule(peak=1.0, warmup=4000, total=100_000, width=512)
+    for n in (1, 100, 4000, 4001, 100_000):
+        assert SCHEDULES["paper"](s, n) == pytest.approx(512**-0.5 * min(n**-0.5, n * 4000**-1.5))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_warms_up_peaks_and_never_rises_again(name: str) -> None:
+    s = Schedule(peak=0.01, warmup=100, total=1000, width=1)
+    rates = [SCHEDULES[name](s, n) for n in range(1, 1001)]
+    assert rates[49] == pytest.approx(rates[99] / 2, rel=1e-6)
+    assert max(rates) == rates[99]
+    assert all(a >= b - 1e-12 for a, b in zip(rates[99:], rates[100:], strict=False))
+    assert all(math.isfinite(r) and r >= 0 for r in rates)
+    if name in ("cosine", "linear"):
+        assert rates[-1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_plateau_waits_then_cuts() -> None:
+    plateau = Plateau(0.5, patience=1)
+    scales = []
+    for improved in (True, False, False, False, False, True):
+        plateau.saw(improved)
+        scales.append(plateau.scale)
+    assert scales == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+
+
+# -- resuming ------------------------------------------------------------------------------------------------------------
+
+CONFIG = TrainConfig(
+    updates=12,
+    accumulate=3,
+    schedule="inverse-sqrt",
+    rate=3e-3,
+    warmup=4,
+    clip=1.0,
+    average="ema",
+    ema_decay=0.9,
+    validate_every=4,
+    save_every=5,
+    log_every=1,
+)
+
+
+def _trainer(store: Store, subwords: Subwords, out: Path, config: TrainConfig, events: list[dict[str, Any]]) -> Trainer:
+    torch.manual_seed(3)
+    model = build(
+        TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, dropout=0.3),
+        len(subwords),
+        len(subwords),
+    )
+    batches = Batches(
+        store,
+        batch_tokens=900,
+        layout="padded",
+        seed=5,
+        pool=700,
+        sampling=0.3,
+        source_subwords=subwords,
+        target_subwords=subwords,
+    )
+    return Trainer(
+        model,
+        batches,
+        config,
+        out,
+        seed=5,
+        width=16,
+        validate=lambda m: {"loss": float(sum(p.detach().abs().sum() for p in m.parameters()))},
+        report=events.append,
+    )
+
+
+def _everything(trainer: Trainer) -> dict[str, Tensor]:
+    found = {f"weight.{n}": p.detach().clone() for n, p in trainer.parameters.items()}
+    found |= {f"ema.{n}": w.clone() for n, w in trainer.ema.items()}
+    for name, parameter in trainer.parameters.items():
+        found |= {f"{k}.{name}": v.clone() for k, v in trainer.optimizer.state[parameter].items()}
+    return found
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_resuming_after_any_batch_is_exact(corpus: tuple[Store, Subwords], tmp_path: Path, precision: str) -> None:
+    """Dropout, subword sampling, accumulation, averaging and validation on; stopped after every possible batch."""
+    config = CONFIG.model_copy(update={"precision": precision})
+    events: list[dict[str, Any]] = []
+    whole = _trainer(*corpus, tmp_path / "whole", config, events)
+    whole.run()
+    assert whole.batches.epoch >= 1, "the run must cross the end of an epoch"
+    expected = _everything(whole)
+    for stop in (1, 5, 17, 30):
+        out = tmp_path / f"stopped-{stop}"
+        first = _trainer(*corpus, out, config, [])
+        backward = first._backward
+
+        def counting(batch: Any, first: Trainer = first, stop: int = stop, backward: Any = backward) -> float:
+            first.stop = first.microstep + 1 == stop
+            return float(backward(batch))
+
+        first._backward = counting  # type: ignore[method-assign]
+        with pytest.raises(Interrupted):
+            first.run()
+        torch.manual_seed(999)  # a new process has another generator
+        again: list[dict[str, Any]] = []
+        second = _trainer(*corpus, out, config, again)
+        assert second.resume() is not None
+        assert second.microstep == stop
+        second.run()
+        for name, value in _everything(second).items():
+            assert torch.equal(value, expected[name]), name
+        losses = {e["update"]: e["loss"] for e in events if e["event"] == "train"}
+        assert {e["update"]: e["loss"] for e in again if e["event"] == "train"}.items() <= losses.items()
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(
+    corpus: tuple[Store, Subwords], tmp_path: Path
+) -> None:
+    _trainer(*corpus, tmp_path, CONFIG, []).run()
+    older, newest = sorted((tmp_path / "checkpoints").iterdir())
+    tensors = newest / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-7] + b"tampers")
+    with pytest.raises(CheckpointError, match="not the file that was saved"):
+        _trainer(*corpus, tmp_path, CONFIG, []).resume()
+    (newest / "state.json").write_text("{")
+    with pytest.raises(CheckpointError, match="remove it to resume from the one before"):
+        _trainer(*corpus, tmp_path, CONFIG, []).resume()
+    for path in newest.iterdir():
+        path.unlink()
+    newest.rmdir()
+    assert _trainer(*corpus, tmp_path, CONFIG, []).resume() == older
+
+
+def test_early_stopping_and_the_best_weights(corpus: tuple[Store, Subwords], tmp_path: Path) -> None:
+    config = CONFIG.model_copy(
+        update={"updates": 40, "validate_every": 2, "patience": 3, "keep": "best", "average": "none"}
+    )
+    trainer = _trainer(*corpus, tmp_path, config, [])
+    values = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0])
+    kept: list[dict[str, Tensor]] = []
+
+    def validate(model: Any) -> dict[str, float]:
+        kept.append({n: p.detach().clone() for n, p in model.named_parameters()})
+        return {"loss": next(values)}
+
+    trainer.validate = validate
+    trainer.run()
+    assert trainer.update == 10
+    assert trainer.best["update"] == 4
+    assert all(torch.equal(v, kept[1][n]) for n, v in trainer.final_weights().items())
+
+
+def test_the_mean_of_the_last_snapshots(corpus: tuple[Store, Subwords], tmp_path: Path) -> None:
+    config = CONFIG.model_copy(
+        update={"updates": 6, "average": "last", "average_last": 2, "average_every": 2, "accumulate": 1}
+    )
+    trainer = _trainer(*corpus, tmp_path, config, [])
+    held: list[dict[str, Tensor]] = []
+    snapshot = trainer._snapshot
+
+    def spy() -> None:
+        held.append({n: p.detach().clone() for n, p in trainer.parameters.items()})
+        snapshot()
+
+    trainer._snapshot = spy  # type: ignore[method-assign]
+    trainer.run()
+    assert len(held) == 3
+    for name, value in trainer.final_weights().items():
+        torch.testing.assert_close(value, (held[1][name] + held[2][name]) / 2)
+
+
+# -- learning ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("norm", "layout"), [("post", "padded"), ("pre", "packed")])
+def test_the_transformer_learns_to_reverse(
+    corpus: tuple[Store, Subwords], tmp_path: Path, norm: str, layout: Any
+) -> None:
+    store, subwords = corpus
+    torch.manual_seed(1)
+    model: Any = build(
+        TransformerConfig(
+            width=64, heads=4, feedforward=128, encoder_layers=1, decoder_layers=2, dropout=0.0, norm=norm
+        ),
+        len(subwords),
+        len(subwords),
+    )
+    config = TrainConfig(
+        updates=600,
+        schedule="linear",
+        rate=4e-3,
+        warmup=60,
+        clip=1.0,
+        label_smoothing=0.0,
+        average="ema",
+        ema_decay=0.98,
+        save_every=1000,
+        log_every=100,
+    )
+    batches = Batches(store, batch_tokens=600, layout=layout, seed=1, pool=2000)
+    trainer = Trainer(model, batches, config, tmp_path, seed=1, width=64)
+    trainer.run()
+    trainer._swap(trainer.final_weights())
+    seen = set(_words(1500, 1))
+    fresh = [line for line in _words(400, 2) if line not in seen][:100]
+    found = decode(model.eval(), [subwords.encode(x) for x in fresh], SearchConfig(beam=1), batch_independent=False)
+    right = sum(subwords.decode(h[0].ids) == line[::-1] for h, line in zip(found, fresh, strict=True))
+    assert right >= 0.95 * len(fresh)

@@ -1,0 +1,62 @@
+"""Small models and toy corpora that the tests share."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+from regard.models import MODELS
+from regard.models.interface import Layout, layout_of
+from regard.models.transformer import TransformerConfig
+
+PAD, BEGIN, END = 0, 2, 3
+
+CONFIGS = {
+    f"{norm}-{positions}-{share}": TransformerConfig(
+        width=16,
+        heads=2,
+        feedforward=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        dropout=0.0,
+        norm=norm,
+        positions=positions,
+        share=share,
+        max_positions=32,
+    )
+    for norm, positions, share in (
+        *product(("post", "pre"), ("sinusoidal", "learned"), ("all",)),
+        ("post", "none", "target"),
+        ("pre", "sinusoidal-halves", "none"),
+    )
+}
+
+
+def make(config: TransformerConfig, vocabulary: int = 20, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """A model with fixed random weights, biases and norms included, so that none hides behind a zero or a one."""
+    torch.manual_seed(0)
+    model: nn.Module = MODELS[config.family][1](config, vocabulary, vocabulary, PAD)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.to(dtype).eval()
+
+
+def padded(rows: list[list[int]]) -> tuple[Tensor, Layout]:
+    """Rows as a padded rectangle of ids and its layout."""
+    lengths = torch.tensor([len(r) for r in rows])
+    longest = int(lengths.max())
+    return torch.tensor([r + [PAD] * (longest - len(r)) for r in rows]), layout_of("padded", lengths, longest)
+
+
+def packed(rows: list[list[int]]) -> tuple[Tensor, Layout]:
+    """Rows end to end and their layout."""
+    lengths = torch.tensor([len(r) for r in rows])
+    return torch.tensor([i for r in rows for i in r]), layout_of("packed", lengths, int(lengths.max()))
+
+
+SOURCES = [[5, 6, 7, END], [8, END], [9, 10, 11, 12, 13, END]]
+TARGETS = [[BEGIN, 4, 5, 6], [BEGIN, 9, 9, 9, 9, 9, 8], [BEGIN, 14]]
