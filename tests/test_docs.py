@@ -1,0 +1,160 @@
+"""The documents hold: links lead somewhere, commands exist with their options, runnable examples run, the page of
+recipes names every key.
+
+An example is runnable if its fence says so: ```python runnable. A document's examples run one after the other, in a
+directory with `train.en`, `train.de`, `test.en`, `test.de`, `first.toml` and the bundle `runs/first/bundle`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from bundles import ENGLISH, GERMAN, small_bundle
+
+from regard.apps.cli import app
+from regard.text import write_lines
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The fenced blocks whose info string is one of these."""
+    return [body for _, info, body in FENCE.findall(page.read_text("utf-8")) if info.strip() in languages]
+
+
+# -- links -------------------------------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """What a heading is called in a link, as GitHub makes it."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_somewhere(page):
+    prose = FENCE.sub("", page.read_text("utf-8"))
+    links = [one or other for one, other in LINK.findall(prose)]
+    broken = []
+    for link in links:
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page if not path else (page.parent / path)
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+COMMANDS = typer.main.get_command(app).commands
+OPTIONS = {
+    word: {option for p in command.params for option in (*p.opts, *p.secondary_opts)} | {"-h", "--help"}
+    for word, command in COMMANDS.items()
+}
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Each command line of ours in the page's shell blocks, as words; `\\` at an end goes on, `#` begins a comment."""
+    lines = "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
+    found = []
+    for line in lines:
+        for part in re.split(r"\s*(?:&&|\|)\s+", line):
+            words = shlex.split(part, comments=True)
+            if words and words[0] in ("regard", "./run"):
+                found.append(words)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_exist_with_their_options(page):
+    run = (ROOT / "run").read_text("utf-8")
+    for words in commands(page):
+        if words[0] == "./run":
+            assert re.search(rf"^    {words[1]}\)$", run, re.MULTILINE), words
+            continue
+        if words[1].startswith("-"):
+            continue
+        assert words[1] in COMMANDS, words
+        options = [word.partition("=")[0] for word in words[2:] if re.match(r"--?[a-z]", word)]
+        assert [option for option in options if option not in OPTIONS[words[1]]] == [], words
+
+
+# -- examples ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A directory with what the examples speak of."""
+    place = tmp_path_factory.mktemp("documents")
+    write_lines(place / "train.en", ENGLISH)
+    write_lines(place / "train.de", GERMAN)
+    write_lines(place / "test.en", ENGLISH[:4])
+    write_lines(place / "test.de", GERMAN[:4])
+    small_bundle(place / "runs" / "first" / "bundle")
+    (place / "first.toml").write_text(
+        """
+        name = "first"
+        [data]
+        source = "train.en"
+        target = "train.de"
+        [text]
+        size = 400
+        shrink = true
+        [model]
+        width = 16
+        heads = 2
+        feedforward = 32
+        encoder_layers = 1
+        decoder_layers = 1
+        [train]
+        updates = 2
+        precision = "float32"
+        device = "cpu"
+        [search]
+        beam = 1
+        extra_length = 5
+        """,
+        encoding="utf-8",
+    )
+    return place
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python runnable")], ids=name)
+# TensorBoard's writer, where it is installed, comes with a library that warns of its own future.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_runnable_examples_run(page, place, monkeypatch, tmp_path):
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__example__"}
+    for block in blocks(page, "python runnable"):
+        exec(compile(block, name(page), "exec"), names)
+
+
+# -- the page of recipes -----------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_recipes_is_what_init_writes(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import docs
+
+    try:
+        text = docs.PAGE.read_text("utf-8")
+        assert docs.PLACE.search(text), "the place of the recipe is missing"
+        assert docs.fresh(text) == text, "the recipe's keys have changed: run `python tools/docs.py`"
+    finally:
+        sys.modules.pop("docs", None)
