@@ -1,0 +1,93 @@
+"""Regard: sequence transduction with attention. Two text files in; a translator out.
+
+    import regard
+
+    translator = regard.load("runs/my-translator/bundle")
+    print(translator.translate(["A man is smiling."])[0].text)
+
+Everything is imported when it is first asked for, so `import regard` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.bundle import Bundle
+    from regard.errors import (
+        BundleError,
+        CheckpointError,
+        DataError,
+        FetchError,
+        ModelError,
+        RecipeError,
+        RegardError,
+        TextError,
+    )
+    from regard.recipe import Recipe
+    from regard.recipe import load as load_recipe
+    from regard.tasks.evaluate import Evaluation, evaluate
+    from regard.tasks.fit import fit
+    from regard.tasks.inspect import inspect
+    from regard.tasks.score import score_lines
+    from regard.tasks.translate import Translation, Translator, load
+
+    __version__: str
+
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "CheckpointError",
+    "DataError",
+    "Evaluation",
+    "FetchError",
+    "ModelError",
+    "Recipe",
+    "RecipeError",
+    "RegardError",
+    "TextError",
+    "Translation",
+    "Translator",
+    "__version__",
+    "evaluate",
+    "fit",
+    "inspect",
+    "load",
+    "load_recipe",
+    "score_lines",
+]
+
+_PLACES = {
+    "Bundle": "bundle:Bundle",
+    "Evaluation": "tasks.evaluate:Evaluation",
+    "Recipe": "recipe:Recipe",
+    "Translation": "tasks.translate:Translation",
+    "Translator": "tasks.translate:Translator",
+    "evaluate": "tasks.evaluate:evaluate",
+    "fit": "tasks.fit:fit",
+    "inspect": "tasks.inspect:inspect",
+    "load": "tasks.translate:load",
+    "load_recipe": "recipe:load",
+    "score_lines": "tasks.score:score_lines",
+    **{name: f"errors:{name}" for name in __all__ if name.endswith("Error")},
+}
+"""Where each public name lives."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("regard")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, _, attribute = _PLACES[name].partition(":")
+    value = getattr(import_module(f"regard.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

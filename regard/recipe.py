@@ -112,9 +112,9 @@ def validate(tables: Mapping[str, Any], *, name: str = "recipe") -> Recipe:
         raise RecipeError(_explain(error, tables, name)) from None
 
 
-def to_toml(recipe: Recipe) -> str:
-    """The recipe as TOML, every value written out; `parse` gives the same recipe back."""
-    return tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True))
+def to_toml(recipe: Recipe, *, defaults: bool = True) -> str:
+    """The recipe as TOML, with or without what is as the defaults say; `parse` gives the same recipe back."""
+    return tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True, exclude_defaults=not defaults))
 
 
 # -- variables and overrides ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import torch
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.models import MODELS
+from regard.tasks.decode import decode
 from regard.text import PAD, Subwords
 
 ENGLISH = """A man in an orange hat is starring at something .
@@ -70,16 +71,19 @@ def small_bundle(
             **tables,
         }
     )
+    tag = f"{symbols[0]} " if symbols else ""
     torch.manual_seed(seed)
     model = MODELS[recipe.model.family][1](recipe.model, len(source), len(target), PAD)
+    model.eval()
+    ids = [source.encode(line) for line in (f"{tag}{line}" for line in ENGLISH[:3])]
     golden = [
         bundles.Golden(
-            source=line,
-            source_ids=tuple(source.encode(line)),
-            target_ids=tuple(target.encode(other)),
-            output=other,
+            source=f"{tag}{line}",
+            source_ids=tuple(read),
+            target_ids=tuple(found[0].ids),
+            output=target.decode(found[0].ids),
         )
-        for line, other in zip(ENGLISH[:2], GERMAN[:2], strict=True)
+        for line, read, found in zip(ENGLISH, ids, decode(model, ids, recipe.search), strict=False)
     ]
     bundles.save(
         path,

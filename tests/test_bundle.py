@@ -90,7 +90,7 @@ def test_a_tokeniser_that_reads_differently_is_found_by_the_golden_ids(made: bun
     with pytest.raises(BundleError, match=r"golden sentence 'A man in an orange hat.*should have the ids \[5, 6, 7\]"):
         bundles.load(path)
     wrong = [g.model_copy(update={"output": "Etwas anderes."}) for g in made.golden]
-    with pytest.raises(BundleError, match=r"should read 'Etwas anderes.' and read 'Ein Mann"):
+    with pytest.raises(BundleError, match=r"should read 'Etwas anderes.' and read '"):
         bundles.load(_again(made, tmp_path / "output", golden=wrong))
 
 

@@ -185,3 +185,10 @@ def test_a_system_does_not_differ_from_itself(metric):
     assert got.difference == 0
     assert got.interval == (0, 0)
     assert got.p_value == 1
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "chrf++", "ter"])
+def test_resamples_in_which_nothing_matches_are_counted_too(name):
+    hypotheses, references = ["a cat sat"] + ["xxxx yyyy zzzz"] * 3, ["a cat sat", *["1 2 3 4 5"] * 3]
+    found = score(hypotheses, references, [name])[name]
+    assert found.interval is None or found.interval[0] < found.interval[1]

@@ -32,7 +32,7 @@ class SacreMetric:
     ) -> Score:
         """The corpus score of detokenised hypotheses; no interval when resamples is 0."""
         sets = checked(hypotheses, references)
-        metric = self.make(language)
+        metric = _plain(self.make(language))
         result = metric.corpus_score(list(hypotheses), sets, n_bootstrap=resamples_for(len(hypotheses), resamples))
         return Score(
             name=self.name,
@@ -77,6 +77,22 @@ class SacreMetric:
             signature=str(signature),
             higher_is_better=self.higher_is_better,
         )
+
+
+def _plain(metric: Implementation) -> Implementation:
+    """The metric with scores that are Python's floats.
+
+    Of resamples, chrF gives float32, but Python's 0.0 where nothing matches, and sacrebleu's mean refuses a mix.
+    """
+    compute = metric._compute_score_from_stats
+
+    def plainly(statistics: Any) -> Any:
+        result = compute(statistics)
+        result.score = float(result.score)
+        return result
+
+    metric._compute_score_from_stats = plainly  # type: ignore[method-assign, assignment]
+    return metric
 
 
 # sacrebleu has no public way to its statistics of single lines, the sums of which it scores; its own paired test calls

@@ -157,7 +157,8 @@ def evaluate_lines(
         decoding={
             **search.model_dump(),
             "batch_independent": batch_independent,
-            "precision": "bfloat16" if bfloat16 else "float32",
+            # The weights are float32 in any case; batch-independent mode multiplies them in float64.
+            "precision": "bfloat16" if bfloat16 else "float64" if batch_independent else "float32",
             "device": translator.device,
         },
         seconds=seconds,

@@ -5,22 +5,22 @@ Sizes: B lines, S source pieces, T target pieces, ends counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional
 
 from regard.errors import TextError
 from regard.metrics import Score, perplexity
-from regard.models.interface import device_of, layout_of
+from regard.models.interface import EncoderDecoder, device_of, layout_of
 from regard.text import BEGIN, END, PAD
-from regard.train import mixed, token_log_probabilities
+from regard.train import mixed
 
 from .translate import Translator
 
 __all__ = ["Scored", "perplexity_of", "score_lines"]
 
-_ROWS = 8
 _CHUNK = 1024
 
 
@@ -49,7 +49,7 @@ def score_lines(
 ) -> list[Scored]:
     """The score of each target line; with an empty source the target is still read, after nothing but the end.
 
-    Batch-independent: a line's score is the same, bit for bit, whatever else is scored with it.
+    Batch-independent: a line's score is the same to about 1e-12, whatever else is scored with it (see `decode`).
     Raises TextError for unequal counts and for lines that cannot be read.
     """
     if len(source) != len(target):
@@ -60,15 +60,15 @@ def score_lines(
     read = translator.encode(source, from_=from_, to=to)
     written = [translator.target.encode(_checked(line, number)) for number, line in enumerate(target, start=1)]
     _check_lengths(written, translator)
-    scored: list[Scored | None] = [None] * len(source)
-    lengths = [(len(s), len(t)) for s, t in zip(read, written, strict=True)]
-    for batch in _batches(lengths, batch_size, batch_independent):
-        copies = batch + [batch[-1]] * (-len(batch) % _ROWS if batch_independent else 0)
-        found = _log_probabilities(translator, [read[i] for i in copies], [written[i] for i in copies], bfloat16)
-        for i, values in zip(batch, found, strict=False):  # the copies at the end are left out
-            pieces = tuple(translator.target.pieces([*written[i], END]))
-            scored[i] = Scored(sum(values), pieces, tuple(values))
-    return [s for s in scored if s is not None]
+    model = translator.computing(batch_independent, bfloat16)
+    found: dict[int, Scored] = {}
+    order = sorted(range(len(source)), key=lambda i: (len(written[i]), len(read[i]), i), reverse=True)
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        each = _log_probabilities(model, [read[i] for i in batch], [written[i] for i in batch], bfloat16)
+        for i, values in zip(batch, each, strict=True):
+            found[i] = Scored(sum(values), tuple(translator.target.pieces([*written[i], END])), tuple(values))
+    return [found[i] for i in range(len(source))]
 
 
 def perplexity_of(scored: Sequence[Scored]) -> Score:
@@ -93,10 +93,9 @@ def _check_lengths(written: Sequence[Sequence[int]], translator: Translator) -> 
 
 
 def _log_probabilities(
-    translator: Translator, read: Sequence[Sequence[int]], written: Sequence[Sequence[int]], bfloat16: bool
+    model: EncoderDecoder, read: Sequence[Sequence[int]], written: Sequence[Sequence[int]], bfloat16: bool
 ) -> list[list[float]]:
     """log p of every piece of every target, the end's last."""
-    model = translator.model
     device = device_of(model)  # type: ignore[arg-type]
 
     def rows(lines: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -112,18 +111,16 @@ def _log_probabilities(
     with mixed(device, bfloat16):
         state = model.start(model.encode(source, reading), reading)
         hidden, _ = model.decode(tokens, state, writing)
-        flat = token_log_probabilities(model.project, hidden.flatten(0, 1), targets.flatten(), _CHUNK)
+        flat = _of_targets(model, hidden.flatten(0, 1), targets.flatten())
     grid = flat.view(tokens.shape).double().tolist()
     return [row[: len(line) + 1] for row, line in zip(grid, written, strict=True)]
 
 
-def _batches(lengths: Sequence[tuple[int, int]], size: int, same: bool) -> Iterator[list[int]]:
-    """Indices in batches of at most `size`, of near or exactly the same lengths, longest first."""
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i), reverse=True):
-        if batch and (len(batch) == size or (same and lengths[batch[0]] != lengths[i])):
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+def _of_targets(model: EncoderDecoder, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """log p of each target, hidden (N, D) and targets (N,) -> (N,), in the model's own precision, float32 at least."""
+    found = []
+    for h, t in zip(hidden.split(_CHUNK), targets.split(_CHUNK), strict=True):
+        logits = model.project(h)  # (n, V)
+        logits = logits.float() if logits.dtype == torch.bfloat16 else logits
+        found.append(-functional.cross_entropy(logits, t, reduction="none"))
+    return torch.cat(found)

@@ -24,7 +24,7 @@ from regard.search import Hypothesis, SearchConfig
 from regard.text import BEGIN, END, Subwords, split_tag, tag
 from regard.text.languages import name as language_name
 
-from .decode import decode
+from .decode import decode, independent
 
 __all__ = ["Candidate", "Languages", "Translation", "Translator", "load", "search_with"]
 
@@ -84,6 +84,7 @@ class Translator:
 
     def __init__(self, model: EncoderDecoder, recipe: Recipe, source: Subwords, target: Subwords) -> None:
         self.model, self.recipe, self.source, self.target = model, recipe, source, target
+        self._exact: EncoderDecoder | None = None
         self.bundle: Bundle | None = None
         """Where it was loaded from."""
         data = recipe.data
@@ -104,6 +105,18 @@ class Translator:
         """Where the model lies: cpu, or cuda with its number."""
         return str(device_of(self.model))  # type: ignore[arg-type]
 
+    def computing(self, batch_independent: bool, bfloat16: bool) -> EncoderDecoder:
+        """The model to compute with: itself, or its copy for batch-independent mode, made once and kept."""
+        if batch_independent and bfloat16:
+            raise ModelError(
+                "bfloat16 is too coarse for batch-independent mode; turn one of them off (--no-batch-independent)."
+            )
+        if not batch_independent:
+            return self.model
+        if self._exact is None:
+            self._exact = independent(self.model)
+        return self._exact
+
     def translate(
         self,
         lines: Sequence[str],
@@ -117,20 +130,22 @@ class Translator:
         batch_independent: bool = True,
         bfloat16: bool = False,
         attention: bool = False,
+        first_line: int = 1,
         progress: Callable[[int], None] | None = None,
     ) -> list[Translation]:
         """A translation of each line, in order. What is None is as the bundle's recipe says.
 
         `from_` and `to` are language codes: they choose a multilingual bundle's target, and are checked otherwise.
+        `first_line` is the number that messages give the first line.
         Raises TextError naming the line for what cannot be read, ModelError for languages the bundle does not have.
         """
         if n_best < 1:
             raise ModelError(f"n_best is {n_best}; it must be at least 1.")
         search = search_with(self.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size)
-        ids = self.encode(lines, from_=from_, to=to)
+        ids = self.encode(lines, from_=from_, to=to, first_line=first_line)
         full = [i for i, pieces in enumerate(ids) if pieces]
         found = decode(
-            self.model,
+            self.computing(batch_independent, bfloat16),
             [ids[i] for i in full],
             search,
             n_best=n_best,
@@ -146,12 +161,14 @@ class Translator:
                 translations[i] = replace(translations[i], attention=weights)
         return translations
 
-    def encode(self, lines: Sequence[str], *, from_: str | None = None, to: str | None = None) -> list[list[int]]:
+    def encode(
+        self, lines: Sequence[str], *, from_: str | None = None, to: str | None = None, first_line: int = 1
+    ) -> list[list[int]]:
         """Ids of each line, without end; none for a line with no text, which needs no translation."""
         if isinstance(lines, str):
             raise TextError(f"translate takes a list of lines, and {lines[:40]!r} is one string: put it in a list.")
         self._check_languages(from_, to)
-        return [self._encode_line(line, number, to) for number, line in enumerate(lines, start=1)]
+        return [self._encode_line(line, number, to) for number, line in enumerate(lines, start=first_line)]
 
     @torch.inference_mode()
     def attention(self, source: Sequence[int], target: Sequence[int], *, ended: bool = True) -> NDArray[np.float32]:
@@ -178,12 +195,12 @@ class Translator:
             if not has:
                 raise ModelError(
                     f"the bundle does not say which language it translates {option}, so {asked!r} cannot be checked; "
-                    f"leave {option} out."
+                    f"leave `{option}` out."
                 )
             if asked != has:
                 raise ModelError(
                     f"this bundle translates {option} {language_name(has)} ({has}), not {option} "
-                    f"{language_name(asked)} ({asked}); use a bundle for that pair, or leave {option} out."
+                    f"{language_name(asked)} ({asked}); use a bundle for that pair, or leave `{option}` out."
                 )
         if to is not None and known.targets and to not in known.targets:
             raise ModelError(
@@ -280,4 +297,6 @@ def search_with(
         return SearchConfig.model_validate({**search.model_dump(), **changes})
     except ValidationError as error:
         first = error.errors()[0]
-        raise ModelError(f"{first['loc'][0]} = {first['input']!r}: {first['msg'].lower()}.") from None
+        raise ModelError(
+            f"{first['loc'][0]} = {first['input']!r}: {first['msg'].replace('Input should', 'must')}."
+        ) from None

@@ -1,0 +1,196 @@
+"""The words that make models: train, prepare, init, demo, get. Tasks are imported when a word is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.apps.terminal import console_on, write
+from regard.errors import DataError, RecipeError
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
+
+__all__ = ["demo", "get", "init", "prepare", "train"]
+
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
+]
+
+
+def train(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RECIPE.toml | SOURCE TARGET", help="A recipe; or raw parallel text (.gz, .tsv, .jsonl)."
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if a recipe is given.")] = None,
+    settings: Set = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    valid_source: Annotated[Path | None, typer.Option(help="Dev set; else some pairs are split off.")] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Dev set; else some pairs are split off.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="CODE", help="Source language.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="CODE", help="Target language.")] = None,
+) -> None:
+    """Train a model from a recipe, or from two text files."""
+    extra = {
+        "valid_source": valid_source,
+        "valid_target": valid_target,
+        "source_language": from_,
+        "target_language": to,
+    }
+    given = {key: str(value) for key, value in extra.items() if value is not None}
+    if _is_recipe(files):
+        if given:
+            keys = ", ".join(f"--set data.{key}=…" for key in given)
+            raise RecipeError(f"{files[0]}: a recipe names its own files and languages; use {keys} to replace them.")
+        recipe = _recipe(files[0], settings)
+        place = out or Path("runs") / (recipe.name or files[0].stem)
+    elif out is None:
+        raise RecipeError("--out is missing: name a directory for the run, such as --out runs/first.")
+    else:
+        place = out
+        held = out / "recipe.toml"
+        recipe = _recipe(held, settings) if resume and held.exists() else _chosen(files, given, out.name, settings)
+    _fit(recipe, place, resume)
+
+
+def _is_recipe(files: list[Path]) -> bool:
+    if len(files) > 2:
+        raise DataError(f"{len(files)} files were given; give a recipe, or a source and a target.")
+    first = files[0].name.removesuffix(".gz")
+    if len(files) == 1 and not first.endswith((".toml", ".tsv", ".jsonl")):
+        raise DataError(
+            f"{files[0]}: one file alone must be a recipe (.toml) or hold both sides (.tsv, .jsonl); "
+            "give the target's file too."
+        )
+    if len(files) == 2 and any(file.suffix == ".toml" for file in files):
+        raise DataError("give either a recipe or a source and a target, not both.")
+    return first.endswith(".toml")
+
+
+def _recipe(path: Path, settings: list[str] | None) -> Recipe:
+    from regard import recipe
+
+    return recipe.load(path, os.environ, settings or ())
+
+
+def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[str] | None) -> Recipe:
+    from regard import recipe
+    from regard.tasks.choose import choose
+
+    tables = {"source": str(files[0]), **({"target": str(files[1])} if len(files) > 1 else {}), **given}
+    choice = choose(recipe.validate({"data": tables}, name="the command line").data, name=name)
+    made = recipe.parse(recipe.to_toml(choice.recipe), overrides=settings or ()) if settings else choice.recipe
+    console = console_on(sys.stderr)
+    for reason in choice.reasons:
+        console.print(f"· {reason}", highlight=False, soft_wrap=True, markup=False)
+    console.print("The recipe, where it differs from the defaults:\n", highlight=False)
+    console.print(recipe.to_toml(made, defaults=False), highlight=False, soft_wrap=True, markup=False)
+    return made
+
+
+def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
+    from regard.apps.training import Display
+    from regard.tasks.fit import Interrupted, fit
+
+    console = console_on(sys.stderr)
+    again = f"regard train {out / 'recipe.toml'} --out {out} --resume"
+    try:
+        with Display(console) as display:
+            bundle = fit(recipe, out, resume=resume, report=display)
+    except Interrupted as stop:
+        console.print(f"Stopped; everything is saved in {stop.checkpoint}.", highlight=False, soft_wrap=True)
+        console.print(f"Go on with:  {again}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        console.print("Stopped at once; what was last saved is whole.", highlight=False)
+        console.print(f"Go on with:  {again}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+    console.print(f"Done. Translate with:  regard translate {bundle}", highlight=False, soft_wrap=True)
+    write(f"{bundle}\n")
+
+
+def prepare(
+    recipe_file: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="A recipe.")],
+    out: Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if left out.")] = None,
+    settings: Set = None,
+) -> None:
+    """Tokenise the data once into the store that training reads, so that `train` finds it there."""
+    from regard.tasks import prepare as task
+
+    recipe = _recipe(recipe_file, settings)
+    place = out or Path("runs") / (recipe.name or recipe_file.stem)
+    console = console_on(sys.stderr)
+    with console.status("preparing") as status:
+        made = task.prepare(
+            recipe.data, recipe.text, place, progress=lambda what, number: status.update(f"{number:,} {what}")
+        )
+    source, target = len(made.source_subwords), len(made.target_subwords)
+    write(f"{made.report}\n{source:,} source pieces, {target:,} target pieces\n")
+    write(f"{len(made.train):,} pairs to learn from, {len(made.valid):,} to validate with, ready for {place}\n")
+
+
+def init(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where to write; left out: print.")] = None,
+    source: Annotated[str, typer.Option(help="Source side of the training data.")] = "train.source",
+    target: Annotated[str, typer.Option(help="Target side of the training data.")] = "train.target",
+    from_: Annotated[str, typer.Option("--from", metavar="CODE", help="Source language.")] = "",
+    to: Annotated[str, typer.Option("--to", metavar="CODE", help="Target language.")] = "",
+) -> None:
+    """Write a commented recipe: every key with its meaning and its default."""
+    from regard import recipe
+
+    data = {"source": source, "target": target, "source_language": from_, "target_language": to}
+    text = recipe.template({"data": data})
+    if file is None:
+        write(text)
+        return
+    try:
+        with file.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise RecipeError(f"{file}: exists already; choose another name, or remove it.") from None
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Directory for what it makes.")] = Path("demo"),
+    ask: Annotated[bool, typer.Option("--input/--no-input", help="Take lines from you at the end.")] = True,
+) -> None:
+    """Train a small Transformer on the built-in corpus in minutes, and show what it can do."""
+    from regard.apps.demo import demo as run
+
+    run(out, ask=ask)
+
+
+def get(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which one; left out: list them.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory; data/NAME if left out.")] = None,
+    base: Annotated[str | None, typer.Option(metavar="URL", help="A mirror instead of the official address.")] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Only verify what is there.")] = False,
+) -> None:
+    """Fetch a data set from its official address: verified, resumed where it stopped."""
+    from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from regard.tasks.get import CATALOGUE
+    from regard.tasks.get import get as fetch
+
+    if name is None:
+        write("".join(f"{known}\t{dataset.about}\n" for known, dataset in CATALOGUE.items()))
+        return
+    columns = (TextColumn("{task.description}"), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console_on(sys.stderr)) as bar:
+        tasks: dict[str, Any] = {}
+
+        def hear(file: str, there: int, size: int) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=size)
+            bar.update(tasks[file], completed=there)
+
+        paths = fetch(name, out or Path("data") / name, base=base, offline=offline, progress=hear)
+    write("".join(f"{path}\n" for path in paths))

@@ -1,0 +1,92 @@
+"""A run's progress in the terminal: a bar where there is a terminal, plain lines where there is none."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+__all__ = ["Display"]
+
+_QUIET = 10
+"""Without a terminal, every tenth event of training is a line."""
+
+
+class Display:
+    """Hears the events of `fit`; a context in which the bar stands."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.heard = 0
+        self.task: TaskID | None = None
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Display:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Show one event; kinds that are not known are left out."""
+        show = getattr(self, f"_{event['event']}", None)
+        if show is not None:
+            show(event)
+
+    def _say(self, text: str) -> None:
+        self.console.print(escape(text), highlight=False, soft_wrap=True)
+
+    def _prepare(self, event: dict[str, Any]) -> None:
+        if self.task is None:
+            self.task = self.bar.add_task("preparing", total=None, note="")
+        self.bar.update(self.task, note=f"{event['count']:,} {event['what']}")
+
+    def _start(self, event: dict[str, Any]) -> None:
+        if self.task is not None:
+            self.bar.remove_task(self.task)
+        self._say(event["filters"])
+        source, target = event["pieces"]
+        pieces = f"{source:,}" if source == target else f"{source:,} and {target:,}"
+        self._say(
+            f"{event['parameters']:,} parameters, {pieces} pieces, {event['precision']} on {event['device']}; "
+            "Ctrl-C saves and stops"
+        )
+        if event.get("resumed_from"):
+            self._say(f"going on from {event['resumed_from']}")
+        self.task = self.bar.add_task("training", total=event["updates"], note="")
+
+    def _train(self, event: dict[str, Any]) -> None:
+        note = f"loss {event['loss']:.3f}, {event['tokens_per_second']:,.0f} tokens/s, epoch {event['epoch'] + 1}"
+        if self.task is not None:
+            self.bar.update(self.task, completed=event["update"], note=note)
+        if not self.console.is_terminal and self.heard % _QUIET == 0:
+            self._say(f"update {event['update']:,}: {note}")
+        self.heard += 1
+
+    def _validate(self, event: dict[str, Any]) -> None:
+        bleu = f", BLEU {event['bleu']:.2f}" if "bleu" in event else ""
+        better = " (best so far)" if event["improved"] else ""
+        self._say(
+            f"update {event['update']:,}: dev loss {event['loss']:.4f}, perplexity {event['perplexity']:.2f} per piece"
+            f"{bleu}{better}"
+        )
+
+    def _score(self, event: dict[str, Any]) -> None:
+        for score in event["scores"].values():
+            interval = score["interval"]
+            spread = f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+            self._say(f"{event['set']}: {score['name']} {score['value']:.2f}{spread} {score['signature']}")
