@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bundle": {"recipe", "text", "models"},
     "tasks": EVERYTHING - {"apps"},
     "apps": EVERYTHING - {"nn", "models", "search", "train"},
+    "__main__": {"apps"},
     "__init__": EVERYTHING,  # the door: it opens what is asked for, when it is asked for
 }
 WITHOUT_TORCH = {"errors", "text", "metrics", "data", "apps"}

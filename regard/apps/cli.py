@@ -39,9 +39,9 @@ for word in _WORDS:
 @app.callback(invoke_without_command=True)
 def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
-        from regard import __version__
+        from importlib.metadata import version as installed
 
-        write(f"regard {__version__}\n")
+        write(f"regard {installed('regard')}\n")
         raise typer.Exit
 
 
