@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import re
-import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Literal, get_args
 import sentencepiece
 
 from regard.errors import TextError
+from regard.text.sampling import Sampler
 
 __all__ = ["BEGIN", "END", "PAD", "UNK", "Subwords"]
 
@@ -32,10 +32,6 @@ _SPACE = "\u2581"
 _ESCAPE = "\U000f2581"
 _ESCAPED = re.compile(f"[{_SPACE}{_ESCAPE}]")
 _UNESCAPED = re.compile(f"{_ESCAPE}([01])")
-# SentencePiece keeps one seed for the process: setting it and drawing must not be torn apart by another thread.
-_DRAWING = threading.Lock()
-# This seed means "take one from the operating system" to SentencePiece.
-_RANDOM_SEED = 2**32 - 1
 _MAX_BYTES = 400_000
 
 
@@ -56,6 +52,7 @@ class Subwords:
             )
         self._model = model
         self._size = int(self._processor.get_piece_size())
+        self._sampler: Sampler | None = None  # made when it is first asked for
         self.normalization: Normalization = _normalization_in(model)
 
     @classmethod
@@ -163,10 +160,9 @@ class Subwords:
         `alpha` is the share of merges left out for BPE (Provilkov et al. 2020) and the smoothing for unigram
         (Kudo 2018).
         """
-        ready = self._ready(line)
-        with _DRAWING:
-            sentencepiece.set_random_generator_seed(seed % _RANDOM_SEED)
-            return self._processor.encode(ready, enable_sampling=True, nbest_size=-1, alpha=alpha)  # type: ignore[no-any-return]
+        if self._sampler is None:
+            self._sampler = Sampler(self._model)
+        return self._sampler.sample(self._processor.normalize(self._ready(line)), alpha=alpha, seed=seed)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; pad, begin and end are dropped. Bytes that are not UTF-8 become U+FFFD."""

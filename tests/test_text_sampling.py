@@ -1,0 +1,87 @@
+"""Drawn segmentations: what SentencePiece gives where nothing is random, its probabilities where something is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from math import exp
+from pathlib import Path
+
+import pytest
+from bundles import ENGLISH, GERMAN
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.text import Subwords
+
+LINES = [*ENGLISH, *GERMAN]
+MODELS = {
+    (kind, fallback): Subwords.train(
+        LINES, size=400 if fallback else 150, kind=kind, byte_fallback=fallback, symbols=["<2de>", "<2zh>"], shrink=True
+    )
+    for kind in ("bpe", "unigram")
+    for fallback in (True, False)
+}
+texts = st.one_of(
+    st.text(max_size=40),
+    st.lists(st.sampled_from([*"abehimnors Aäß日", "  ", "<2de>", "<2", "▁", "the", "ein"])).map("".join),
+)
+
+
+@settings(deadline=None)
+@given(line=texts, fallback=st.booleans())
+def test_bpe_that_leaves_nothing_out_is_sentencepieces(line: str, fallback: bool) -> None:
+    subwords = MODELS["bpe", fallback]
+    assert subwords.sample(line, alpha=0.0, seed=1) == subwords.encode(line)
+
+
+@settings(deadline=None)
+@given(line=texts, fallback=st.booleans())
+def test_unigram_that_wants_the_likeliest_is_as_likely_as_sentencepieces(line: str, fallback: bool) -> None:
+    subwords = MODELS["unigram", fallback]
+
+    def likelihood(ids: list[int]) -> float:
+        return sum(subwords._processor.get_score(i) for i in ids if i > 3)
+
+    drawn, best = subwords.sample(line, alpha=1e6, seed=1), subwords.encode(line)
+    assert subwords.decode(drawn) == subwords.decode(best)
+    assert likelihood(drawn) == pytest.approx(likelihood(best), abs=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0])
+def test_unigram_draws_by_probability(alpha: float) -> None:
+    subwords = MODELS["unigram", True]
+    line, draws = "and he", 6000
+    all_of_them = subwords._processor.nbest_encode(line, nbest_size=500)
+    assert len(all_of_them) < 500
+    weights = {tuple(ids): exp(alpha * sum(subwords._processor.get_score(i) for i in ids)) for ids in all_of_them}
+    found = Counter(tuple(subwords.sample(line, alpha=alpha, seed=seed)) for seed in range(draws))
+    assert found.keys() <= weights.keys()
+    total = sum(weights.values())
+    for ids, weight in weights.items():
+        expected = draws * weight / total
+        assert abs(found[ids] - expected) < 5 * max(1.0, expected) ** 0.5 + 2
+
+
+def test_bpe_leaves_out_its_share_of_merges() -> None:
+    subwords = MODELS["bpe", True]
+    characters, merged = len(subwords.sample("woman", alpha=1.0, seed=1)), len(subwords.encode("woman"))
+    assert characters == 6  # with the space before it
+    mean = sum(len(subwords.sample("woman", alpha=0.1, seed=seed)) for seed in range(2000)) / 2000
+    assert merged < mean < characters
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_another_process_draws_the_same(kind: str, tmp_path: Path) -> None:
+    """What SentencePiece's own generator does not promise, and resuming depends on."""
+    subwords = MODELS[kind, True]
+    subwords.save(tmp_path / "model")
+    program = (
+        "import sys; from regard.text import Subwords; s = Subwords.load(sys.argv[1]); "
+        "print([s.sample(line, alpha=0.2, seed=n) for n, line in enumerate(sys.argv[2:])])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "model"), *LINES], capture_output=True, check=True, text=True
+    )
+    assert said.stdout.strip() == str([subwords.sample(line, alpha=0.2, seed=n) for n, line in enumerate(LINES)])
