@@ -119,6 +119,8 @@ def save(
     part: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{path.name}.*.part"):  # what a crash left behind
+            shutil.rmtree(left, ignore_errors=True)
         part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
         part.chmod(0o755)  # mkdtemp's own mode would keep everybody else from reading it
         _write(part, recipe, weights, source, target, provenance, golden)

@@ -10,10 +10,11 @@ import json
 import math
 import os
 import platform
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +28,7 @@ from regard import recipe as recipes
 from regard.bundle import Golden, Provenance
 from regard.data.batches import Batches
 from regard.data.store import Store
-from regard.errors import DataError, ModelError, RecipeError
+from regard.errors import BundleError, CheckpointError, DataError, ModelError, RecipeError
 from regard.metrics import bleu
 from regard.models import MODELS, parameter_count
 from regard.models.interface import layout_of
@@ -35,6 +36,7 @@ from regard.recipe import Recipe
 from regard.search import SearchConfig
 from regard.text import PAD, read_lines
 from regard.train import Interrupted, Trainer, mixed, token_log_probabilities
+from regard.train.checkpoint import sync
 
 from .decode import decode
 from .prepare import Prepared, prepare
@@ -62,7 +64,7 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
                 raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
     tell = report or (lambda event: None)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "recipe.toml").write_text(recipes.to_toml(recipe), encoding="utf-8")
+    _put(out / "recipe.toml", recipes.to_toml(recipe))
     prepared = prepare(
         recipe.data,
         recipe.text,
@@ -99,6 +101,8 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
     )
     validator.bfloat16 = trainer.bfloat16
     taken_up = trainer.resume() if resume else None
+    if taken_up is None:
+        _forget(out)
     log.open(trainer.update)
     tell(
         {
@@ -116,9 +120,31 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
     try:
         with _stopping(trainer):
             trainer.run()
+    except OSError as error:  # a full disk shows in the log as well as in a save
+        raise CheckpointError(
+            f"{error.filename or out}: could not be written ({error.strerror or error}), so training stopped; "
+            "the checkpoints are whole. Free some space and go on with --resume"
+        ) from error
     finally:
         log.close()
     return _finish(recipe, out, prepared, trainer, model, device, tell)
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a text file so that a crash at any moment leaves the old one, or the new one, whole."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        sync(part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _forget(out: Path) -> None:
+    """Remove weights that a run cut off before its first checkpoint left, lest they be averaged into this one's."""
+    shutil.rmtree(out / "snapshots", ignore_errors=True)
+    (out / "best.safetensors").unlink(missing_ok=True)
 
 
 def _check_place(recipe: Recipe, out: Path, resume: bool) -> None:
@@ -206,7 +232,7 @@ class _Log:
         self.curves: Any = None
 
     def open(self, update: int) -> None:
-        """Begin after `update`: what a run that was killed wrote beyond its checkpoint is dropped, to be written again."""
+        """Begin after `update`: what a run that was killed wrote beyond its checkpoint is dropped and written again."""
         path = self.out / "log.jsonl"
         kept = []
         if path.exists() and update:
@@ -217,12 +243,12 @@ class _Log:
                     continue
                 if event["update"] <= update:
                     kept.append(line + "\n")
-        path.write_text("".join(kept), encoding="utf-8")
+        _put(path, "".join(kept))
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             return
-        self.curves = SummaryWriter(str(self.out / "curves"), purge_step=update + 1 if update else None)
+        self.curves = SummaryWriter(str(self.out / "curves"), purge_step=update + 1)
 
     def __call__(self, event: dict[str, Any]) -> None:
         with (self.out / "log.jsonl").open("a", encoding="utf-8") as file:
@@ -235,7 +261,8 @@ class _Log:
 
     def close(self) -> None:
         if self.curves is not None:
-            self.curves.close()
+            with suppress(OSError):  # every value is in log.jsonl too
+                self.curves.close()
 
 
 @contextmanager
@@ -247,7 +274,7 @@ def _stopping(trainer: Trainer) -> Iterator[None]:
             raise KeyboardInterrupt
         trainer.stop = True
 
-    before: dict[int, Any] = {}
+    before: dict[signal.Signals, Any] = {}
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             before[number] = signal.signal(number, ask)
@@ -298,15 +325,18 @@ def _finish(
     )
 
     def keep(scores: list[dict[str, Any]]) -> None:
-        bundles.save(
-            path,
-            recipe=recipe,
-            weights={n: p.detach() for n, p in model.named_parameters()},
-            source=prepared.source_subwords,
-            target=prepared.target_subwords,
-            provenance=provenance.model_copy(update={"scores": scores}),
-            golden=_golden(model, prepared, recipe),
-        )
+        try:
+            bundles.save(
+                path,
+                recipe=recipe,
+                weights={n: p.detach() for n, p in model.named_parameters()},
+                source=prepared.source_subwords,
+                target=prepared.target_subwords,
+                provenance=provenance.model_copy(update={"scores": scores}),
+                golden=_golden(model, prepared, recipe),
+            )
+        except BundleError as error:
+            raise BundleError(f"{error} Training is done and saved; --resume makes the bundle from it.") from error
         tell({"event": "bundle", "path": str(path)})
 
     keep([])  # first, so that nothing that happens while scoring can lose it
@@ -314,7 +344,7 @@ def _finish(
     if scores:
         keep(scores)
     result = {"recipe": recipe.name, "scores": scores, "training": training, "versions": versions()}
-    (out / "results.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    _put(out / "results.json", json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     return path
 
 

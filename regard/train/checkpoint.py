@@ -59,7 +59,7 @@ def write_durably(path: Path, tensors: dict[str, Tensor]) -> None:
     except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
         raise CheckpointError(
-            f"{path}: could not be saved ({error}); free some space or choose another --out"
+            f"{path}: could not be saved ({error}); the checkpoints are whole. Free some space and go on with --resume"
         ) from error
 
 

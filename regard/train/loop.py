@@ -95,12 +95,16 @@ class Trainer:
         self.pending_loss = 0.0
         self.tokens = 0
         """Target tokens seen, padding not counted."""
+        self.window = {"loss": 0.0, "tokens": 0.0, "seconds": 0.0}
+        """What was summed since the last "train" event."""
         self.best: dict[str, Any] = {"value": -math.inf, "update": 0, "scores": {}}
         self.waited = 0
         self.seconds = 0.0
         """Time spent training, validation included, over all resumptions."""
         self.stop = False
         """Set from outside (a signal) to stop after the batch at hand."""
+        self.saved: Path | None = None
+        """The checkpoint last saved or taken up."""
 
     # -- one update ----------------------------------------------------------------------------------------------------
 
@@ -147,7 +151,7 @@ class Trainer:
         """Train to the end; raises Interrupted, with a checkpoint saved, where `stop` was set."""
         config, batches = self.config, iter(self.batches)
         self.model.train()
-        began, window = time.perf_counter(), [0.0, 0, time.perf_counter()]
+        began = mark = time.perf_counter()
         spent = self.seconds
         while not self._finished():
             batch = next(batches)
@@ -156,38 +160,40 @@ class Trainer:
             self.microstep += 1
             if self.microstep % config.accumulate == 0:
                 norm, rate = self._apply()
+                now = time.perf_counter()
+                self.seconds = spent + now - began
                 self.tokens += self.pending
-                window[0] += self.pending_loss
-                window[1] += self.pending
-                self.pending, self.pending_loss = 0, 0.0
-                self.seconds = spent + time.perf_counter() - began
+                for key, gain in (("loss", self.pending_loss), ("tokens", self.pending), ("seconds", now - mark)):
+                    self.window[key] += gain
+                self.pending, self.pending_loss, mark = 0, 0.0, now
                 if self.update % config.log_every == 0 or self.update == 1:
-                    now = time.perf_counter()
                     self.report(
                         {
                             "event": "train",
                             "update": self.update,
                             "epoch": self.batches.epoch,
-                            "loss": window[0] / window[1],
+                            "loss": self.window["loss"] / self.window["tokens"],
                             "rate": rate,
                             "norm": norm,
                             "tokens": self.tokens,
-                            "tokens_per_second": window[1] / (now - window[2]),
+                            "tokens_per_second": self.window["tokens"] / self.window["seconds"],
                             "seconds": self.seconds,
                         }
                     )
-                    window = [0.0, 0, now]
+                    self.window = dict.fromkeys(self.window, 0.0)
                 if config.average == "last" and self.update % config.average_every == 0:
                     self._snapshot()
                 if self.validate and (self.update % config.validate_every == 0 or self.update == config.updates):
                     self._validate()
-                    window[2] = time.perf_counter()
-                    self.seconds = spent + time.perf_counter() - began
+                    mark = time.perf_counter()
+                    self.seconds = spent + mark - began
                 if self.update % config.save_every == 0 or self._finished():
                     self.save()
             if self.stop:
                 raise Interrupted(self.save())
-        self.save()
+        place = self.save()
+        if self.stop:
+            raise Interrupted(place)
 
     def _finished(self) -> bool:
         c = self.config
@@ -252,7 +258,10 @@ class Trainer:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def save(self) -> Path:
-        """Save everything needed to go on exactly."""
+        """Save everything needed to go on exactly; returns where. Nothing is written twice."""
+        title = f"update-{self.update:09d}-{self.microstep:010d}"
+        if self.saved is not None and self.saved.name == title:
+            return self.saved
         tensors = {f"model.{n}": p.detach() for n, p in self.parameters.items()}
         for name, parameter in self.parameters.items():
             for key, value in self.optimizer.state.get(parameter, {}).items():
@@ -267,6 +276,7 @@ class Trainer:
             "pending": self.pending,
             "pending_loss": self.pending_loss,
             "tokens": self.tokens,
+            "window": self.window,
             "best": {**self.best, "value": None if self.best["value"] == -math.inf else self.best["value"]},
             "waited": self.waited,
             "seconds": self.seconds,
@@ -275,10 +285,10 @@ class Trainer:
             "threads": torch.get_num_threads(),
             "seed": self.seed,
         }
-        name = f"update-{self.update:09d}-{self.microstep:010d}"
-        return checkpoint.save(
-            self.checkpoints, name, checkpoint.Checkpoint(tensors, state), self.config.keep_checkpoints
+        self.saved = checkpoint.save(
+            self.checkpoints, title, checkpoint.Checkpoint(tensors, state), self.config.keep_checkpoints
         )
+        return self.saved
 
     def resume(self) -> Path | None:
         """Take up the newest checkpoint, if there is one; returns its path."""
@@ -306,9 +316,11 @@ class Trainer:
                 self.ema[name].copy_(held.tensors[f"ema.{name}"])
         for key in ("update", "microstep", "pending", "pending_loss", "tokens", "waited", "seconds"):
             setattr(self, key, state[key])
+        self.window = {**self.window, **state.get("window", {})}
         self.best = dict(state["best"])
         if self.best["value"] is None:
             self.best["value"] = -math.inf
         self.plateau.scale, self.plateau.waited = state["plateau"]
         self.batches.seek(state["position"])
+        self.saved = path
         return path
