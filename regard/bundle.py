@@ -116,15 +116,16 @@ def save(
     path = Path(path)
     if path.exists() and not (path.is_dir() and ((path / _CARD).exists() or not any(path.iterdir()))):
         raise BundleError(f"{path}: is in the way and is no bundle; move it, or choose another place for the bundle.")
+    place = path.resolve()  # "." and links have names of their own
     part: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{path.name}.*.part"):  # what a crash left behind
+        place.parent.mkdir(parents=True, exist_ok=True)
+        for left in place.parent.glob(f".{place.name}.*.part"):  # what a crash left behind
             shutil.rmtree(left, ignore_errors=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        part = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
         part.chmod(0o755)  # mkdtemp's own mode would keep everybody else from reading it
         _write(part, recipe, weights, source, target, provenance, golden)
-        _replace(part, path)
+        _replace(part, place)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: the bundle could not be saved: {_reason(error)}.{_kept(path)}") from error
     finally:
@@ -183,7 +184,8 @@ def _replace(part: Path, path: Path) -> None:
 
 def _old(path: Path) -> Path:
     """Where the bundle before this one stands for the moment between two renames."""
-    return path.with_name(f".{path.name}.old")
+    place = path.resolve()
+    return place.with_name(f".{place.name}.old")
 
 
 def _kept(path: Path) -> str:

@@ -173,3 +173,19 @@ def test_a_replacement_cut_short_between_its_renames_says_how_to_go_on(copy: Pat
     copy.rename(copy.with_name(".copy.old"))
     with pytest.raises(BundleError, match=r"the bundle before is whole: `mv .*\.copy\.old .*copy`"):
         bundles.load(copy)
+
+
+def test_a_bundle_may_be_named_by_a_link_or_by_a_dot(
+    made: bundles.Bundle, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = {name: tensor + 1 for name, tensor in made.model().named_parameters()}
+    link = copy.with_name("link")
+    link.symlink_to(copy)
+    _again(made, link, weights=weights)
+    assert link.is_symlink()
+    assert all(torch.equal(p, weights[n]) for n, p in bundles.load(copy).model().named_parameters())
+    monkeypatch.chdir(copy)
+    bundles.load(".")
+    monkeypatch.chdir(copy.parent)
+    with pytest.raises(BundleError, match="did you mean copy"):
+        bundles.load(".")
