@@ -124,7 +124,7 @@ def _copy(ours: nn.Module, theirs: nn.Module) -> None:
 
 
 def _copy_attention(ours: Any, theirs: Any) -> None:
-    parts = (ours.query, ours.key, ours.value)
+    parts = (ours.query, ours.key_value)
     theirs.in_proj_weight.copy_(torch.cat([p.weight for p in parts]))
     theirs.in_proj_bias.copy_(torch.cat([p.bias for p in parts]))
     _copy(ours.output, theirs.out_proj)
@@ -179,7 +179,8 @@ def test_logits_equal_hugging_face_marians() -> None:
         theirs.final_logits_bias.normal_()
         held = theirs.state_dict()
         for name, parameter in ours.named_parameters():
-            parameter.copy_(held[_marian_name(name)].view_as(parameter))
+            parts = [name.replace("key_value", part) for part in (("key", "value") if "key_value" in name else ("",))]
+            parameter.copy_(torch.cat([held[_marian_name(part)] for part in parts]).view_as(parameter))
         source, reading = toy.padded(toy.SOURCES)
         target, writing = toy.padded(toy.TARGETS)
         hidden, _ = ours.decode(target, ours.start(ours.encode(source, reading), reading), writing)

@@ -195,6 +195,8 @@ def _draw_number(split: Split, random: Random) -> Value:
     while True:
         # Three significant digits of a million are exact in every language: 12.3 million, 1230万.
         number = _random_decimal({"plain": DIGITS, "percent": 3, "million": 3 - places}[style], places, random)
+        if style == "million" and random.random() < 0.25:
+            number = 1 + number % 1  # French writes a million below two in the singular: too rare to learn otherwise
         if split_of("number", significant(number)) == split and (style != "million" or number > 1):
             return Value("number", style, number=number * 1_000_000 if style == "million" else number)
 

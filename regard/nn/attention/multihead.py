@@ -17,14 +17,16 @@ __all__ = ["MultiHead"]
 
 
 class MultiHead(nn.Module):
-    """H attentions side by side, each on its own projection of queries, keys and values."""
+    """H attentions side by side, each on its own projection of queries, keys and values.
+
+    Keys and values come from the same memory, so their projections are one product.
+    """
 
     def __init__(self, width: int, heads: int, key_width: int, value_width: int, score: Score) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.key_width, self.value_width = heads, key_width, value_width
         self.query = nn.Linear(width, heads * key_width)
-        self.key = nn.Linear(width, heads * key_width)
-        self.value = nn.Linear(width, heads * value_width)
+        self.key_value = nn.Linear(width, heads * (key_width + value_width))  # all heads' keys, then all their values
         self.output = nn.Linear(heads * value_width, width)
         self.score = score
 
@@ -33,8 +35,9 @@ class MultiHead(nn.Module):
 
     def prepare(self, memory: Tensor, layout: Layout) -> KeysValues:
         """Keys and values of what is looked at, (…, D) -> (B, H, S, Dk) and (B, H, S, Dv); kept in a state."""
-        keys = self._split(layout.rectangle(self.key(memory)))
-        return KeysValues(self.score.keys(keys), self._split(layout.rectangle(self.value(memory))))
+        both = layout.rectangle(self.key_value(memory))
+        keys, values = both.split((self.heads * self.key_width, self.heads * self.value_width), dim=-1)
+        return KeysValues(self.score.keys(self._split(keys)), self._split(values))
 
     def forward(
         self, x: Tensor, layout: Layout, memory: KeysValues, mask: Mask | None, record: list[Tensor] | None = None
