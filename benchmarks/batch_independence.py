@@ -1,0 +1,105 @@
+"""Count the lines whose translation depends on what else is translated with them.
+
+    python benchmarks/batch_independence.py --bundle runs/multi30k/bundle --source test.en --lines 1000
+
+Every line is translated alone first; then in batches of 7, 32 and 128, in the file's order and shuffled. A line differs
+if its text is another than when it was alone. This is done in batch-independent mode, where none
+may differ, and in plain float32, where a few do. Exit code 1 if any line differs in batch-independent mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import RESULTS, circumstances, write
+
+import regard
+from regard.text import read_lines
+
+MODES = {"batch-independent": True, "plain float32": False}
+
+
+def translate(
+    translator: regard.Translator, lines: Sequence[str], independent: bool, size: int, order: Sequence[int]
+) -> tuple[list[str], float]:
+    """Translations in the file's order, whatever order they were made in, and the seconds it took."""
+    began = time.perf_counter()
+    found = translator.translate([lines[i] for i in order], batch_size=size, batch_independent=independent)
+    seconds = time.perf_counter() - began
+    texts = [""] * len(lines)
+    for i, translation in zip(order, found, strict=True):
+        texts[i] = translation.text
+    return texts, seconds
+
+
+def measure(
+    translator: regard.Translator, lines: Sequence[str], independent: bool, sizes: Sequence[int], seed: int
+) -> dict[str, Any]:
+    """One mode: the lines that differ from those translated alone, for each size and order."""
+    in_order = list(range(len(lines)))
+    shuffled = random.Random(seed).sample(in_order, len(lines))
+    alone, seconds = translate(translator, lines, independent, 1, in_order)
+    runs: list[dict[str, Any]] = [{"batch_size": 1, "order": "file", "seconds": round(seconds, 1)}]
+    different: set[int] = set()
+    for size in sizes:
+        for name, order in (("file", in_order), ("shuffled", shuffled)):
+            if size == 1 and name == "file":
+                continue
+            texts, seconds = translate(translator, lines, independent, size, order)
+            differ = [i for i in in_order if texts[i] != alone[i]]
+            different.update(differ)
+            runs.append(
+                {"batch_size": size, "order": name, "seconds": round(seconds, 1), "differing_lines": len(differ)}
+            )
+            print(f"  {size:4d} {name:9s} {len(differ):4d} differ, {seconds:.1f} s", flush=True)
+    shown = sorted(different)[:5]
+    return {
+        "batch_independent": independent,
+        "differing_lines": len(different),
+        "numbers_of_some": [i + 1 for i in shown],
+        "runs": runs,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--bundle", type=Path, required=True)
+    parser.add_argument("--source", type=Path, required=True, help="source lines")
+    parser.add_argument("--lines", type=int, default=1000, help="how many of them")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 7, 32, 128])
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--seed", type=int, default=1, help="of the shuffled order")
+    parser.add_argument("--results", type=Path, default=RESULTS / "batch_independence.json")
+    arguments = parser.parse_args()
+    translator = regard.load(arguments.bundle, device="cpu")
+    lines = read_lines(arguments.source)[: arguments.lines]
+    modes = {}
+    for name in arguments.modes:
+        print(name, flush=True)
+        modes[name] = measure(translator, lines, MODES[name], arguments.sizes, arguments.seed)
+    search = translator.recipe.search
+    result = {
+        **circumstances(),
+        "threads": torch.get_num_threads(),
+        "bundle": translator.recipe.name,
+        "parameters": translator.bundle.parameters if translator.bundle else None,
+        "lines": len(lines),
+        "beam": search.beam,
+        "length_penalty": f"{search.penalty} {search.alpha}",
+        "modes": modes,
+    }
+    write(arguments.results, result)
+    for name, mode in modes.items():
+        print(f"{name}: {mode['differing_lines']} of {len(lines)} lines differ in any run")
+    return 1 if modes.get("batch-independent", {}).get("differing_lines") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
