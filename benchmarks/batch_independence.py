@@ -3,8 +3,9 @@
     python benchmarks/batch_independence.py --bundle runs/multi30k/bundle --source test.en --lines 1000
 
 Every line is translated alone first; then in batches of 7, 32 and 128, in the file's order and shuffled. A line differs
-if its text is another than when it was alone. This is done in batch-independent mode, where none
-may differ, and in plain float32, where a few do. Exit code 1 if any line differs in batch-independent mode.
+if its text is another than when it was alone; how far the log-probabilities of the others moved is given too. This is
+done in batch-independent mode, where none may differ, and in plain float32, where a few may. Exit code 1 if any line
+differs in batch-independent mode.
 """
 
 from __future__ import annotations
@@ -28,15 +29,12 @@ MODES = {"batch-independent": True, "plain float32": False}
 
 def translate(
     translator: regard.Translator, lines: Sequence[str], independent: bool, size: int, order: Sequence[int]
-) -> tuple[list[str], float]:
+) -> tuple[list[regard.Translation], float]:
     """Translations in the file's order, whatever order they were made in, and the seconds it took."""
     began = time.perf_counter()
     found = translator.translate([lines[i] for i in order], batch_size=size, batch_independent=independent)
     seconds = time.perf_counter() - began
-    texts = [""] * len(lines)
-    for i, translation in zip(order, found, strict=True):
-        texts[i] = translation.text
-    return texts, seconds
+    return [translation for _, translation in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])], seconds
 
 
 def measure(
@@ -52,11 +50,18 @@ def measure(
         for name, order in (("file", in_order), ("shuffled", shuffled)):
             if size == 1 and name == "file":
                 continue
-            texts, seconds = translate(translator, lines, independent, size, order)
-            differ = [i for i in in_order if texts[i] != alone[i]]
+            found, seconds = translate(translator, lines, independent, size, order)
+            differ = [i for i in in_order if found[i].text != alone[i].text]
             different.update(differ)
+            gaps = [abs(found[i].log_probability - alone[i].log_probability) for i in in_order if i not in differ]
             runs.append(
-                {"batch_size": size, "order": name, "seconds": round(seconds, 1), "differing_lines": len(differ)}
+                {
+                    "batch_size": size,
+                    "order": name,
+                    "seconds": round(seconds, 1),
+                    "differing_lines": len(differ),
+                    "largest_gap_of_log_probability": max(gaps, default=0.0),
+                }
             )
             print(f"  {size:4d} {name:9s} {len(differ):4d} differ, {seconds:.1f} s", flush=True)
     shown = sorted(different)[:5]

@@ -362,7 +362,7 @@ def measure(name: str, kills: int, interrupts: int, updates: int, seed: int, fol
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--kills", type=int, default=18, help="SIGKILLs for each recipe")
+    parser.add_argument("--kills", type=int, default=20, help="SIGKILLs for each recipe")
     parser.add_argument("--interrupts", type=int, default=4, help="SIGINTs for each recipe")
     parser.add_argument("--updates", type=int, default=120, help="length of a run")
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))

@@ -1,4 +1,4 @@
-"""Errors a user can mend: each message names the value, the rule and the way out; the command line exits with code 2."""
+"""Errors a user can mend: each message names the value, the rule and the way out; the exit code is 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws 1 and the parts: kernels agree with `attend`, and both with float64; masks, norms and dropout do what they say."""
+"""Law 1: kernels agree with `attend`, and both with float64; masks, layouts and dropout do what they say."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Laws 2 to 4: pieces equal the whole, the future is invisible, padding and neighbours are invisible. In float64, exactly enough."""
+"""Laws 2 to 4, in float64: pieces equal the whole; the future, padding and neighbours are invisible."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-import toy
 import torch
+import toy
 from torch import Tensor
 
 from regard.models.transformer import TransformerConfig

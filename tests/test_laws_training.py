@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import toy
 import torch
 from torch import Tensor
 
@@ -94,7 +94,7 @@ def test_the_smoothed_loss_is_right_in_bfloat16() -> None:
     torch.testing.assert_close(logits.grad.double(), exact.grad, rtol=1e-2, atol=1e-3)  # type: ignore[union-attr]
 
 
-# -- schedules -----------------------------------------------------------------------------------------------------------
+# -- schedules ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_papers_schedule_is_equation_3() -> None:
@@ -109,7 +109,7 @@ def test_every_schedule_warms_up_peaks_and_never_rises_again(name: str) -> None:
     rates = [SCHEDULES[name](s, n) for n in range(1, 1001)]
     assert rates[49] == pytest.approx(rates[99] / 2, rel=1e-6)
     assert max(rates) == rates[99]
-    assert all(a >= b - 1e-12 for a, b in zip(rates[99:], rates[100:], strict=False))
+    assert all(a >= b - 1e-12 for a, b in pairwise(rates[99:]))
     assert all(math.isfinite(r) and r >= 0 for r in rates)
     if name in ("cosine", "linear"):
         assert rates[-1] == pytest.approx(0.0, abs=1e-9)
@@ -124,7 +124,7 @@ def test_plateau_waits_then_cuts() -> None:
     assert scales == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
 
 
-# -- resuming ------------------------------------------------------------------------------------------------------------
+# -- resuming ----------------------------------------------------------------------------------------------------------
 
 CONFIG = TrainConfig(
     updates=12,
@@ -267,7 +267,7 @@ def test_the_mean_of_the_last_snapshots(corpus: tuple[Store, Subwords], tmp_path
         torch.testing.assert_close(value, (held[1][name] + held[2][name]) / 2)
 
 
-# -- learning ------------------------------------------------------------------------------------------------------------
+# -- learning ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("norm", "layout"), [("post", "padded"), ("pre", "packed")])

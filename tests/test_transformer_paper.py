@@ -1,12 +1,12 @@
-"""The Transformer is the paper's: sizes of Table 3, and the same outputs from the same weights as other implementations."""
+"""The Transformer is the paper's: sizes of Table 3; same weights, same outputs as other implementations."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-import toy
 import torch
+import toy
 from torch import Tensor, nn
 
 from regard.models.transformer import TransformerConfig, build, parameter_count
