@@ -76,7 +76,7 @@ def test_what_it_leaves_suffices_to_recompute_the_figures(tmp_path: Path, monkey
     assert read_lines(tmp_path / "heldout.reference") == [example.target for example in heldout]
     assert read_lines(tmp_path / "train.target") == [example.target for example in train]
     cells = Counter(read_lines(tmp_path / "heldout.cells"))
-    assert cells == {f"{a} {b} {kind}": 3 for a, b in DIRECTIONS for kind in KINDS}
+    assert cells == {f"{a}-{b}\t{kind}\t{a}-{b} {kind}": 3 for a, b in DIRECTIONS for kind in KINDS}
 
 
 def test_enough_lines_are_held_out() -> None:

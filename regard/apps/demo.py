@@ -84,7 +84,8 @@ def show(done: Demo, console: Console) -> None:
     console.print(f"The model: {escape(str(done.bundle))}   The figures: {escape(str(done.directory / 'report.json'))}")
     again = (
         f"regard evaluate {done.bundle} --source {done.directory / 'heldout.source'} "
-        f"--reference {done.directory / 'heldout.reference'} --metric exact-match"
+        f"--reference {done.directory / 'heldout.reference'} --groups {done.directory / 'heldout.cells'} "
+        "--metric exact-match"
     )
     console.print(f"Recompute them: [bold]{escape(again)}[/bold]", soft_wrap=True)
 

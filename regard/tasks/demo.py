@@ -229,7 +229,9 @@ def _write_corpus(directory: Path) -> tuple[list[Example], list[Example]]:
     ):
         write_lines(directory / f"{name}.source", [example.source for example in examples])
         write_lines(directory / f"{name}.{side}", [example.target for example in examples])
-    cells = [f"{e.source_language} {e.target_language} {e.kind}" for e in heldout]
+    # As `regard evaluate --groups` reads them: every line counts for its direction, its kind and its cell.
+    ways = [(f"{e.source_language}-{e.target_language}", e.kind) for e in heldout]
+    cells = [f"{way}\t{kind}\t{way} {kind}" for way, kind in ways]
     write_lines(directory / "heldout.cells", cells)
     return train, heldout
 
