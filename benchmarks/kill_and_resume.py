@@ -40,7 +40,7 @@ TIMED = {"seconds", "tokens_per_second"}
 """What a log says about the clock, which no two runs share."""
 STARTED = "Ctrl-C saves and stops"
 """Said on standard error when training begins."""
-PATIENCE = 300
+PATIENCE = 900
 """Seconds until a moment that does not come is an error."""
 
 RECIPE = """
@@ -245,7 +245,11 @@ def go(recipe: Path, out: Path, moments: list[Moment], updates: int) -> Tally:
             struck = strike(process, heard, out, moment, stale)
         else:
             struck = False
-        code = process.wait(PATIENCE)
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
         said = heard.read_text(encoding="utf-8")
         if not struck:
             if code != 0:
@@ -362,7 +366,7 @@ def measure(name: str, kills: int, interrupts: int, updates: int, seed: int, fol
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--kills", type=int, default=20, help="SIGKILLs for each recipe")
+    parser.add_argument("--kills", type=int, default=18, help="SIGKILLs for each recipe")
     parser.add_argument("--interrupts", type=int, default=4, help="SIGINTs for each recipe")
     parser.add_argument("--updates", type=int, default=120, help="length of a run")
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
