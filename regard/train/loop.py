@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -51,6 +53,15 @@ def resolve_precision(precision: str, device: torch.device) -> bool:
 def mixed(device: torch.device, bfloat16: bool) -> torch.autocast:
     """The context in which a model's matrix products run in bfloat16 beside float32 weights."""
     return torch.autocast(device.type, torch.bfloat16, enabled=bfloat16)
+
+
+def _rounded(x: NDArray[Any]) -> NDArray[Any]:
+    """Zeros added to a rectangle (B, T), or to its lengths (B,), up to a multiple of 8 rows and of 4 columns.
+
+    Matrix libraries compile a product for each shape they meet, and forget the oldest: with fewer shapes they meet
+    each again before it is forgotten. What is added is padding, and rows of length 0.
+    """
+    return np.pad(x, [(0, -size % step) for size, step in zip(x.shape, (8, 4), strict=False)])
 
 
 class Trainer:
@@ -113,6 +124,8 @@ class Trainer:
         kind = batch.layout
 
         def ids(x: Any) -> Tensor:
+            if kind == "padded":
+                x = _rounded(x)
             return torch.from_numpy(x).to(self.device)
 
         source, tokens, targets = ids(batch.source), ids(batch.target_input), ids(batch.target_output)
