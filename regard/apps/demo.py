@@ -39,6 +39,7 @@ def demo(out: str | Path = "demo", *, ask: bool = True, console: Console | None 
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}", style="dim"),
         console=console,
+        refresh_per_second=2,  # drawing takes a core from training
     ) as bar:
         done = task.run(out, report=_follow(bar, task.demo_recipe(Path(out)).train.updates))
     show(done, console)

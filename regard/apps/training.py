@@ -30,6 +30,7 @@ class Display:
             TextColumn("{task.fields[note]}"),
             console=console,
             disable=not console.is_terminal,
+            refresh_per_second=2,  # drawing takes a core from training
         )
 
     def __enter__(self) -> Display:
