@@ -127,8 +127,8 @@ def demo_recipe(directory: Path) -> Recipe:
         ),
         # The corpus is endless and has no noise, so nothing is regularised: no dropout, no label smoothing.
         train=TrainConfig(
-            updates=2300, schedule="linear", rate=3e-3, warmup=200, label_smoothing=0.0, clip=1.0,
-            average="ema", ema_decay=0.998, validate_every=2300, save_every=1150, log_every=50,
+            updates=2600, schedule="linear", rate=3e-3, warmup=200, label_smoothing=0.0, clip=1.0,
+            average="ema", ema_decay=0.998, validate_every=2600, save_every=1300, log_every=50,
         ),
         search=SearchConfig(beam=1, batch_size=256),
     )  # fmt: skip
