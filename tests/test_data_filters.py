@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from regard.data import Filters, Report
-from regard.data.filters import Filter
+from regard.data.filters import Repeats
 
 STRICT = Filters(max_length=10, max_ratio=3, drop_duplicates=True, drop_identical=True)
 
@@ -30,25 +30,19 @@ STRICT = Filters(max_length=10, max_ratio=3, drop_duplicates=True, drop_identica
     ],
 )
 def test_each_rule(pair: tuple[str, str], pieces: tuple[int, int], reason: str | None) -> None:
-    assert Filter(STRICT).reason(*pair, *pieces) == reason
+    assert STRICT.reason(*pair, *pieces, again=False) == reason
+    assert STRICT.reason(*pair, *pieces, again=True) == (reason or "duplicate"), "any other reason goes first"
 
 
-def test_a_pair_is_a_duplicate_only_of_both_its_sides() -> None:
-    chosen = Filter(STRICT)
-    pairs = [("a", "b"), ("a", "c"), ("b", "b c"), ("a", "b"), ("ab", ""), ("a", "c")]
-    assert [chosen.reason(*pair, 3, 3) for pair in pairs] == [None, None, None, "duplicate", "empty", "duplicate"]
-
-
-def test_a_pair_dropped_for_its_length_is_not_remembered() -> None:
-    chosen = Filter(STRICT)
-    assert chosen.reason("a", "b", 99, 3) == "long"
-    assert chosen.reason("a", "b", 3, 3) is None
+def test_a_pair_occurs_again_only_with_both_its_sides() -> None:
+    repeats = Repeats()
+    pairs = [("a", "b"), ("a", "c"), ("b", "b c"), ("a", "b"), ("ab", ""), ("a", "c"), ("a\0", "b")]
+    assert [repeats.again(*pair) for pair in pairs] == [False, False, False, True, False, True, False]
 
 
 def test_by_default_only_what_cannot_be_learnt_from_is_dropped() -> None:
-    chosen = Filter(Filters())
     pairs = [("OK", "OK", 1, 1), ("OK", "OK", 1, 1), ("Yes.", "你好，世界。" * 5, 2, 20), ("", "", 0, 0)]
-    assert [chosen.reason(*pair) for pair in pairs] == [None, None, None, "empty"]
+    assert [Filters().reason(*pair, again=True) for pair in pairs] == [None, None, None, "empty"]
 
 
 def test_a_report_counts_every_pair_once() -> None:
@@ -59,6 +53,16 @@ def test_a_report_counts_every_pair_once() -> None:
     assert report.kept + sum(report.dropped.values()) == report.read
     assert Report(**json.loads(json.dumps(report.to_dict()))) == report
     assert str(Report(1000, 1000)) == "1,000 pairs read, 1,000 kept"
+
+
+def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
+    reasons = [None, "empty", "long", None, "empty", "ratio", "long"]
+    whole, first, second = Report(), Report(), Report()
+    for line, reason in enumerate(reasons, start=1):
+        whole.count(line, reason)
+        (first if line < 3 else second).count(line, reason)
+    first.add(second)
+    assert (first, str(first)) == (whole, str(whole))
 
 
 @pytest.mark.parametrize("wrong", [{"max_length": 0}, {"max_ratio": 0.5}, {"max_len": 3}])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import Filters, Store
+from regard.data import Batches, Filters, Store, shards
 from regard.data import store as module
 from regard.errors import DataError
 from regard.text import Subwords
@@ -76,15 +77,38 @@ def test_chunks_leave_no_seam(
 ) -> None:
     pairs = some_pairs(200)
     whole = Store.build(tmp_path / "whole", pairs, *subwords, KEEP_ALL, "f")
-    monkeypatch.setattr(module, "_CHUNK", 7)
+    monkeypatch.setattr(shards, "_CHUNK", 7)
     seen: list[tuple[str, int]] = []
     pieces = Store.build(
         tmp_path / "pieces", pairs, *subwords, KEEP_ALL, "f", progress=lambda what, done: seen.append((what, done))
     )
+    assert {path.name for path in whole.path.iterdir()} == {"store.json", "00000.shard"}
     for file in (tmp_path / "whole").iterdir():
         assert (pieces.path / file.name).read_bytes() == (whole.path / file.name).read_bytes(), file.name
     assert seen[0] == ("pairs encoded", 7)
     assert seen[-1] == ("pairs encoded", 200)
+
+
+def test_shards_leave_no_seam(
+    tmp_path: Path, subwords: tuple[Subwords, Subwords], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [*some_pairs(60), *[("", "x")] * 300, *some_pairs(60, 1), ("last", "one")]
+    whole = Store.build(tmp_path / "whole", pairs, *subwords, Filters(), "f")
+    monkeypatch.setattr(shards, "_SIZE", 500)
+    store = Store.build(tmp_path / "shards", pairs, *subwords, Filters(), "f")
+    assert len(list(store.path.glob("*.shard"))) > 20
+    assert 0 in [shard["lines"] for shard in json.loads((store.path / "store.json").read_text())["shards"]]
+    assert (len(store), store.report) == (len(whole), whole.report)
+    lines = np.random.default_rng(0).permutation(len(store))
+    for side, same in ((store.source, whole.source), (store.target, whole.target)):
+        assert side.lengths.tolist() == same.lengths.tolist()
+        assert side.lengths_of(lines).tolist() == same.lengths_of(lines).tolist() == same.lengths[lines].tolist()
+        assert side.ids_of(lines).tolist() == same.ids_of(lines).tolist()
+        assert [side.text(line) for line in lines.tolist()] == [same.text(line) for line in lines.tolist()]
+    batches, same_batches = (Batches(s, batch_tokens=200, pool=50).one_epoch(sort=True) for s in (store, whole))
+    for batch, same_batch in zip(batches, same_batches, strict=True):
+        assert np.array_equal(batch.source, same_batch.source)
+        assert np.array_equal(batch.target_output, same_batch.target_output)
 
 
 def test_filters_and_selection_are_reported_with_the_files_line_numbers(
@@ -131,32 +155,72 @@ def test_a_build_that_fails_leaves_what_was_there(tmp_path: Path, subwords: tupl
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
+def test_what_killed_builds_left_is_removed(tmp_path: Path, subwords: tuple[Subwords, Subwords]) -> None:
+    for name in (".s.12.part", ".s.12.old", ".other.12.part"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "00000.shard").write_bytes(b"half")
+    Store.build(tmp_path / "s", [("a", "b")], *subwords, KEEP_ALL, "f")
+    assert {path.name for path in tmp_path.iterdir()} == {"s", ".other.12.part"}
+
+
+def test_of_two_that_build_at_once_one_does(tmp_path: Path, subwords: tuple[Subwords, Subwords]) -> None:
+    def never() -> Iterator[Pair]:
+        raise AssertionError("built twice")
+        yield
+
+    found: list[int] = []
+    second = threading.Thread(
+        target=lambda: found.append(len(Store.build(tmp_path / "s", never(), *subwords, KEEP_ALL, "f")))
+    )
+
+    def pairs() -> Iterator[Pair]:
+        yield "a", "b"
+        second.start()
+        second.join(0.2)
+        yield "c", "d"
+
+    Store.build(tmp_path / "s", pairs(), *subwords, KEEP_ALL, "f")
+    second.join()
+    assert found == [2]
+
+
 def test_ids_take_two_bytes_and_four_where_they_must(
     tmp_path: Path, subwords: tuple[Subwords, Subwords], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Store.build(tmp_path / "small", some_pairs(5), *subwords, KEEP_ALL, "f")
     monkeypatch.setattr(Subwords, "__len__", lambda self: 70_000)
     large = Store.build(tmp_path / "large", some_pairs(5), *subwords, KEEP_ALL, "f")
-    assert (small.source.ids.dtype, large.source.ids.dtype) == (np.uint16, np.uint32)
-    assert np.array_equal(small.target.ids, large.target.ids)
+    assert (small.source_ids(0).dtype, large.source_ids(0).dtype) == (np.uint16, np.uint32)
+    lines = np.arange(5)
+    assert np.array_equal(small.target.ids_of(lines), large.target.ids_of(lines))
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-@pytest.mark.parametrize("ending", ["ids", "ids.offsets", "text", "text.offsets"])
-def test_a_store_cut_short_is_noticed(
-    tmp_path: Path, subwords: tuple[Subwords, Subwords], side: str, ending: str
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-8],
+        lambda content: b"",
+        lambda content: content + bytes(8),
+        lambda content: bytes(8 * 6) + content[8 * 6 :],
+    ],
+    ids=["cut short", "empty", "longer", "zeros"],
+)
+def test_a_damaged_store_is_noticed(
+    tmp_path: Path, subwords: tuple[Subwords, Subwords], damage: Callable[[bytes], bytes]
 ) -> None:
     Store.build(tmp_path / "s", some_pairs(5), *subwords, KEEP_ALL, "f")
-    file = tmp_path / "s" / f"{side}.{ending}"
-    for content in (file.read_bytes()[:-8], b""):
-        file.write_bytes(content)
-        with pytest.raises(DataError, match="prepare it again"):
-            Store.open(tmp_path / "s")
+    file = tmp_path / "s" / "00000.shard"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(DataError, match=r"00000\.shard.*prepare it again"):
+        Store.open(tmp_path / "s")
     assert Store.matching(tmp_path / "s", "f") is None
     assert len(Store.build(tmp_path / "s", some_pairs(5), *subwords, KEEP_ALL, "f")) == 5, "and built anew"
+    file.unlink()
+    with pytest.raises(DataError, match=r"00000\.shard.*prepare it again"):
+        Store.open(tmp_path / "s")
 
 
-@pytest.mark.parametrize("header", ["{", "[]", "{}", '{"format": 0}', '{"format": 1}'])
+@pytest.mark.parametrize("header", ["{", "[]", "{}", '{"format": 1}', '{"format": 2}'])
 def test_a_store_with_a_wrong_header_is_noticed(
     tmp_path: Path, subwords: tuple[Subwords, Subwords], header: str
 ) -> None:
@@ -175,7 +239,7 @@ def test_the_header_is_plain_json(tmp_path: Path, subwords: tuple[Subwords, Subw
     store = Store.build(tmp_path / "s", some_pairs(5), *subwords, KEEP_ALL, "f")
     header = json.loads((tmp_path / "s" / "store.json").read_text())
     assert header["format"] == module.FORMAT
-    assert header["source_pieces"] == int(store.source_lengths.sum())
+    assert [shard["source"]["pieces"] for shard in header["shards"]] == [int(store.source_lengths.sum())]
 
 
 def test_fingerprints_tell_settings_apart() -> None:

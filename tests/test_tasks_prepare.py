@@ -90,7 +90,7 @@ def test_settings_of_batches_and_sampling_do_not_matter(files: dict[str, str], t
         ("text", set()),
         ("training file", set()),
         ("filters", {"subwords.model"}),
-        ("validation file", {"subwords.model", "train/source.ids"}),
+        ("validation file", {"subwords.model", "train/00000.shard"}),
     ],
 )
 def test_what_changed_is_made_again_and_no_more(
@@ -108,7 +108,7 @@ def test_what_changed_is_made_again_and_no_more(
         write_lines(files[name], some_lines(200 if name == "train.en" else 20, 77))
     prepared = prepare(data, text, tmp_path / "run")
     after = made(root)
-    for name in ("subwords.model", "train/source.ids"):
+    for name in ("subwords.model", "train/00000.shard"):
         assert (before[root / name] == after[root / name]) == (name in stays), name
     if change == "validation file":
         assert sources(prepared, "valid") == some_lines(20, 77)

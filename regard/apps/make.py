@@ -120,8 +120,12 @@ def prepare(
     recipe_file: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="A recipe.")],
     out: Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if left out.")] = None,
     settings: Set = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that encode a large corpus; every core if left out.")
+    ] = None,
 ) -> None:
     """Tokenise the data once into the store that training reads, so that `train` finds it there."""
+    from regard.data.workers import cores
     from regard.tasks import prepare as task
 
     recipe = _recipe(recipe_file, settings)
@@ -129,7 +133,11 @@ def prepare(
     console = console_on(sys.stderr)
     with console.status("preparing") as status:
         made = task.prepare(
-            recipe.data, recipe.text, place, progress=lambda what, number: status.update(f"{number:,} {what}")
+            recipe.data,
+            recipe.text,
+            place,
+            workers=workers or cores(),
+            progress=lambda what, number: status.update(f"{number:,} {what}"),
         )
     source, target = len(made.source_subwords), len(made.target_subwords)
     write(f"{made.report}\n{source:,} source pieces, {target:,} target pieces\n")

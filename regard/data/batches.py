@@ -8,7 +8,7 @@ and the order does not depend on a library's version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -152,7 +152,8 @@ class Batches:
         for pool in range(self._pools):
             lines = np.arange(*self._bounds(pool), dtype=np.int64)
             if sort:
-                lines = lines[_by_length(self._store.source_lengths[lines], self._store.target_lengths[lines], lines)]
+                source, target = self._store.source.lengths_of(lines), self._store.target.lengths_of(lines)
+                lines = lines[_by_length(source, target, lines)]
             plan = self._cut(lines, _Rows.stored(self._store.source, lines), _Rows.stored(self._store.target, lines))
             for index in range(len(plan.cuts)):
                 yield plan.make(index, self._layout)
@@ -194,30 +195,28 @@ class Batches:
 
 @dataclass
 class _Rows:
-    """One side's lines: row r is ids[starts[r] : starts[r] + lengths[r]]."""
+    """One side's lines: how long they are, and where their ids come from when a batch is made."""
 
-    ids: NDArray[Any]
-    starts: Ints
+    read: Callable[[Ints], NDArray[Any]]  # numbers of lines -> their ids end to end
+    numbers: Ints
     lengths: Ints
 
     @classmethod
     def stored(cls, side: Side, lines: Ints) -> _Rows:
-        return cls(side.ids, side.offsets[lines], side.lengths[lines])
+        return cls(side.ids_of, lines, side.lengths_of(lines))
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> _Rows:
+        made = [np.array(row, np.int64) for row in rows]
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        ids = np.fromiter((i for row in rows for i in row), np.int64, int(lengths.sum()))
-        return cls(ids, np.cumsum(lengths) - lengths, lengths)
+        return cls(lambda numbers: np.concatenate([made[n] for n in numbers.tolist()]), np.arange(len(rows)), lengths)
 
     def take(self, rows: Ints | slice) -> _Rows:
-        return _Rows(self.ids, self.starts[rows], self.lengths[rows])
+        return _Rows(self.read, self.numbers[rows], self.lengths[rows])
 
     def flat(self) -> Ints:
         """(sum of lengths,) the ids of all rows end to end."""
-        before = np.cumsum(self.lengths) - self.lengths
-        index = np.repeat(self.starts - before, self.lengths) + np.arange(int(self.lengths.sum()))
-        return self.ids[index].astype(np.int64)
+        return self.read(self.numbers).astype(np.int64)
 
     def padded(self, flat: Ints, *, begin: bool) -> Ints:
         """(rows, longest + 1): each row after BEGIN, or before END."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.text.languages import split_tag
 
-__all__ = ["Filter", "Filters", "Report"]
+__all__ = ["Filters", "Repeats", "Report"]
 
 
 class Filters(BaseModel):
@@ -27,6 +27,24 @@ class Filters(BaseModel):
     drop_empty: bool = Field(default=True, description="Drop a pair if either side is empty or only spaces.")
     drop_duplicates: bool = Field(default=False, description="Drop a pair that occurred before, both sides alike.")
     drop_identical: bool = Field(default=False, description="Drop a pair whose target is its source.")
+
+    def reason(self, source: str, target: str, source_pieces: int, target_pieces: int, *, again: bool) -> str | None:
+        """Why this pair is dropped: empty, identical, long, ratio, duplicate; None if it is kept.
+
+        `again` says whether it occurred before (`Repeats`). Alike pairs share any other reason, so where it counts, the
+        one before was kept; and so the reason is found without knowing what became of other pairs.
+        """
+        if self.drop_empty and not (source.strip() and target.strip()):
+            return "empty"
+        if self.drop_identical and split_tag(source)[1].strip() == target.strip():
+            return "identical"
+        if max(source_pieces, target_pieces) > self.max_length:
+            return "long"
+        # The end piece is counted too, which is lenient with the very short.
+        shorter, longer = sorted((source_pieces + 1, target_pieces + 1))
+        if longer > self.max_ratio * shorter:
+            return "ratio"
+        return "duplicate" if again and self.drop_duplicates else None
 
 
 @dataclass
@@ -47,6 +65,14 @@ class Report:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         self.examples.setdefault(reason, line)
 
+    def add(self, later: Report) -> None:
+        """Count in what happened to the lines after these."""
+        self.read += later.read
+        self.kept += later.kept
+        for reason, count in later.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+            self.examples.setdefault(reason, later.examples[reason])
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; the inverse is `Report(**values)`."""
         return {"read": self.read, "kept": self.kept, "dropped": dict(self.dropped), "examples": dict(self.examples)}
@@ -60,32 +86,15 @@ class Report:
         return f"{text}; dropped: {', '.join(reasons)}"
 
 
-class Filter:
-    """Filters at work on one corpus: remembers what it has seen."""
+class Repeats:
+    """Which pairs of a corpus occurred before; remembers what it has seen."""
 
-    def __init__(self, filters: Filters) -> None:
-        self._filters = filters
+    def __init__(self) -> None:
         # A 64-bit hash instead of the text: among 10^8 different pairs, a false alarm has a chance of 3 in 10,000.
         self._seen: set[int] = set()
 
-    def reason(self, source: str, target: str, source_pieces: int, target_pieces: int) -> str | None:
-        """Why this pair is dropped: empty, identical, duplicate, long, ratio; None if it is kept."""
-        filters = self._filters
-        if filters.drop_empty and not (source.strip() and target.strip()):
-            return "empty"
-        if filters.drop_identical and split_tag(source)[1].strip() == target.strip():
-            return "identical"
-        if max(source_pieces, target_pieces) > filters.max_length:
-            return "long"
-        # The end piece is counted too, which is lenient with the very short.
-        shorter, longer = sorted((source_pieces + 1, target_pieces + 1))
-        if longer > filters.max_ratio * shorter:
-            return "ratio"
-        if filters.drop_duplicates and self._again(source, target):
-            return "duplicate"
-        return None
-
-    def _again(self, source: str, target: str) -> bool:
+    def again(self, source: str, target: str) -> bool:
+        """Whether this pair, both sides alike, was asked about before."""
         digest = blake2b(f"{source}\0{target}".encode(), digest_size=8).digest()
         key = int.from_bytes(digest, "little")
         if key in self._seen:

@@ -1,68 +1,85 @@
 """A corpus on disk, encoded once: ids and raw text of both sides, memory-mapped, so that it may be larger than memory.
 
-A store is a directory. Each side has four files: ids end to end (uint16, or uint32 for large vocabularies), their
-offsets (int64, lines + 1), UTF-8 text end to end, and its offsets. `store.json` says what is in them. The raw text is
-kept because subword sampling encodes it anew, and because scores are taken against text, never against pieces.
+A store is a directory of shards (`shards.py`), numbered in the corpus's order; `store.json` says what is in them. The
+raw text is kept because subword sampling encodes it anew, and because scores are taken against text, never against
+pieces.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
-import mmap
 import os
 import shutil
-import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import islice
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.filters import Filter, Filters, Report
+from regard.data.filters import Filters, Repeats, Report
+from regard.data.shards import Column, Encoder, cut, mapped
+from regard.data.workers import encode
 from regard.errors import DataError
 from regard.text.subwords import Subwords
 
 __all__ = ["FORMAT", "Side", "Store", "fingerprint"]
 
-FORMAT = 1
-
-_FILES = {"ids": ".ids", "offsets": ".ids.offsets", "text": ".text", "text_offsets": ".text.offsets"}
-_CHUNK = 8192
+FORMAT = 2
 
 Progress = Callable[[str, int], None]
 Pair = tuple[str, str]
 
 
 class Side:
-    """One side of a store: a line's ids and text by its number."""
+    """One side of a store: lines' ids and text by their numbers."""
 
-    def __init__(self, path: Path, name: str, lines: int, dtype: str) -> None:
-        """Maps the four files `name`.* of the directory `path`."""
-        self.offsets: NDArray[np.int64] = _mapped(_file(path, name, "offsets"), "<i8")
-        self.ids: NDArray[Any] = _mapped(_file(path, name, "ids"), dtype)
-        self.lengths: NDArray[np.int64] = np.diff(self.offsets)
-        self._text_offsets: NDArray[np.int64] = _mapped(_file(path, name, "text_offsets"), "<i8")
-        self._text = _mapped_bytes(_file(path, name, "text"))
-        whole = (
-            len(self.offsets) == len(self._text_offsets) == lines + 1
-            and int(self.offsets[-1]) == len(self.ids)
-            and int(self._text_offsets[-1]) == len(self._text)
-        )
-        if not whole:
-            raise DataError(f"{path}: the store's {name} side is cut short or damaged; delete it and prepare it again.")
+    def __init__(self, columns: Sequence[Column]) -> None:
+        """The same side of every shard, in order."""
+        self._columns = columns
+        self._starts = np.cumsum([0, *(len(column.offsets) - 1 for column in columns)])
+        self._first = self._starts.tolist()  # the same for `bisect`, which is quicker for one line
+
+    def _at(self, line: int) -> tuple[Column, int]:
+        shard = bisect_right(self._first, line) - 1
+        return self._columns[shard], line - self._first[shard]
 
     def line_ids(self, line: int) -> NDArray[Any]:
         """Ids of a line (pieces), without begin and end; a view of the file."""
-        return self.ids[self.offsets[line] : self.offsets[line + 1]]
+        column, line = self._at(line)
+        return column.line_ids(line)
 
     def text(self, line: int) -> str:
         """Raw text of a line."""
-        return self._text[self._text_offsets[line] : self._text_offsets[line + 1]].decode("utf-8")
+        column, line = self._at(line)
+        return column.text(line)
+
+    def ids_of(self, lines: NDArray[np.int64]) -> NDArray[Any]:
+        """Ids of one line or more, end to end."""
+        return np.concatenate([self.line_ids(line) for line in lines.tolist()])
+
+    def lengths_of(self, lines: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(lines,) pieces of each of these lines, without begin and end."""
+        shards = np.searchsorted(self._starts, lines, side="right") - 1
+        lengths = np.empty(len(lines), np.int64)
+        for shard in np.unique(shards).tolist():
+            rows = np.flatnonzero(shards == shard)
+            local = lines[rows] - self._starts[shard]
+            offsets = self._columns[shard].offsets
+            lengths[rows] = offsets[local + 1] - offsets[local]
+        return lengths
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """(lines,) pieces of every line of the store: 8 bytes of memory for each, once asked for."""
+        return np.concatenate([np.diff(column.offsets) for column in self._columns])
 
 
 class Store:
@@ -74,8 +91,9 @@ class Store:
         self.fingerprint: str = header["fingerprint"]
         self.report = Report(**header["report"])
         self._lines: int = header["lines"]
-        self.source = Side(path, "source", self._lines, header["source_dtype"])
-        self.target = Side(path, "target", self._lines, header["target_dtype"])
+        columns = [mapped(path, number, entry) for number, entry in enumerate(header["shards"])]
+        self.source = Side([source for source, _ in columns])
+        self.target = Side([target for _, target in columns])
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
@@ -94,7 +112,7 @@ class Store:
             )
         try:
             return cls(path, header)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: the store is damaged ({error}); delete it and prepare it again.") from None
 
     @classmethod
@@ -108,35 +126,32 @@ class Store:
         fingerprint: str,
         *,
         select: Callable[[Pair], bool] | None = None,
+        workers: int = 1,
         progress: Progress | None = None,
     ) -> Store:
         """Encode `pairs` into a store at `path`, or open the one there if its fingerprint is the same.
 
         Pairs that `select` turns down are left out before the filters and not counted as read; the report's line
-        numbers count all pairs, so they are the file's. Streams: memory does not grow with the corpus. The store
-        appears only when whole; one with another fingerprint is replaced. Raises DataError if the filters keep
-        nothing or the disk is full, with nothing left behind.
+        numbers count all pairs, so they are the file's. Streams: memory does not grow with the corpus, but for 64 bits
+        a pair where duplicates are dropped. A corpus of more than one shard is encoded by as many processes as there
+        are `workers`, if more than one; the files are the same, however many. The store appears only when whole; one
+        with another fingerprint is replaced. Of several processes that build it at once, one does and the others wait.
+        Raises DataError if the filters keep nothing or the disk is full, with nothing left behind.
         """
         path = Path(path)
         if (found := cls.matching(path, fingerprint)) is not None:
             return found
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
-        try:
-            header = _write(part, pairs, source_subwords, target_subwords, filters, select, progress)
-            header["fingerprint"] = fingerprint
-            (part / "store.json").write_text(json.dumps(header, indent=1) + "\n", "utf-8")
-            _replace(part, path)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DataError(
-                    f"{path}: the disk is full; free some space or set data.cache to a directory with more."
-                ) from None
-            raise
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+        with _alone_in(path.parent) as alone:
+            if (found := cls.matching(path, fingerprint)) is not None:
+                return found
+            if alone:
+                _remove_leftovers(path)
+            with _part_of(path) as part:
+                encoder = Encoder(part, source_subwords, target_subwords, filters)
+                header = {"fingerprint": fingerprint, **_encode(encoder, pairs, select, workers, progress)}
+                (part / "store.json").write_text(json.dumps(header, indent=1) + "\n", "utf-8")
+                _replace(part, path)
         return cls.open(path)
 
     @classmethod
@@ -184,107 +199,78 @@ def fingerprint(*parts: object) -> str:
     return hashlib.sha256(json.dumps([FORMAT, *parts], sort_keys=True).encode()).hexdigest()
 
 
-def _write(
-    path: Path,
+def _encode(
+    encoder: Encoder,
     pairs: Iterable[Pair],
-    source_subwords: Subwords,
-    target_subwords: Subwords,
-    filters: Filters,
     select: Callable[[Pair], bool] | None,
+    workers: int,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    report, chosen = Report(), Filter(filters)
-    with ExitStack() as stack:
-        source = _SideWriter(stack, path, "source", source_subwords)
-        target = _SideWriter(stack, path, "target", target_subwords)
-        numbered = enumerate(pairs, start=1)
-        for chunk in _chunks(numbered if select is None else ((n, pair) for n, pair in numbered if select(pair))):
-            encoded = zip(
-                chunk,
-                source_subwords.encode_lines([pair[0] for _, pair in chunk]),
-                target_subwords.encode_lines([pair[1] for _, pair in chunk]),
-                strict=True,
-            )
-            for (number, pair), source_ids, target_ids in encoded:
-                reason = chosen.reason(*pair, len(source_ids), len(target_ids))
-                report.count(number, reason)
-                if reason is None:
-                    source.add(pair[0], source_ids)
-                    target.add(pair[1], target_ids)
-            source.flush()
-            target.flush()
-            if progress is not None:
-                progress("pairs encoded", report.read)
+    """Write the shards; returns the header, but for the fingerprint."""
+    done = 0
+
+    def tell(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress("pairs encoded", done)
+
+    raws = cut(pairs, select, Repeats() if encoder.filters.drop_duplicates else None)
+    first = list(islice(raws, 2)) if workers > 1 else []
+    raws = chain(first, raws)
+    if len(first) > 1:
+        shards = encode(encoder, raws, workers, tell)
+    else:
+        shards = [encoder.encode(number, raw, tell) for number, raw in enumerate(raws)]
+    report = Report()
+    for shard in shards:
+        report.add(Report(**shard.pop("report")))
     if not report.kept:
         raise DataError(f"no pair is left to learn from: {report}. Loosen data.filters or check the files.")
-    return {
-        "format": FORMAT,
-        "lines": report.kept,
-        "source_dtype": source.dtype,
-        "target_dtype": target.dtype,
-        "source_pieces": source.total,
-        "target_pieces": target.total,
-        "report": report.to_dict(),
-    }
+    return {"format": FORMAT, "lines": report.kept, "report": report.to_dict(), "shards": shards}
 
 
-def _chunks(pairs: Iterable[tuple[int, Pair]]) -> Iterator[list[tuple[int, Pair]]]:
-    iterator = iter(pairs)
-    while chunk := list(islice(iterator, _CHUNK)):
-        yield chunk
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[bool]:
+    """Wait until no other process builds in this directory; false if its file system cannot tell.
+
+    The lock is on the directory itself and goes with the process, however that ends.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
 
 
-class _SideWriter:
-    """Collects a chunk of lines of one side, then appends it to the four files."""
-
-    def __init__(self, stack: ExitStack, path: Path, name: str, subwords: Subwords) -> None:
-        self.dtype = "<u2" if len(subwords) <= 2**16 else "<u4"
-        self.total = 0
-        self._text_total = 0
-        self._ids: list[int] = []
-        self._texts: list[bytes] = []
-        self._lengths: list[int] = []
-        self._files: dict[str, BinaryIO] = {
-            kind: stack.enter_context(_file(path, name, kind).open("wb")) for kind in _FILES
-        }
-        for kind in ("offsets", "text_offsets"):
-            self._files[kind].write(np.zeros(1, "<i8").tobytes())
-
-    def add(self, text: str, ids: Sequence[int]) -> None:
-        self._ids.extend(ids)
-        self._lengths.append(len(ids))
-        self._texts.append(text.encode("utf-8"))
-
-    def flush(self) -> None:
-        self._files["ids"].write(np.asarray(self._ids, self.dtype).tobytes())
-        self._files["text"].write(b"".join(self._texts))
-        self.total = self._offsets("offsets", self._lengths, self.total)
-        self._text_total = self._offsets("text_offsets", [len(text) for text in self._texts], self._text_total)
-        self._ids, self._texts, self._lengths = [], [], []
-
-    def _offsets(self, kind: str, lengths: Sequence[int], total: int) -> int:
-        """Append the ends of lines of these lengths after `total`; returns the last."""
-        ends = total + np.cumsum(np.asarray(lengths, "<i8"))
-        self._files[kind].write(ends.astype("<i8").tobytes())
-        return int(ends[-1]) if len(ends) else total
+def _remove_leftovers(path: Path) -> None:
+    """What killed builds of a store left beside it: nobody else builds now, so nothing half-written is in use."""
+    for found in path.parent.iterdir():
+        if found.name.startswith(f".{path.name}.") and found.suffix in (".part", ".old"):
+            shutil.rmtree(found, ignore_errors=True)
 
 
-def _file(path: Path, name: str, kind: str) -> Path:
-    return path / f"{name}{_FILES[kind]}"
-
-
-def _mapped(path: Path, dtype: str) -> NDArray[Any]:
-    # A file without a byte (every line empty) cannot be mapped.
-    array = np.memmap(path, dtype, mode="r") if path.stat().st_size else np.zeros(0, dtype)
-    array = np.asarray(array)  # a plain view of the mapping: slicing a memmap object is several times slower
-    return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("="))
-
-
-def _mapped_bytes(path: Path) -> mmap.mmap | bytes:
-    if not path.stat().st_size:
-        return b""
-    with open(path, "rb") as stream:
-        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+@contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """A directory beside `path` to build a store in, gone afterwards."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        part.mkdir()
+        yield part
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DataError(
+                f"{path}: the disk is full; free some space or set data.cache to a directory with more."
+            ) from None
+        raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _replace(part: Path, path: Path) -> None:

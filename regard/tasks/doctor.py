@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from regard.data.workers import cores
 from regard.nn.attention import kernels
 from regard.train import resolve_precision
 
@@ -86,10 +87,10 @@ def _processor() -> Iterator[Finding]:
     model, flags = _cpu()
     yield Finding("machine", "system", f"{platform.system()} {platform.release()} ({platform.machine()})")
     yield Finding("machine", "processor", model)
-    cores, threads = _cores(), torch.get_num_threads()
-    yield Finding("machine", "cores", str(cores))
-    note = "" if threads == cores else "set OMP_NUM_THREADS to the number of cores, unless others work here too"
-    yield Finding("machine", "threads that PyTorch uses", str(threads), note, good=threads <= cores)
+    available, threads = cores(), torch.get_num_threads()
+    yield Finding("machine", "cores", str(available))
+    note = "" if threads == available else "set OMP_NUM_THREADS to the number of cores, unless others work here too"
+    yield Finding("machine", "threads that PyTorch uses", str(threads), note, good=threads <= available)
     yield Finding("machine", "instructions", " ".join(f for f in _FLAGS if f in flags) or "unknown")
     yield Finding("machine", "instructions that PyTorch uses", torch.backends.cpu.get_cpu_capability())
     if (memory := _memory()) is not None:
@@ -137,13 +138,6 @@ def _disk(directory: Path) -> Iterator[Finding]:
 
 def _device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpu() -> tuple[str, set[str]]:

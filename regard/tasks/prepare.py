@@ -45,11 +45,15 @@ class Prepared:
     data_hashes: dict[str, str]  # input file -> SHA-256 of its bytes, in hex
 
 
-def prepare(data: DataConfig, text: TextConfig, out: Path, *, progress: Progress | None = None) -> Prepared:
+def prepare(
+    data: DataConfig, text: TextConfig, out: Path, *, workers: int = 1, progress: Progress | None = None
+) -> Prepared:
     """Learn the subwords and build the stores of training and validation pairs, or find them as they were left.
 
     They lie in `out`/prepared, or in `data.cache` under their fingerprint. What is there is used if the files' content
-    and the settings are the same. Raises TextError or DataError, naming file and line, for text that cannot be used.
+    and the settings are the same. A large corpus is encoded by as many processes as there are `workers`, if more than
+    one; what they make is the same, however many. Raises TextError or DataError, naming file and line, for text that
+    cannot be used.
     """
     hashes = _hashes((*data.sources, *data.targets, *data.valid_sources, *data.valid_targets))
     files = [[hashes[name], "".join(Path(name).suffixes)] for name in (*data.sources, *data.targets)]
@@ -72,6 +76,7 @@ def prepare(data: DataConfig, text: TextConfig, out: Path, *, progress: Progress
             filters,
             fingerprint(content, vocabularies, filters.model_dump()),
             select=select,
+            workers=workers,
             progress=progress,
         )
 
@@ -82,7 +87,7 @@ def prepare(data: DataConfig, text: TextConfig, out: Path, *, progress: Progress
         pairs = _pairs(data.valid_sources, data.valid_targets, data)
         valid = store("valid", pairs, None, _KEEP_ALL, "valid", valid_files, data.fields)
     else:
-        pairs = _pairs(data.sources, data.targets, data)
+        pairs = _counted(data, "pairs searched for those held out", progress)
         valid = store("valid", pairs, _held_out(limit), data.filters, "held out", training)
     return Prepared(source, target, train, valid, train.report, hashes)
 
@@ -205,7 +210,7 @@ def _subwords(
     """The models of both sides: those in `root` if they were learnt from the same, or new ones."""
     names = ["subwords.model"] if text.joint else ["source.model", "target.model"]
     if (models := _known_subwords(root, names, notes.get("subwords", learnt))) is None:
-        pairs = _thinned(filter(_learnt_from(limit), _pairs(data.sources, data.targets, data)), _SUBWORD_PAIRS)
+        pairs = _thinned(filter(_learnt_from(limit), _counted(data, "pairs read", progress)), _SUBWORD_PAIRS)
         if progress is not None:
             progress("pairs to learn subwords from", len(pairs))
         sides = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]

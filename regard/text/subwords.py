@@ -150,9 +150,10 @@ class Subwords:
         """The ids of a line's pieces, without begin and end; the same every time."""
         return self._processor.encode(self._ready(line))  # type: ignore[no-any-return]
 
-    def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
-        """`encode` of each line, on all cores: for whole files."""
-        return self._processor.encode([self._ready(line) for line in lines])  # type: ignore[no-any-return]
+    def encode_lines(self, lines: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+        """`encode` of each line, by so many threads (None: one for each core): for whole files."""
+        ready = [self._ready(line) for line in lines]
+        return self._processor.encode(ready, num_threads=threads or -1)  # type: ignore[no-any-return]
 
     def sample(self, line: str, *, alpha: float, seed: int) -> list[int]:
         """The ids of one of a line's other segmentations: a pure function of (line, alpha, seed).
