@@ -94,7 +94,7 @@ def test_shards_leave_no_seam(
 ) -> None:
     pairs = [*some_pairs(60), *[("", "x")] * 300, *some_pairs(60, 1), ("last", "one")]
     whole = Store.build(tmp_path / "whole", pairs, *subwords, Filters(), "f")
-    monkeypatch.setattr(shards, "_SIZE", 500)
+    monkeypatch.setattr(shards, "_LARGE", 500)
     store = Store.build(tmp_path / "shards", pairs, *subwords, Filters(), "f")
     assert len(list(store.path.glob("*.shard"))) > 20
     assert 0 in [shard["lines"] for shard in json.loads((store.path / "store.json").read_text())["shards"]]
@@ -246,3 +246,14 @@ def test_fingerprints_tell_settings_apart() -> None:
     print_of = module.fingerprint
     assert print_of("a", ["b"], {"x": 1, "y": 2}) == print_of("a", ("b",), {"y": 2, "x": 1})
     assert len({print_of("a", "b"), print_of("ab"), print_of(["a", "b"]), print_of("b", "a"), print_of("a", None)}) == 5
+
+
+def test_shards_grow_with_the_corpus_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_SMALL", 100)
+    monkeypatch.setattr(shards, "_LARGE", 400)
+    pairs = [("abc", "abcde")] * 2000  # 10 characters each, with one more for each line
+    lengths = [len(raw.numbers) for raw in shards.cut(pairs, None, None)]
+    assert lengths[:9] == [10] * 9
+    assert lengths[:-1] == sorted(lengths[:-1])
+    assert max(lengths) == 40
+    assert sum(lengths) == 2000

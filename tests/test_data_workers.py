@@ -45,7 +45,7 @@ def subwords() -> tuple[Subwords, Subwords]:
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "_SIZE", 5_000)
+    monkeypatch.setattr(shards, "_LARGE", 5_000)
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -123,7 +123,7 @@ from regard.apps.cli import main
 from regard.data import shards
 
 # The workers read this file too: they never come to an end with a shard, and each holds a lock as long as it lives.
-shards._SIZE = 1000
+shards._LARGE = 1000
 
 def encode(self, number, raw, tell):
     mark = open(self.folder.parent.parent.parent / f"worker-{os.getpid()}.mark", "w")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,9 +24,10 @@ __all__ = ["Column", "Encoder", "Raw", "cut", "mapped"]
 
 Pair = tuple[str, str]
 
-# Characters of a shard, one more for each line: some 250,000 pairs, which a process holds in a few hundred megabytes.
-# Each shard of an open store takes one of the files that a process may have open, so many small ones are no help.
-_SIZE = 1 << 25
+# Characters of a shard, and one more for each line: some 60,000 pairs at first, so that small corpora are one shard and
+# those of a few shards still keep all workers busy. Later an eighth of what came before, at most four times as many:
+# a process holds them in a few hundred megabytes, and each shard of an open store is one of its open files.
+_SMALL, _LARGE = 1 << 23, 1 << 25
 _CHUNK = 8192
 
 
@@ -41,12 +42,12 @@ class Raw:
 
     def to_json(self) -> str:
         """Plain ASCII; the inverse is `Raw(**json.loads(text))`."""
-        return json.dumps(asdict(self))
+        return json.dumps(vars(self))
 
 
 def cut(pairs: Iterable[Pair], select: Callable[[Pair], bool] | None, repeats: Repeats | None) -> Iterator[Raw]:
     """The pairs that `select` takes, in shards; where one ends depends on the pairs alone."""
-    raw, size = Raw(), 0
+    raw, size, before = Raw(), 0, 0
     for number, pair in enumerate(pairs, start=1):
         if select is not None and not select(pair):
             continue
@@ -55,9 +56,9 @@ def cut(pairs: Iterable[Pair], select: Callable[[Pair], bool] | None, repeats: R
         raw.targets.append(pair[1])
         raw.repeated.append(repeats is not None and repeats.again(*pair))
         size += len(pair[0]) + len(pair[1]) + 2
-        if size >= _SIZE:
+        if size >= min(max(_SMALL, before // 8), _LARGE):
             yield raw
-            raw, size = Raw(), 0
+            raw, size, before = Raw(), 0, before + size
     if raw.numbers:
         yield raw
 
