@@ -16,7 +16,7 @@ from bundles import ENGLISH, GERMAN, small_bundle
 import regard
 from regard.apps.cli import main
 
-WORDS = ["train", "translate", "evaluate", "score", "inspect", "init", "prepare", "get", "demo", "doctor"]
+WORDS = ["train", "translate", "evaluate", "score", "inspect", "init", "plan", "prepare", "get", "demo", "doctor"]
 QUICK = [
     "train.updates=6",
     "train.validate_every=3",

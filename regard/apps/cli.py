@@ -30,7 +30,7 @@ app = typer.Typer(
 )
 _WORDS: tuple[Callable[..., None], ...] = (
     *(make.train, use.translate, use.evaluate, use.score, use.inspect),
-    *(make.init, make.prepare, make.get, make.demo, use.doctor),
+    *(make.init, make.plan, make.prepare, make.get, make.demo, use.doctor),
 )
 for word in _WORDS:
     app.command()(word)

@@ -1,4 +1,4 @@
-"""The words that make models: train, prepare, init, demo, get. Tasks are imported when a word is used."""
+"""The words that make models: train, plan, prepare, init, demo, get. Tasks are imported when a word is used."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.apps.terminal import console_on, write
+from regard.apps.terminal import console_on, write, write_json
 from regard.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-__all__ = ["demo", "get", "init", "prepare", "train"]
+__all__ = ["demo", "get", "init", "plan", "prepare", "train"]
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
@@ -114,6 +114,33 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
         raise typer.Exit(130) from None
     console.print(f"Done. Translate with:  regard translate {bundle}", highlight=False, soft_wrap=True)
     write(f"{bundle}\n")
+
+
+def plan(
+    recipe_file: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="A recipe.")],
+    out: Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if left out.")] = None,
+    settings: Set = None,
+    measure: Annotated[bool, typer.Option("--measure/--no-measure", help="Train for a few seconds to time it.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What a run will need, before it begins: memory, FLOPs, disk and time, here and on other hardware."""
+    from regard.tasks.plan import plan as foresee
+
+    recipe = _recipe(recipe_file, settings)
+    place = out or Path("runs") / (recipe.name or recipe_file.stem)
+    with console_on(sys.stderr).status("looking at the data") as status:
+        found = foresee(
+            recipe,
+            place,
+            measure=measure,
+            progress=lambda what, number: status.update(f"{number:,} {what}"),
+        )
+    if as_json:
+        write_json(found.to_dict())
+        return
+    from regard.apps.show import show_plan
+
+    show_plan(found, console_on(sys.stdout))
 
 
 def prepare(

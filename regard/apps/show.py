@@ -1,4 +1,4 @@
-"""How results look in the terminal: evaluations, bundles, machines."""
+"""How results look in the terminal: evaluations, bundles, machines, plans."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from regard.tasks.doctor import Finding
     from regard.tasks.evaluate import Evaluation
     from regard.tasks.inspect import Inspection
+    from regard.tasks.plan import Plan
 
-__all__ = ["show_evaluation", "show_findings", "show_inspection"]
+__all__ = ["show_evaluation", "show_findings", "show_inspection", "show_plan"]
 
 
 def show_evaluation(result: Evaluation, console: Console) -> None:
@@ -106,3 +107,75 @@ def show_findings(findings: list[Finding], console: Console) -> None:
                 value = escape(finding.value) if finding.good else f"[yellow]{escape(finding.value)}[/yellow]"
                 table.add_row("", finding.name, value, f"[dim]{escape(finding.note)}[/dim]")
         console.print(table, highlight=False)
+
+
+def show_plan(found: Plan, console: Console) -> None:
+    """What a run will need, topic by topic, and whether it fits."""
+    about = "" if found.exact else "about "
+    source, target = found.pieces
+    measured = found.measured
+    chosen = " (as many as fit)" if found.chosen else ""
+    _topic(
+        console,
+        "model and data",
+        {
+            "parameters": f"{found.parameters:,}",
+            **{f"  {part}": f"{count:,}" for part, count in found.parts.items()},
+            "pieces": f"{source:,} source, {target:,} target",
+            "pairs": f"{about}{found.pairs:,}",
+            "tokens an epoch": f"{about}{found.source_tokens:,} source, {found.target_tokens:,} target, ends counted",
+            "batches": f"of {found.batch_tokens:,} tokens{chosen}, about {found.batches:,} an epoch",
+            "updates": f"{found.updates:,}, about {found.epochs:.1f} epochs",
+            "model FLOPs": f"{found.flops_per_token:.3g} a target token, {found.flops:.3g} in all",
+        },
+    )
+    for kind, parts in found.memory.items():
+        sizes = {name: _bytes(size) for name, size in parts.items() if size}
+        _topic(console, f"memory of training, {kind}", {**sizes, "in all": _bytes(sum(parts.values()))})
+    verdict = (
+        "fits" if found.fits else "does not fit; lower data.batch_tokens or train.chunk, or choose a smaller model"
+    )
+    console.print(
+        f"  {_bytes(found.free)} are free on {found.device}: the run {verdict}", highlight=False, soft_wrap=True
+    )
+    disk = {name: _bytes(size) for name, size in found.disk.items() if size}
+    _topic(console, "disk", {**disk, "in all": _bytes(sum(found.disk.values())), "free": _bytes(found.disk_free)})
+    if measured is not None:
+        _topic(
+            console,
+            f"time here ({measured.device}, {measured.precision}), from a few seconds of training",
+            {
+                "target tokens": f"{measured.tokens_per_second:,.0f} a second, batches of {measured.batch_tokens:,}",
+                "model FLOPs": f"{measured.flops_per_second:.3g} a second",
+                "the whole run": f"{_duration(measured.seconds)}, without validation and saving",
+            },
+        )
+    console.print("[bold]time elsewhere, estimated from data sheets, nothing measured[/bold]")
+    table = Table("", "GPU", "the whole run", "memory", "peak TFLOP/s", "assumed use", "", box=None, pad_edge=False)
+    for gpu in found.gpus:
+        room = f"{gpu.gigabytes} GB" if gpu.fits else f"[yellow]{gpu.gigabytes} GB: too little[/yellow]"
+        table.add_row(
+            "", gpu.name, _duration(gpu.seconds), room, f"{gpu.teraflops:g}", f"{gpu.utilisation:.0%}", gpu.note
+        )
+    console.print(table, highlight=False)
+    for note in found.notes:
+        console.print(f"· {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def _topic(console: Console, title: str, rows: dict[str, str]) -> None:
+    console.print(f"[bold]{title}[/bold]", highlight=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in rows.items():
+        table.add_row("", escape(name), escape(value))
+    console.print(table, highlight=False)
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 2**30:,.2f} GiB" if size >= 2**30 else f"{size / 2**20:,.1f} MiB"
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -56,6 +56,9 @@ class Display:
             self.task = self.bar.add_task("preparing", total=None, note="")
         self.bar.update(self.task, note=f"{event['count']:,} {event['what']}")
 
+    def _batch(self, event: dict[str, Any]) -> None:
+        self._say(f"batches of {event['tokens']:,} tokens, as many as fit in memory")
+
     def _start(self, event: dict[str, Any]) -> None:
         if self.task is not None:
             self.bar.remove_task(self.task)

@@ -55,8 +55,9 @@ class DataConfig(BaseModel):
     )
     batch_tokens: int = Field(
         default=4096,
-        ge=1,
-        description="Most tokens in a batch on either side, ends included, padding included if padded.",
+        ge=0,
+        description="Most tokens in a batch on either side, ends included, padding included if padded; "
+        "0: as many as fit in memory when training begins, at most 25,000.",
     )
     pool: int = Field(default=50_000, ge=1, description="Lines that are sorted by length together.")
     cache: str | None = Field(

@@ -35,9 +35,10 @@ from regard.models.interface import layout_of
 from regard.recipe import Recipe
 from regard.search import SearchConfig
 from regard.text import PAD, read_lines
-from regard.train import Interrupted, Trainer, mixed, token_log_probabilities
+from regard.train import Interrupted, Trainer, mixed, resolve_precision, token_log_probabilities
 from regard.train.checkpoint import sync
 
+from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode
 from .prepare import Prepared, prepare
 
@@ -52,10 +53,12 @@ _VALID_TOKENS = 4096
 def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report | None = None) -> Path:
     """Train what the recipe says into the directory `out`; returns the path of the bundle.
 
-    `report` hears every event as a dict: "prepare", "start", "train", "validate", "bundle", "score". With `resume` the
-    newest checkpoint is taken up. Raises Interrupted after Ctrl-C or SIGTERM, its checkpoint saved.
+    `report` hears every event as a dict: "prepare", "batch", "start", "train", "validate", "bundle", "score". With
+    `resume` the newest checkpoint is taken up. Raises Interrupted after Ctrl-C or SIGTERM, its checkpoint saved.
     """
     out = Path(out)
+    if resume and recipe.data.batch_tokens == 0 and (out / "recipe.toml").exists():
+        recipe = _with_batches_of(recipe, recipes.load(out / "recipe.toml").data.batch_tokens)  # what fitted then
     _check_place(recipe, out, resume)
     device = _device(recipe.train.device)
     for name, files in recipe.data.test.items():
@@ -73,6 +76,10 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
     )
     if len(prepared.train) == 0:
         raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
+    if recipe.data.batch_tokens == 0:
+        recipe = _with_batches_of(recipe, _fitting(recipe, prepared, device))
+        _put(out / "recipe.toml", recipes.to_toml(recipe))
+        tell({"event": "batch", "tokens": recipe.data.batch_tokens})
 
     torch.manual_seed(recipe.seed)
     source, target = prepared.source_subwords, prepared.target_subwords
@@ -128,6 +135,18 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
     finally:
         log.close()
     return _finish(recipe, out, prepared, trainer, model, device, tell)
+
+
+def _with_batches_of(recipe: Recipe, tokens: int) -> Recipe:
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"batch_tokens": tokens})})
+
+
+def _fitting(recipe: Recipe, prepared: Prepared, device: torch.device) -> int:
+    """Tokens of the largest batch that fits into the memory that is free now."""
+    train, pieces = prepared.train, (len(prepared.source_subwords), len(prepared.target_subwords))
+    costs = count_costs(recipe.model, *pieces, bfloat16=resolve_precision(recipe.train.precision, device))
+    longest = 1 + int(max(train.source_lengths.max(), train.target_lengths.max()))
+    return fitting_tokens(costs, recipe.train, device.type, free=free_memory(device), longest=longest)
 
 
 def _put(path: Path, text: str) -> None:
@@ -300,6 +319,7 @@ def _finish(
     tell: Report,
 ) -> Path:
     weights = trainer.final_weights()
+    model.float()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])

@@ -1,0 +1,206 @@
+"""What a model costs, counted on the model itself without its memory: parameters, products, activations.
+
+Sizes: S source and T target pieces of a pair, ends counted. A model FLOP is an addition or a multiplication of a matrix
+product in the forward pass of pieces that are no padding, and twice that for the backward pass: 6 times the
+multiply-adds of every matrix that a piece passes through, and of attention's two products, of which a causal mask takes
+nothing away. Embeddings that are looked up, norms, softmax, dropout and the optimiser are not counted.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.errors import ModelError
+from regard.models import MODELS
+from regard.models.interface import layout_of
+from regard.text import PAD
+from regard.train import TrainConfig
+
+__all__ = ["MOST_TOKENS", "Cost", "Costs", "count_costs", "fitting_tokens", "free_memory", "training_memory"]
+
+MOST_TOKENS = 25_000
+"""Of a batch that is as large as fits: the paper's (section 5.1), beyond which nothing speaks for more."""
+
+_PROGRAM = {"cpu": 450 << 20, "cuda": 600 << 20}
+"""Python, PyTorch and its libraries; or the CUDA context. Assumed, not measured."""
+_PASSING = {"cpu": 1.0, "cuda": 0.25}
+"""Tensors that pass, and fragments of freed ones, as a share of the activations. A CPU's allocator keeps many."""
+_USABLE = 0.9
+"""Of the free memory; the rest is for what is not foreseen here."""
+# (rows, S, T): as many as there are unknowns, and small enough that nothing of theirs takes a second.
+_PROBES = ((1, 8, 8), (2, 8, 8), (1, 16, 8), (1, 24, 8), (1, 8, 16), (1, 8, 24), (1, 16, 16))
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A cost of a batch: `fixed`, and for each pair a + b S + c T + d S² + e T² + f S T, with these six in `pair`."""
+
+    fixed: float
+    pair: tuple[float, ...]
+
+    def of(self, source: Any, target: Any) -> Numbers:
+        """The cost of each pair; S and T are numbers or arrays (n,)."""
+        powers = _powers(np.asarray(source, np.float64), np.asarray(target, np.float64))
+        return np.asarray(powers @ np.array(self.pair))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a model needs, whatever it is trained on."""
+
+    parts: dict[str, int]
+    """Parameters by the model's parts; a shared matrix counts for the first that has it."""
+    target_pieces: int
+    flops: Cost
+    """Model FLOPs of training."""
+    activations: Cost
+    """Bytes that the forward pass keeps for the backward pass."""
+    bfloat16: bool
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.parts.values())
+
+
+def count_costs(config: Any, source_pieces: int, target_pieces: int, *, bfloat16: bool) -> Costs:
+    """Build a recipe's model without its memory, run it on a few sizes, and solve for the costs of every size."""
+    with FakeTensorMode(), torch.random.fork_rng(devices=()):
+        model: nn.Module = MODELS[config.family][1](config, source_pieces, target_pieces, PAD).train()
+        if bfloat16:
+            _cast(model)
+        found = np.array([_probe(model, *size) for size in _PROBES])  # (probes, 2)
+        parts = Counter({name: 0 for name, _ in model.named_children()})
+        for name, parameter in model.named_parameters():
+            parts[name.partition(".")[0]] += parameter.numel()
+    rows, source, target = np.array(_PROBES, np.float64).T
+    known = np.column_stack([np.ones(len(_PROBES)), rows[:, None] * _powers(source, target)])
+    flops, activations = (
+        Cost(max(0.0, float(x[0])), tuple(map(float, x[1:]))) for x in np.linalg.solve(known, found).T
+    )
+    return Costs({n: c for n, c in parts.items() if c}, target_pieces, flops, activations, bfloat16)
+
+
+def _powers(source: Numbers, target: Numbers) -> Numbers:
+    """(…, 6): 1, S, T, S², T², S T."""
+    return np.stack([np.ones_like(source), source, target, source**2, target**2, source * target], axis=-1)
+
+
+def _cast(model: nn.Module) -> None:
+    """`model.bfloat16()`, which tensors without memory refuse."""
+    cast: dict[nn.Parameter, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            cast.setdefault(parameter, nn.Parameter(parameter.detach().bfloat16()))
+            setattr(module, name, cast[parameter])
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_floating_point():
+                setattr(module, name, buffer.bfloat16())
+
+
+def _probe(model: Any, rows: int, source: int, target: int) -> tuple[float, float]:
+    """Model FLOPs, and bytes kept for the backward pass, of `rows` pairs of these sizes."""
+    read, write = (torch.zeros(rows, width, dtype=torch.long) for width in (source, target))
+    reading, writing = (layout_of("padded", torch.full((rows,), x.shape[1]), x.shape[1]) for x in (read, write))
+    with _kept(model) as kept, FlopCounterMode(display=False) as counter:
+        hidden, _ = model.decode(write, model.start(model.encode(read, reading), reading), writing)
+        model.project(hidden)
+    return 3.0 * counter.get_total_flops(), float(sum(storage.nbytes() for storage in kept.values()))
+
+
+@contextmanager
+def _kept(model: nn.Module) -> Iterator[dict[int, Any]]:
+    """The storages that autograd keeps while inside, each once, the parameters' own aside."""
+    own = {p.untyped_storage()._cdata for p in model.parameters()}
+    kept: dict[int, Any] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield kept
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def training_memory(costs: Costs, config: TrainConfig, kind: str, *, tokens: int, longest: int) -> dict[str, int]:
+    """Bytes of each thing that stands in memory in the worst moment of training on "cpu" or "cuda".
+
+    tokens: of a batch's larger side; longest: pieces of the longest line, its end counted.
+    """
+    weights = 4 * costs.parameters
+    activations = costs.activations.fixed + max(tokens, longest) * _bytes_a_token(costs, longest)
+    return {
+        "weights": weights,
+        "gradients": weights,
+        "optimiser state": 2 * weights,
+        "moving average": weights if config.average == "ema" else 0,
+        "weights and gradients in bfloat16": weights if costs.bfloat16 else 0,
+        "activations of the largest batch": round(activations),
+        "passing tensors and fragments": round(activations * _PASSING[kind]),
+        "logits of a chunk": 12 * min(config.chunk, max(tokens, longest)) * costs.target_pieces,
+        "program": _PROGRAM[kind],
+    }
+
+
+def _bytes_a_token(costs: Costs, longest: int) -> float:
+    """Of activations, in the worst batch: as many pairs of one length as fill it, for the worst length."""
+    lengths = np.arange(1, longest + 1)
+    return float((costs.activations.of(lengths, lengths) / lengths).max())
+
+
+def fitting_tokens(costs: Costs, config: TrainConfig, kind: str, *, free: int, longest: int) -> int:
+    """Tokens of the largest batch that fits into `free` bytes of a "cpu" or "cuda": 50, 100 … up to `MOST_TOKENS`.
+
+    Raises ModelError where not even the longest pair fits.
+    """
+
+    def needed(tokens: int) -> int:
+        return round(sum(training_memory(costs, config, kind, tokens=tokens, longest=longest).values()) / _USABLE)
+
+    if needed(longest) > free:
+        raise ModelError(
+            f"data.batch_tokens = 0 (as many as fit): {free / 2**30:.1f} GiB of memory are free ({kind}), and the "
+            f"longest pair alone ({longest} pieces) needs {needed(longest) / 2**30:.1f}; choose a smaller model, lower "
+            "data.filters.max_length, or free some memory."
+        )
+    sizes = range(0, MOST_TOKENS + 1, 50)
+    return max(longest, sizes[bisect_right(sizes, free, key=needed) - 1])
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device, or in this machine as far as this process may use it."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        facts = dict(line.split(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+        free = int(facts["MemAvailable"].split()[0]) * 1024
+    except (OSError, ValueError, KeyError):  # not Linux: what is installed, as far as that is known
+        try:
+            free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        except (AttributeError, ValueError, OSError):
+            free = 4 << 30
+    group = Path("/sys/fs/cgroup")  # a container's limit, where it has one
+    try:
+        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):
+        return free

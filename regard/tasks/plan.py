@@ -1,0 +1,453 @@
+"""What a run will need, before it begins: parameters, tokens, memory, model FLOPs, disk and time.
+
+Sizes: S source and T target pieces of a pair, ends counted.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.data.batches import Batch, Batches
+from regard.data.config import DataConfig
+from regard.errors import ModelError
+from regard.models import MODELS
+from regard.recipe import Recipe
+from regard.text import PAD, read_pairs, write_lines
+from regard.train import Trainer, resolve_precision
+from regard.train.memory import is_out_of_memory
+
+from .costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
+from .prepare import Prepared, prepare
+
+__all__ = ["GPUS", "Gpu", "Measured", "OnGpu", "Plan", "plan"]
+
+Progress = Callable[[str, int], None]
+Pair = tuple[str, str]
+
+_SAMPLE = 20_000
+"""Pairs that stand for the corpus where it is not prepared."""
+_BATCHES = 200
+"""Batches that stand for an epoch's."""
+_LAUNCHING = 0.015
+"""Seconds that a GPU takes for a batch at least, since its kernels are started one by one. An assumption."""
+_FIRST_TOKENS = 512
+"""Of the batch that tells how large a batch takes about two seconds."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as its maker describes it."""
+
+    name: str
+    teraflops: float
+    """Peak of dense products in bfloat16, or in float16 where it has no bfloat16, summed in float32; 10^12 a second."""
+    gigabytes: int
+    utilisation: float
+    """Share of the peak that training is assumed to reach. An assumption, nothing measured."""
+    note: str = ""
+
+
+# NVIDIA's data sheets: T4 (2019), V100 (2020), A100 (2021), L4, L40S, H100 SXM (2023), H200 SXM (2024); for RTX 4090
+# its white paper on Ada (2023). Figures "with sparsity" are halved.
+GPUS = (
+    Gpu("T4", 65, 16, 0.25, "no bfloat16: float16 assumed"),
+    Gpu("V100", 125, 32, 0.25, "no bfloat16: float16 assumed"),
+    Gpu("L4", 121, 24, 0.3),
+    Gpu("RTX 4090", 165.2, 24, 0.3),
+    Gpu("A100 40 GB", 312, 40, 0.3),
+    Gpu("A100 80 GB", 312, 80, 0.3),
+    Gpu("L40S", 362, 48, 0.25),
+    Gpu("H100 SXM", 989.4, 80, 0.2),
+    Gpu("H200 SXM", 989.4, 141, 0.2),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a few seconds of training showed on this machine."""
+
+    device: str
+    precision: str
+    batch_tokens: int
+    tokens_per_second: float
+    """Target tokens."""
+    flops_per_second: float
+    """Model FLOPs."""
+    seconds: float
+    """Of the whole run at that rate, without validation, saving and scoring."""
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """An estimate for a GPU, from its data sheet."""
+
+    name: str
+    fits: bool
+    seconds: float
+    teraflops: float
+    gigabytes: int
+    utilisation: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, foreseen."""
+
+    parts: dict[str, int]
+    """Parameters by the model's parts; a shared matrix counts for the first that has it."""
+    pieces: tuple[int, int]
+    """Of the source's and the target's vocabulary."""
+    exact: bool
+    """Whether pairs and tokens were counted in the prepared store; else a sample of the raw files stands for them."""
+    pairs: int
+    source_tokens: int
+    """An epoch's, ends counted, like those of the target."""
+    target_tokens: int
+    longest: int
+    device: str
+    batch_tokens: int
+    chosen: bool
+    """Whether `batch_tokens` is what fits on `device`, the recipe having left it open."""
+    batches: int
+    """An epoch's, about: the order of each epoch cuts a little differently."""
+    updates: int
+    epochs: float
+    flops_per_token: float
+    """Model FLOPs of training for a target token; its share of the source's included."""
+    flops: float
+    memory: dict[str, dict[str, int]]
+    """Bytes of each thing that stands in memory, on "cpu" and on "cuda"."""
+    free: int
+    """Bytes of memory that are free on `device`."""
+    disk: dict[str, int]
+    disk_free: int
+    measured: Measured | None
+    gpus: tuple[OnGpu, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run fits into what is free on `device`."""
+        return sum(self.memory[torch.device(self.device).type].values()) <= self.free
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**asdict(self), "parameters": self.parameters, "fits": self.fits}
+
+
+def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Progress | None = None) -> Plan:
+    """Foresee the run of a recipe into the directory `out`; nothing is prepared there and nothing is trained.
+
+    With `measure` the model trains for a few seconds, from random weights that are then forgotten. Raises TextError or
+    DataError for text that cannot be used, ModelError for a model that cannot be built or an unknown device.
+    """
+    out, device = Path(out), _device(recipe.train.device)
+    with TemporaryDirectory(prefix="regard-plan-") as folder:
+        corpus = _Corpus.of(recipe, out, Path(folder), progress)
+        bfloat16 = resolve_precision(recipe.train.precision, device)
+        here = count_costs(recipe.model, *corpus.pieces, bfloat16=bfloat16)
+        fast = recipe.train.precision != "float32"
+        on_gpu = here if bfloat16 == fast else count_costs(recipe.model, *corpus.pieces, bfloat16=fast)
+        longest, tokens = corpus.longest, recipe.data.batch_tokens
+        if chosen := tokens == 0:
+            tokens = fitting_tokens(here, recipe.train, device.type, free=free_memory(device), longest=longest)
+        batches = list(islice(corpus.batches(recipe, tokens), _BATCHES))
+        written = sum(batch.target_tokens for batch in batches)
+        per_token = sum(_flops(here, batch) for batch in batches) / written
+        per_batch = written / len(batches)
+        an_epoch = max(1, round(corpus.target_tokens / per_batch))
+        updates = recipe.train.updates
+        if recipe.train.epochs:
+            updates = min(updates, -(-recipe.train.epochs * an_epoch // recipe.train.accumulate))
+        in_all = updates * recipe.train.accumulate * per_batch
+        memory = {
+            "cpu": training_memory(here, recipe.train, "cpu", tokens=tokens, longest=longest),
+            "cuda": training_memory(on_gpu, recipe.train, "cuda", tokens=tokens, longest=longest),
+        }
+        memory["cpu"]["lengths of the lines"] = 16 * corpus.pairs
+        need = sum(memory["cuda"].values())
+        made = Plan(
+            parts=here.parts,
+            pieces=corpus.pieces,
+            exact=corpus.exact,
+            pairs=corpus.pairs,
+            source_tokens=corpus.source_tokens,
+            target_tokens=corpus.target_tokens,
+            longest=longest,
+            device=str(device),
+            batch_tokens=tokens,
+            chosen=chosen,
+            batches=an_epoch,
+            updates=updates,
+            epochs=updates * recipe.train.accumulate / an_epoch,
+            flops_per_token=per_token,
+            flops=per_token * in_all,
+            memory=memory,
+            free=free_memory(device),
+            disk=_disk(recipe, here.parameters, corpus),
+            disk_free=shutil.disk_usage(next(p for p in (out, *out.absolute().parents) if p.exists())).free,
+            measured=None,
+            gpus=tuple(_on_gpu(gpu, per_token * per_batch, updates * recipe.train.accumulate, need) for gpu in GPUS),
+            notes=tuple(_notes(recipe, corpus)),
+        )
+        if measure and made.fits:
+            rate, batch_tokens = _rate(recipe, corpus, device, tokens, Path(folder))
+            measured = Measured(
+                str(device),
+                "bfloat16" if bfloat16 else "float32",
+                batch_tokens,
+                rate,
+                rate * per_token,
+                in_all / rate,
+            )
+            made = replace(made, measured=measured)
+    return made
+
+
+# -- the corpus --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """The prepared store, or a sample that was prepared aside and stands for it."""
+
+    held: Prepared
+    pieces: tuple[int, int]
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    bytes: int
+    exact: bool
+
+    @classmethod
+    def of(cls, recipe: Recipe, out: Path, folder: Path, progress: Progress | None) -> _Corpus:
+        if (found := _found(recipe, out)) is not None:
+            train = found.train
+            return cls(
+                found,
+                (len(found.source_subwords), len(found.target_subwords)),
+                len(train),
+                int(train.source_lengths.sum()) + len(train),
+                int(train.target_lengths.sum()) + len(train),
+                _size(train.path.parent),
+                exact=True,
+            )
+        pairs, sample = _sampled(_pairs(recipe.data), progress)
+        files = folder / "sample.source", folder / "sample.target"
+        for side, file in enumerate(files):
+            write_lines(file, (pair[side] for pair in sample))
+        sampled = recipe.data.model_copy(
+            update={
+                "source": str(files[0]),
+                "target": str(files[1]),
+                "valid_source": None,
+                "valid_target": None,
+                "valid_lines": max(1, len(sample) // 10),
+                "cache": None,
+            }
+        )
+        held = prepare(sampled, recipe.text.model_copy(update={"shrink": True}), folder, progress=progress)
+        # What the subwords were not learnt from tells how many pieces a line has: what they were learnt from has fewer.
+        unseen, share = held.valid, pairs / len(sample)
+        kept = pairs * held.report.kept / held.report.read
+        if not recipe.data.valid_sources:
+            kept -= min(recipe.data.valid_lines, pairs / 10)
+        whole = recipe.text.shrink and pairs <= _SAMPLE
+        learnt = len(held.source_subwords), len(held.target_subwords)
+        return cls(
+            held,
+            learnt if whole else (recipe.text.size, recipe.text.size),
+            round(kept),
+            round(kept * (float(unseen.source_lengths.mean()) + 1)),
+            round(kept * (float(unseen.target_lengths.mean()) + 1)),
+            round(_size(held.train.path.parent) * share),
+            exact=False,
+        )
+
+    @property
+    def longest(self) -> int:
+        """Pieces of the longest line of either side, its end counted."""
+        train = self.held.train
+        return int(max(train.source_lengths.max(), train.target_lengths.max())) + 1
+
+    def batches(self, recipe: Recipe, tokens: int) -> Batches:
+        held = self.held
+        return Batches(
+            held.train,
+            batch_tokens=tokens,
+            layout=recipe.data.layout,
+            seed=recipe.seed,
+            pool=recipe.data.pool,
+            sampling=recipe.text.sampling,
+            source_subwords=held.source_subwords,
+            target_subwords=held.target_subwords,
+        )
+
+
+class _NotThere(Exception):  # noqa: N818  (it is no error)
+    """Something would have to be prepared."""
+
+
+def _found(recipe: Recipe, out: Path) -> Prepared | None:
+    """What `prepare` left for exactly these files and settings, or None."""
+    if recipe.data.cache is None and not (out / "prepared" / "train").exists():
+        return None
+    if recipe.data.cache is not None and not Path(recipe.data.cache).is_dir():
+        return None
+
+    def stop(what: str, number: int) -> None:
+        # `prepare` tells of its progress only when it makes something, and keeps nothing that is cut off.
+        raise _NotThere
+
+    try:
+        return prepare(recipe.data, recipe.text, out, progress=stop)
+    except _NotThere:
+        return None
+
+
+def _pairs(data: DataConfig) -> Iterator[Pair]:
+    for index, source in enumerate(data.sources):
+        yield from read_pairs(source, data.targets[index] if data.targets else None, fields=data.fields)
+
+
+def _sampled(pairs: Iterator[Pair], progress: Progress | None) -> tuple[int, list[Pair]]:
+    """How many pairs there are, and up to `_SAMPLE` of them, each with the same chance."""
+    chance = random.Random(0)
+    kept: list[Pair] = []
+    count = 0
+    for count, pair in enumerate(pairs, start=1):
+        if len(kept) < _SAMPLE:
+            kept.append(pair)
+        elif (place := chance.randrange(count)) < _SAMPLE:
+            kept[place] = pair
+        if progress is not None and count % 10_000 == 0:
+            progress("pairs read", count)
+    return count, kept
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+# -- what follows from it ----------------------------------------------------------------------------------------------
+
+
+def _flops(costs: Costs, batch: Batch) -> float:
+    """Model FLOPs of a batch, padding not counted."""
+    return costs.flops.fixed + float(costs.flops.of(batch.source_lengths, batch.target_lengths).sum())
+
+
+def _disk(recipe: Recipe, parameters: int, corpus: _Corpus) -> dict[str, int]:
+    """Bytes on disk when the run has ended; one more checkpoint stands while one is saved."""
+    weights, train = 4 * parameters, recipe.train
+    checkpoint = weights * (4 if train.average == "ema" else 3) + (weights if train.accumulate > 1 else 0)
+    return {
+        "store": corpus.bytes,
+        "checkpoints": checkpoint * (train.keep_checkpoints + 1),
+        "snapshots": weights * train.average_last if train.average == "last" else 0,
+        "best weights": weights if train.keep == "best" else 0,
+        "bundle": weights,
+    }
+
+
+def _on_gpu(gpu: Gpu, flops: float, batches: int, need: int) -> OnGpu:
+    """flops: of a batch; need: bytes of memory."""
+    seconds = batches * max(_LAUNCHING, flops / (gpu.teraflops * 1e12 * gpu.utilisation))
+    fits = need <= gpu.gigabytes * 10**9
+    return OnGpu(gpu.name, fits, seconds, gpu.teraflops, gpu.gigabytes, gpu.utilisation, gpu.note)
+
+
+def _notes(recipe: Recipe, corpus: _Corpus) -> Iterator[str]:
+    if not corpus.exact:
+        yield (
+            f"pairs, tokens and pieces are estimated from {len(corpus.held.train) + len(corpus.held.valid):,} pairs of "
+            "the raw files; `regard prepare` on this recipe makes them exact"
+        )
+    if recipe.train.patience:
+        yield f"training may stop before its last update: patience is {recipe.train.patience}"
+    if recipe.data.layout == "packed":
+        yield "activations are counted for padded batches; packed ones need about as much"
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+class _Enough(Exception):  # noqa: N818  (it is no error)
+    """Training has shown what it was to show."""
+
+
+def _rate(recipe: Recipe, corpus: _Corpus, device: torch.device, tokens: int, folder: Path) -> tuple[float, int]:
+    """Target tokens a second, and the tokens of the batches that showed it: the recipe's, or fewer if they are slow."""
+    with torch.random.fork_rng():
+        model: nn.Module = MODELS[recipe.model.family][1](recipe.model, *corpus.pieces, PAD).to(device)
+        first = min(tokens, _FIRST_TOKENS)
+        rate = _trained(recipe, corpus, model, first, 0.0, folder)
+        size = max(first, min(tokens, int(rate * 2)))
+        return _trained(recipe, corpus, model, size, 4.0, folder), size
+
+
+def _trained(recipe: Recipe, corpus: _Corpus, model: nn.Module, tokens: int, seconds: float, folder: Path) -> float:
+    """Train for at least two updates and about `seconds` after the first, which is slow; target tokens a second."""
+    began: list[tuple[float, int]] = []
+
+    def listen(event: dict[str, Any]) -> None:
+        if event["event"] != "train":
+            return
+        began.append((time.perf_counter(), event["tokens"]))
+        if len(began) > 2 and began[-1][0] - began[0][0] >= seconds:
+            raise _Enough
+
+    # So many updates that nothing else than training happens before it is enough.
+    never = {"updates": 10**9, "epochs": 0, "patience": 0, "save_every": 10**9, "average_every": 10**9}
+    config = recipe.train.model_copy(update={**never, "accumulate": 1, "log_every": 1})
+    trainer = Trainer(
+        model,
+        corpus.batches(recipe, tokens),
+        config,
+        folder,
+        seed=recipe.seed,
+        width=recipe.model.width,
+        report=listen,
+    )
+    try:
+        trainer.run()
+    except _Enough:
+        pass
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ModelError(
+            f"a batch of {tokens:,} tokens does not fit in memory here; set data.batch_tokens lower, or 0 for as many "
+            "as fit."
+        ) from None
+    return (began[-1][1] - began[0][1]) / (began[-1][0] - began[0][0])
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(
+            f'train.device = "{name}": this machine or this build of PyTorch has none ({reason}).'
+        ) from None
+    return device
