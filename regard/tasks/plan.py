@@ -41,6 +41,8 @@ _BATCHES = 200
 """Batches that stand for an epoch's."""
 _LAUNCHING = 0.015
 """Seconds that a GPU takes for a batch at least, since its kernels are started one by one. An assumption."""
+_SECONDS = 4.0
+"""Of training that is timed."""
 _FIRST_TOKENS = 512
 """Of the batch that tells how large a batch takes about two seconds."""
 
@@ -381,8 +383,6 @@ def _notes(recipe: Recipe, corpus: _Corpus) -> Iterator[str]:
         )
     if recipe.train.patience:
         yield f"training may stop before its last update: patience is {recipe.train.patience}"
-    if recipe.data.layout == "packed":
-        yield "activations are counted for padded batches; packed ones need about as much"
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ def _rate(recipe: Recipe, corpus: _Corpus, device: torch.device, tokens: int, fo
         first = min(tokens, _FIRST_TOKENS)
         rate = _trained(recipe, corpus, model, first, 0.0, folder)
         size = max(first, min(tokens, int(rate * 2)))
-        return _trained(recipe, corpus, model, size, 4.0, folder), size
+        return _trained(recipe, corpus, model, size, _SECONDS, folder), size
 
 
 def _trained(recipe: Recipe, corpus: _Corpus, model: nn.Module, tokens: int, seconds: float, folder: Path) -> float:
