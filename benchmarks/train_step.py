@@ -1,0 +1,271 @@
+"""Training speed of Regard and its peers, side by side: target tokens a second, memory, use of the machine.
+
+    REGARD_DATA=… ./run bench train_step
+
+All train the same Transformer (4 + 4 layers, width 256, 8,000 joint BPE pieces, tied embeddings, dropout 0.1) on the
+same batches of Multi30k English to German in the same order, each in a process of its own, in turn, over several
+rounds. Each peer gets an environment of its own (`.peers/`, made once with the versions below) and its best setting:
+
+* regard: its Trainer on the token store, batches made as it goes, `precision = "auto"`; float32 is shown beside it.
+* batched-products: a Transformer written by hand for a plain loop, attention by batched products.
+* torch-transformer: torch.nn.Transformer in a plain loop.
+* marian: Hugging Face's MarianMTModel in a plain loop.
+* joeynmt, eole: their models and losses in a plain loop, on Regard's buckets of near-equal length.
+
+The plain loop (`peers/loop.py`) reads batches that are in memory before the clock starts, and has fused AdamW; peers
+are tried with bfloat16 autocast and without in the first round, and go on with the quicker. Where a peer can leave out
+dropout that the paper does not have (attention weights, inside the feed-forward network), it does. The first batches
+are not timed.
+
+A target token is a piece to predict, the end of the sentence counted, padding not; all must count the same. Memory is
+the most that was resident in the process. Utilisation is the operations of `flops.py` (6 for each multiply-add of a
+matrix that a piece really passes through, attention's own products counted, padding not) a second, over the most that
+the machine did in a large square product in bfloat16 or float32 on as many threads (`peers/peak.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import multi30k
+import numpy as np
+from flops import step_flops
+from record import RESULTS, circumstances, write
+from workers import SCRATCH, BenchmarkError, Machine, at_least, exit_code, machine_options, save_batches
+
+from regard.data.batches import Batches
+from regard.tasks.prepare import Prepared
+from regard.text import PAD
+
+TORCH = "torch==2.13.0"
+
+ENVIRONMENTS: dict[str, tuple[list[str], list[str]]] = {
+    "joeynmt": ([TORCH, "joeynmt==2.3.0", "importlib-metadata==10.2.0"], []),  # the last it imports, but does not name
+    # eole asks for torch < 2.13; its model and loss work with it, so that all have the same.
+    "eole": (
+        [TORCH, "numpy==2.4.6", "pydantic==2.14.3", "pyonmttok==1.38.1", "regex==2026.11.15", "safetensors==0.8.0"],
+        ["eole==0.6.0"],
+    ),
+    "marian": ([TORCH, "transformers==5.23.0"], []),
+}
+"""Peers that need packages of their own: those installed with what they ask for, and those without."""
+
+SYSTEMS = {
+    "regard": "regard_trainer",
+    "batched-products": "batched_products",
+    "torch-transformer": "torch_transformer",
+    "marian": "marian",
+    "joeynmt": "joeynmt_model",
+    "eole": "eole_model",
+}
+"""Each system's script in `peers/`."""
+
+SHAPE = {"layers": 4, "width": 256, "feedforward": 1024, "heads": 4, "dropout": 0.1, "smoothing": 0.1}
+QUICK = {**SHAPE, "layers": 1, "width": 64, "feedforward": 256}
+REFERENCE = "regard (float32)"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: a system in one setting."""
+
+    system: str
+    bfloat16: bool
+
+    @property
+    def name(self) -> str:
+        """The reference is a row of its own; a peer has one, whatever its setting."""
+        return REFERENCE if self.system == "regard" and not self.bfloat16 else self.system
+
+    @property
+    def setting(self) -> str:
+        if self.system == "regard":
+            return 'precision = "auto"' if self.bfloat16 else 'precision = "float32"'
+        return "bfloat16 autocast" if self.bfloat16 else "float32"
+
+
+def interpreter(system: str) -> Path | None:
+    """The Python of a system's environment, which is made if it is not there; None for Regard's own."""
+    if system not in ENVIRONMENTS:
+        return None
+    whole, bare = ENVIRONMENTS[system]
+    place = SCRATCH / system
+    python, stamp = place / "bin" / "python", place / "installed.json"
+    wanted = json.dumps([whole, bare, sys.version])
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return python
+    print(f"Making the environment of {system} in {place} …", file=sys.stderr, flush=True)
+    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder) / "constraints.txt"
+        constraints.write_text(TORCH + "\n", encoding="utf-8")
+        commands = [[sys.executable, "-m", "venv", "--clear", str(place)], [*pip, "-c", str(constraints), *whole]]
+        if bare:
+            commands.append([*pip, "--no-deps", *bare])
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                said = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("WARNING"))
+                raise BenchmarkError(
+                    f"the environment of {system} cannot be made:\n{said.strip()}\n"
+                    f"Mend that, or leave it out: --only {' '.join(s for s in SYSTEMS if s != system)}"
+                )
+    stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def batches_of(prepared: Prepared, tokens: int, count: int) -> list[tuple[Any, Any]]:
+    """The first batches that Regard makes of the store."""
+    made = Batches(prepared.train, batch_tokens=tokens, seed=1)
+    batches = (next(made) for _ in range(count))
+    return [(b.source, np.concatenate([b.target_input[:, :1], b.target_output], axis=1)) for b in batches]
+
+
+def spread(values: list[float]) -> dict[str, Any]:
+    return {"median": median(values), "least": min(values), "most": max(values), "rounds": values}
+
+
+def compare(arguments: argparse.Namespace) -> dict[str, Any]:
+    machine = Machine(arguments.threads, arguments.isa)
+    prepared = multi30k.load(SCRATCH / f"multi30k-{arguments.vocabulary}", arguments.vocabulary)
+    shape = {**(QUICK if arguments.quick else SHAPE), "vocabulary": len(prepared.source_subwords)}
+    pythons = {system: interpreter(system) for system in arguments.only}
+    batches = batches_of(prepared, arguments.batch_tokens, arguments.warmup + arguments.steps)
+    timed = batches[arguments.warmup :]
+    lengths = [
+        (int(s), int(t)) for x, y in timed for s, t in zip((x != PAD).sum(1), (y[:, 1:] != PAD).sum(1), strict=True)
+    ]
+    tokens, flops = sum(t for _, t in lengths), step_flops(shape, lengths)
+    peak = machine.run("peak", {"sizes": [512] if arguments.quick else [2048, 4096], "turns": 6})
+    most = max(peak["bfloat16"], peak["float32"])
+    print(f"peak: {peak['bfloat16'] / 1e9:.0f} GFLOP/s in bfloat16, {peak['float32'] / 1e9:.0f} in float32", flush=True)
+
+    rows = [Row(system, bfloat16) for system in arguments.only for bfloat16 in (True, False)]
+    runs: dict[Row, list[dict[str, Any]]] = {row: [] for row in rows}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "batches.npz"
+        save_batches(path, batches)
+        for turn in range(arguments.rounds):
+            for row in rows if turn % 2 == 0 else rows[::-1]:  # so that a machine that slows down slows all
+                job = {
+                    "batches": str(path),
+                    "store": str(prepared.train.path),
+                    "batch_tokens": arguments.batch_tokens,
+                    "shape": shape,
+                    "bfloat16": row.bfloat16,
+                    "precision": "auto" if row.bfloat16 else "float32",
+                    "warmup": arguments.warmup,
+                    "steps": arguments.steps,
+                    "rate": 5e-4,
+                    "memory": False,
+                }
+                found = machine.run(SYSTEMS[row.system], job, pythons[row.system])
+                if found["tokens"] != tokens:
+                    raise BenchmarkError(
+                        f"{row.name} counted {found['tokens']} target tokens, the batches hold {tokens}."
+                    )
+                runs[row].append(found)
+                speed = tokens / found["seconds"]
+                print(f"  round {turn + 1}: {row.system} ({row.setting}) {speed:,.0f} tokens/s", flush=True)
+            if turn == 0:
+                rows = [row for row in rows if row.name == REFERENCE or row == quickest(runs, row.system)]
+    table = {}
+    for row in rows:
+        speeds = [tokens / found["seconds"] for found in runs[row]]
+        table[row.name] = {
+            "setting": row.setting,
+            "target_tokens_per_second": spread(speeds),
+            "peak_bytes": spread([found["peak_bytes"] for found in runs[row]]),
+            "utilisation": median(speeds) / tokens * flops / most,
+            "parameters": runs[row][0]["parameters"],
+            "loss": [runs[row][0]["losses"][0], runs[row][0]["losses"][-1]],
+            "versions": runs[row][0]["versions"],
+            "first_round": {
+                other.setting: tokens / runs[other][0]["seconds"] for other in runs if other.system == row.system
+            },
+        }
+    return {
+        "isa": arguments.isa,
+        "threads": arguments.threads,
+        "shape": shape,
+        "batch_tokens": arguments.batch_tokens,
+        "warmup": arguments.warmup,
+        "steps": arguments.steps,
+        "rounds": arguments.rounds,
+        "target_tokens": tokens,
+        "model_flops": flops,
+        "peak_flops_per_second": {name: peak[name] for name in ("bfloat16", "float32")},
+        "systems": table,
+        "regard_is_faster_by": faster(table),
+    }
+
+
+def quickest(runs: dict[Row, list[dict[str, Any]]], system: str) -> Row:
+    """A system's setting for the later rounds; Regard chooses for itself."""
+    if system == "regard":
+        return Row(system, True)
+    return min((row for row in runs if row.system == system), key=lambda row: float(runs[row][0]["seconds"]))
+
+
+def faster(table: dict[str, Any]) -> dict[str, Any]:
+    """Regard's speed over each other's, round by round, for those of a round ran under like conditions."""
+    if "regard" not in table:
+        return {}
+    own = table["regard"]["target_tokens_per_second"]["rounds"]
+    others = {name: row["target_tokens_per_second"]["rounds"] for name, row in table.items() if name != "regard"}
+    return {name: spread([a / b for a, b in zip(own, speeds, strict=True)]) for name, speeds in others.items()}
+
+
+def show(result: dict[str, Any]) -> None:
+    print(f"\n{'system':20} {'setting':22} {'tokens/s':>9} {'spread':>17} {'memory':>9} {'use':>6} {'regard is':>11}")
+    for name, row in result["systems"].items():
+        speed = row["target_tokens_per_second"]
+        ratio = result["regard_is_faster_by"].get(name)
+        print(
+            f"{name:20} {row['setting']:22} {speed['median']:9,.0f} {speed['least']:8,.0f}-{speed['most']:8,.0f} "
+            f"{row['peak_bytes']['median'] / 2**20:6,.0f} MB {row['utilisation']:6.1%} "
+            + (f"{ratio['median']:6.2f} times" if ratio else "")
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a small model, few steps: to see that it works")
+    parser.add_argument("--rounds", type=at_least(1), help="how often each is timed (default: 5)")
+    parser.add_argument("--steps", type=at_least(1), help="timed steps (default: 30)")
+    parser.add_argument("--warmup", type=at_least(1), help="steps before them (default: 8)")
+    parser.add_argument("--batch-tokens", type=at_least(64), help="padded tokens a side (default: 4096)")
+    parser.add_argument("--vocabulary", type=at_least(300), default=8000, help="joint BPE pieces")
+    parser.add_argument(
+        "--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME", help=", ".join(SYSTEMS)
+    )
+    parser.add_argument(
+        "--results", type=Path, help="where to write (default: benchmarks/results, nowhere with --quick)"
+    )
+    machine_options(parser)
+    arguments = parser.parse_args()
+    defaults = (1, 3, 1, 512) if arguments.quick else (5, 30, 8, 4096)
+    for name, value in zip(("rounds", "steps", "warmup", "batch_tokens"), defaults, strict=True):
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    if arguments.results is None and not arguments.quick:
+        name = "train_step" if arguments.isa == "native" else f"train_step_{arguments.isa}"
+        arguments.results = RESULTS / f"{name}.json"
+    result = {**circumstances(), **compare(arguments)}
+    show(result)
+    if arguments.results:
+        write(arguments.results, result)
+        print(f"\nwritten to {arguments.results}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))
