@@ -208,16 +208,17 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
             gpus=tuple(_on_gpu(gpu, per_token * per_batch, updates * recipe.train.accumulate, need) for gpu in GPUS),
             notes=tuple(_notes(recipe, corpus)),
         )
-        if measure and made.fits:
-            rate, batch_tokens = _rate(recipe, corpus, device, tokens, Path(folder))
-            measured = Measured(
-                str(device),
-                "bfloat16" if bfloat16 else "float32",
-                batch_tokens,
-                rate,
-                rate * per_token,
-                in_all / rate,
-            )
+        if measure:
+            try:
+                # A run that does not fit here is still timed, on batches that do.
+                most = tokens
+                if not made.fits:
+                    most = fitting_tokens(here, recipe.train, device.type, free=made.free, longest=longest)
+                rate, size = _rate(recipe, corpus, device, most, Path(folder))
+            except ModelError as error:
+                return replace(made, notes=(*made.notes, f"no time was measured: {error}"))
+            precision = "bfloat16" if bfloat16 else "float32"
+            measured = Measured(str(device), precision, size, rate, rate * per_token, in_all / rate)
             made = replace(made, measured=measured)
     return made
 
