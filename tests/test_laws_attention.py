@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn import Dropout, Packed, Padded
+from regard.nn import Dropout, LayerNorm, Packed, Padded, native
 from regard.nn.attention import SCORES, Both, Causal, Lengths, Mask, Window, attend, weigh
 from regard.nn.attention.kernels import KERNELS, Call, choose
 from regard.nn.dropout import keep_mask
 from regard.nn.positions import POSITIONS, sinusoids
+from regard.train import label_smoothed
 
 B, H, T, S, D, E = 3, 2, 5, 7, 4, 6
 
@@ -41,6 +42,9 @@ def test_kernels_agree_with_attend_in_float64(kernel: object, score: str, mask: 
         q, k, v = (x.requires_grad_() for x in _qkv(dtype))
         prepared = part.queries(q), part.keys(k)
         call = Call(*prepared, v, part, MASKS[mask])
+        if runner is not None and getattr(runner, "name") in ("compiled", "variable-length"):  # noqa: B009
+            assert runner.refuses(call) == "the sequences are not packed"  # type: ignore[attr-defined]
+            return
         if runner is None:
             mixed, _ = attend(*prepared, v, part.compare, call.matrix())
         else:
@@ -54,6 +58,102 @@ def test_kernels_agree_with_attend_in_float64(kernel: object, score: str, mask: 
         results.append([mixed.double(), *(x.grad.double() for x in (q, k, v) if x.grad is not None)])
     for fast, exact in zip(*results, strict=True):
         torch.testing.assert_close(fast, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("width", [16, 20, 64])
+def test_the_compiled_kernel_agrees_with_attend_on_packs(dtype: torch.dtype, causal: bool, width: int) -> None:
+    """Sequences of many lengths, an empty one, and a tail that belongs to none; gradients too."""
+    if native.refusal():
+        pytest.skip(str(native.refusal()))
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.tensor([1, 7, 16, 0, 33, 70, 5])
+    key_lengths = lengths if causal else torch.tensor([3, 1, 17, 2, 40, 64, 9])
+    layouts = [Packed(n, int(n.max()), int(n.sum()) + 6) for n in (lengths, key_lengths)]
+    score, mask = SCORES["scaled_dot"](width), Causal() if causal else Lengths(key_lengths)
+    tensors = [
+        torch.randn(layout.tokens, H * size, generator=generator, dtype=torch.float64).to(dtype)
+        for layout, size in zip((layouts[0], layouts[1], layouts[1]), (width, width, width + 3), strict=True)
+    ]
+    fill = torch.randn(layouts[0].tokens, H * (width + 3), generator=generator, dtype=torch.float64)
+    fill[int(lengths.sum()) :] = 0
+    found = []
+    for exact in (False, True):
+        leaves = [(x.double() if exact else x.clone()).requires_grad_() for x in tensors]
+        q, k, v = (x[None].unflatten(-1, (H, -1)).transpose(1, 2) for x in leaves)
+        call = Call(q * score.scale, k, v, score, mask, False, *layouts)  # type: ignore[attr-defined]
+        kernel, _ = choose(call)
+        assert kernel.name == ("reference" if exact else "compiled")
+        mixed, _ = kernel.run(call)
+        out = mixed.transpose(1, 2).flatten(-2)[0]
+        (out * fill.to(out.dtype)).sum().backward()
+        found.append([out.double().where(fill != 0, 0), *(x.grad.double() for x in leaves if x.grad is not None)])
+    bound = 1e-5 if dtype == torch.float32 else 4e-2
+    for fast, exact_one in zip(*found, strict=True):
+        torch.testing.assert_close(fast, exact_one, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_compiled_layer_norm_agrees_with_float64(dtype: torch.dtype) -> None:
+    if native.refusal():
+        pytest.skip(str(native.refusal()))
+    torch.manual_seed(0)
+    x, g = torch.randn(37, 48).mul(3).add(1).to(dtype), torch.randn(37, 48).to(dtype)
+    gain, bias = torch.randn(48).to(dtype), torch.randn(48).to(dtype)
+    found = []
+    for exact in (False, True):
+        leaves = [(t.double() if exact else t.clone()).requires_grad_() for t in (x, gain, bias)]
+        layer = LayerNorm(48).to(leaves[0].dtype)
+        y = torch.func.functional_call(layer, {"weight": leaves[1], "bias": leaves[2]}, (leaves[0],))
+        assert exact or type(y.grad_fn).__name__ == "_LayerNormBackward"
+        y.backward(g.to(y.dtype))
+        found.append([y.double(), *(t.grad.double() for t in leaves if t.grad is not None)])
+    bound = 1e-5 if dtype == torch.float32 else 4e-2
+    for fast, exact_one in zip(*found, strict=True):
+        torch.testing.assert_close(fast, exact_one, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocabulary", [7, 64, 999])
+def test_the_compiled_loss_agrees_with_float64(dtype: torch.dtype, vocabulary: int) -> None:
+    if native.refusal():
+        pytest.skip(str(native.refusal()))
+    torch.manual_seed(0)
+    logits = torch.randn(23, vocabulary).mul(6).to(dtype)
+    logits[3, 2] = 300  # nothing overflows, and what is impossible is 0
+    targets = torch.randint(0, vocabulary, (23,))
+    targets[[4, 9]] = -1
+    exact = logits.double().requires_grad_()
+    label_smoothed(exact, targets, 0.1).backward()  # type: ignore[no-untyped-call]
+    spent = logits.clone()
+    losses = native.smoothed(spent, targets, 0.1)
+    want = [float(label_smoothed(row[None].detach(), t[None], 0.1)) for row, t in zip(exact, targets, strict=True)]
+    torch.testing.assert_close(losses, torch.tensor(want), rtol=1e-5, atol=1e-5)
+    bound = 1e-5 if dtype == torch.float32 else 5e-3
+    torch.testing.assert_close(spent.double(), exact.grad, rtol=bound, atol=bound)
+
+
+def test_a_compiled_residual_drops_its_share_and_nothing_of_the_rest() -> None:
+    if native.refusal():
+        pytest.skip(str(native.refusal()))
+    torch.manual_seed(0)
+    x, y = torch.randn(1001, 333, requires_grad=True), torch.randn(1001, 333, requires_grad=True)
+    torch.manual_seed(1)
+    out = Dropout(0.3).add(x, y)
+    assert type(out.grad_fn).__name__ == "_DropAddBackward"
+    out.sum().backward()
+    kept = y.grad != 0  # type: ignore[union-attr]
+    assert kept.double().mean().item() == pytest.approx(0.7, abs=5 * 0.5 / y.numel() ** 0.5)
+    torch.testing.assert_close(out, x + torch.where(kept, y / 0.7, 0.0))
+    assert torch.equal(x.grad, torch.ones_like(x))  # type: ignore[arg-type]
+    again = Dropout(0.3).add(x, y)
+    assert not torch.equal(again, out), "each call draws anew"
+    torch.manual_seed(1)
+    assert torch.equal(Dropout(0.3).add(x, y), out), "and the seed decides"
+    draws = kept.double().flatten() - 0.7
+    for distance in (1, 2, 3, 16, 333, 1024):
+        assert abs((draws[distance:] * draws[:-distance]).mean().item()) < 5 * 0.21 / y.numel() ** 0.5
 
 
 def test_a_query_that_sees_nothing_gets_zeros_and_a_finite_gradient() -> None:
@@ -81,10 +181,10 @@ def test_the_choice_of_a_kernel_says_why_others_refused() -> None:
 def test_layouts_hold_the_same_tokens(lengths: list[int]) -> None:
     sizes = torch.tensor(lengths)
     flat = torch.arange(int(sizes.sum()) * 2.0).view(-1, 2)
-    packed = Packed(sizes)
-    rectangle = packed.rectangle(flat)
+    packed = Packed(sizes, max(lengths), len(flat))
+    rectangle = packed.rectangle(packed.rows(flat))
     assert rectangle.shape == (len(lengths), max(lengths), 2)
-    assert torch.equal(packed.flat(rectangle), flat)
+    assert torch.equal(packed.unrows(packed.unrectangle(rectangle)), flat)
     padded = Padded(sizes, max(lengths))
     for row, piece in zip(rectangle, flat.split(lengths), strict=True):
         assert torch.equal(row[: len(piece)], piece)

@@ -28,7 +28,6 @@ from regard.train import (
     TrainConfig,
     Trainer,
     label_smoothed,
-    label_smoothed_reference,
     projected_loss,
 )
 
@@ -63,7 +62,13 @@ def test_the_chunked_loss_equals_the_reference_and_float64(smoothing: float, chu
     for dtype, fast in ((torch.float64, False), (torch.float32, True)):
         w, h = (x.detach().to(dtype, copy=True).requires_grad_() for x in (weight, hidden))
         if fast:
-            total = projected_loss(lambda x, w=w: x @ w.T, h, targets, smoothing, chunk)  # type: ignore[misc]
+            loss = projected_loss(h, w, None, targets, smoothing, chunk)
+            with torch.no_grad():
+                assert float(projected_loss(h, w, None, targets, smoothing, chunk)) == pytest.approx(
+                    float(loss.detach())
+                )
+            loss.backward()  # type: ignore[no-untyped-call]
+            total = float(loss.detach())
         else:
             logits = h @ w.T
             log_p = logits.log_softmax(-1)
@@ -71,9 +76,7 @@ def test_the_chunked_loss_equals_the_reference_and_float64(smoothing: float, chu
             loss = -((1 - smoothing) * right + smoothing * log_p.mean(-1)).sum()
             loss.backward()  # type: ignore[no-untyped-call]
             total = float(loss.detach())
-            assert float(label_smoothed_reference(logits.detach(), targets, smoothing)) == pytest.approx(
-                total, rel=1e-6
-            )
+            assert float(label_smoothed(logits.detach(), targets, smoothing)) == pytest.approx(total, rel=1e-6)
             library = torch.nn.functional.cross_entropy(
                 logits.detach(), targets, label_smoothing=smoothing, reduction="sum"
             )
@@ -85,13 +88,37 @@ def test_the_chunked_loss_equals_the_reference_and_float64(smoothing: float, chu
         torch.testing.assert_close(b.double(), a, rtol=1e-4, atol=1e-5)  # type: ignore[union-attr]
 
 
-def test_the_smoothed_loss_is_right_in_bfloat16() -> None:
+def test_the_chunked_loss_is_right_in_bfloat16() -> None:
     torch.manual_seed(0)
-    logits, targets = torch.randn(40, 50).bfloat16().requires_grad_(), torch.randint(0, 50, (40,))
-    label_smoothed(logits, targets, 0.1).backward()  # type: ignore[no-untyped-call]
-    exact = logits.detach().double().requires_grad_()
-    torch.nn.functional.cross_entropy(exact, targets, label_smoothing=0.1, reduction="sum").backward()  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(logits.grad.double(), exact.grad, rtol=1e-2, atol=1e-3)  # type: ignore[union-attr]
+    hidden, weight, targets = (
+        torch.randn(40, 16).bfloat16(),
+        torch.randn(50, 16).bfloat16(),
+        torch.randint(0, 50, (40,)),
+    )
+    h, w = (x.clone().requires_grad_() for x in (hidden, weight))
+    loss = projected_loss(h, w, None, targets, 0.1, 16)
+    loss.backward()  # type: ignore[no-untyped-call]
+    a, b = (x.double().requires_grad_() for x in (hidden, weight))
+    exact = label_smoothed(a @ b.T, targets, 0.1)
+    exact.backward()  # type: ignore[no-untyped-call]
+    assert float(loss.detach()) == pytest.approx(float(exact.detach()), rel=1e-3)
+    torch.testing.assert_close(h.grad.double(), a.grad, rtol=2e-2, atol=2e-2)  # type: ignore[union-attr]
+    torch.testing.assert_close(w.grad.double(), b.grad, rtol=2e-2, atol=4e-2)  # type: ignore[union-attr]
+
+
+def test_padding_is_neither_scored_nor_learnt_from() -> None:
+    torch.manual_seed(0)
+    hidden, weight, bias = torch.randn(9, 8), torch.randn(30, 8), torch.randn(30)
+    targets = torch.tensor([3, 4, -1, 5, -1, -1, 6, 7, -1])
+    found = []
+    for keep in (torch.ones(9, dtype=torch.bool), targets >= 0):
+        h, w, b = (x.clone().requires_grad_() for x in (hidden, weight, bias))
+        loss = projected_loss(h[keep], w, b, targets[keep], 0.1, 4)
+        loss.backward()  # type: ignore[no-untyped-call]
+        found.append((loss.detach(), label_smoothed(hidden @ weight.T + bias, targets, 0.1), h.grad, w.grad, b.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    torch.testing.assert_close(found[0][0], found[0][1])
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------------
@@ -231,7 +258,14 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(
 
 def test_early_stopping_and_the_best_weights(corpus: tuple[Store, Subwords], tmp_path: Path) -> None:
     config = CONFIG.model_copy(
-        update={"updates": 40, "validate_every": 2, "patience": 3, "keep": "best", "average": "none"}
+        update={
+            "updates": 40,
+            "validate_every": 2,
+            "patience": 3,
+            "keep": "best",
+            "average": "none",
+            "precision": "float32",
+        }
     )
     trainer = _trainer(*corpus, tmp_path, config, [])
     values = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0])
@@ -284,7 +318,7 @@ def test_the_transformer_learns_to_reverse(
         len(subwords),
     )
     config = TrainConfig(
-        updates=600,
+        updates=750,
         schedule="linear",
         rate=4e-3,
         warmup=60,
@@ -298,7 +332,8 @@ def test_the_transformer_learns_to_reverse(
     batches = Batches(store, batch_tokens=600, layout=layout, seed=1, pool=2000)
     trainer = Trainer(model, batches, config, tmp_path, seed=1, width=64)
     trainer.run()
-    trainer._swap(trainer.final_weights())
+    trainer.weights.put(trainer.final_weights())
+    model.float()
     seen = set(_words(1500, 1))
     fresh = [line for line in _words(400, 2) if line not in seen][:100]
     found = decode(model.eval(), [subwords.encode(x) for x in fresh], SearchConfig(beam=1), batch_independent=False)

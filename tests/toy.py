@@ -55,7 +55,9 @@ def padded(rows: list[list[int]]) -> tuple[Tensor, Layout]:
 def packed(rows: list[list[int]]) -> tuple[Tensor, Layout]:
     """Rows end to end and their layout."""
     lengths = torch.tensor([len(r) for r in rows])
-    return torch.tensor([i for r in rows for i in r]), layout_of("packed", lengths, int(lengths.max()))
+    return torch.tensor([i for r in rows for i in r]), layout_of(
+        "packed", lengths, int(lengths.max()), int(lengths.sum())
+    )
 
 
 SOURCES = [[5, 6, 7, END], [8, END], [9, 10, 11, 12, 13, END]]

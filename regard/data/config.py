@@ -50,8 +50,8 @@ class DataConfig(BaseModel):
     test: dict[str, TestSet] = Field(default_factory=dict, description="Test sets by name: source and reference.")
     filters: Filters = Field(default=Filters(), description="Which pairs are kept.")
     layout: Literal["padded", "packed"] = Field(
-        default="padded",
-        description="padded: rectangles of near-equal length; packed: sequences end to end, no padding.",
+        default="packed",
+        description="packed: sequences end to end, no padding; padded: rectangles of near-equal length.",
     )
     batch_tokens: int = Field(
         default=4096,

@@ -22,6 +22,8 @@ class EncoderDecoder(Protocol):
     """A model that reads a whole source and writes a target piece by piece."""
 
     training: bool
+    output: nn.Linear
+    """The last map of `project`, (V, D): apart, so that a loss can make its gradients in chunks."""
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
         """Source ids (B, S) -> memory (B, S, D)."""
@@ -51,9 +53,9 @@ class EncoderDecoder(Protocol):
     def state_dict(self) -> dict[str, Tensor]: ...
 
 
-def layout_of(kind: str, lengths: Tensor, width: int) -> Layout:
-    """The layout that a batch of this kind ("padded" or "packed") has; width is its longest row."""
-    return Packed(lengths) if kind == "packed" else Padded(lengths, width)
+def layout_of(kind: str, lengths: Tensor, width: int, tokens: int = 0) -> Layout:
+    """The layout of a batch of this kind ("padded" or "packed"): its longest row, and the tokens of a packed one."""
+    return Packed(lengths, width, tokens) if kind == "packed" else Padded(lengths, width)
 
 
 def device_of(model: nn.Module) -> torch.device:

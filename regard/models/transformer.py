@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ModelError
-from regard.nn import NORMS, Cache, Dropout, FeedForward, KeysValues, Layout, Padded
+from regard.nn import NORMS, Cache, Dropout, FeedForward, KeysValues, LayerNorm, Layout, Padded
 from regard.nn.attention import SCORES, Causal, Lengths, Mask, MultiHead
 from regard.nn.positions import POSITIONS
 
@@ -84,7 +84,7 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
         return NORMS[c.norm](c.width, c.dropout)
 
     def final_norm() -> nn.Module:
-        return nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
+        return LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
 
     target_table = nn.Embedding(target_vocabulary, c.width, padding_idx=pad)
     source_table = target_table if c.share == "all" else nn.Embedding(source_vocabulary, c.width, padding_idx=pad)

@@ -3,7 +3,7 @@
 from .dropout import Dropout
 from .feedforward import FeedForward
 from .layout import Layout, Packed, Padded
-from .residual import NORMS, PostNorm, PreNorm
+from .residual import NORMS, LayerNorm, PostNorm, PreNorm
 from .state import Cache, KeysValues, State
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Dropout",
     "FeedForward",
     "KeysValues",
+    "LayerNorm",
     "Layout",
     "Packed",
     "Padded",

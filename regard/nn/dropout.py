@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from . import native
+
 __all__ = ["Dropout", "keep_mask"]
 
 
@@ -48,4 +50,12 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.probability == 0.0:
             return x
+        if native.takes(x):
+            return native.drop_add(None, x, self.probability)
         return _Drop.apply(x, self.probability)  # type: ignore[no-any-return, no-untyped-call]
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x plus the dropped y: a residual connection."""
+        if self.training and self.probability > 0.0 and x.shape == y.shape and native.takes(x, y):
+            return native.drop_add(x, y, self.probability)
+        return x + self(y)  # type: ignore[no-any-return]

@@ -1,15 +1,17 @@
 """Layouts: where one sequence ends and the next begins.
 
-Sizes: B sequences, T longest sequence, L tokens in all (the sum of the lengths), D features.
+Sizes: B sequences, T longest sequence, L tokens in a pack, D features.
 Only parts that mix positions are given a layout; everything else acts on ``(…, D)``.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 __all__ = ["Layout", "Packed", "Padded"]
 
@@ -21,13 +23,23 @@ class Layout(Protocol):
     """(B,) tokens in each sequence."""
     width: int
     """T, the columns of the rectangle."""
+    packed: bool
+    """The tokens are a single row, with one sequence behind the other."""
 
-    def rectangle(self, x: Tensor) -> Tensor:
-        """Lay features out as (B, T, D); what stands beyond a sequence's end is unspecified and must be masked."""
+    def rows(self, x: Tensor) -> Tensor:
+        """Features as a batch of rows: (B, T, D), or (1, L, D) if packed; a view."""
         ...
 
-    def flat(self, x: Tensor) -> Tensor:
-        """Bring a (B, T, D) rectangle back to this layout's own shape."""
+    def unrows(self, x: Tensor) -> Tensor:
+        """Bring such a batch of rows back to this layout's own shape; a view."""
+        ...
+
+    def rectangle(self, x: Tensor) -> Tensor:
+        """Lay rows out as (B, T, D); what stands beyond a sequence's end is unspecified and must be masked."""
+        ...
+
+    def unrectangle(self, x: Tensor) -> Tensor:
+        """Bring a (B, T, D) rectangle back to rows."""
         ...
 
     def positions(self) -> Tensor:
@@ -38,38 +50,60 @@ class Layout(Protocol):
 class Padded:
     """Sequences as the rows of a (B, T) rectangle, short rows padded at their ends."""
 
+    packed = False
+
     def __init__(self, lengths: Tensor, width: int) -> None:
         self.lengths = lengths
         self.width = width
 
-    def rectangle(self, x: Tensor) -> Tensor:
+    def rows(self, x: Tensor) -> Tensor:
         return x
 
-    def flat(self, x: Tensor) -> Tensor:
-        return x
+    unrows = rectangle = unrectangle = rows
 
     def positions(self) -> Tensor:
         return torch.arange(self.width, device=self.lengths.device)
 
 
 class Packed:
-    """Sequences one behind the other in a single row of L tokens, with no padding."""
+    """Sequences one behind the other in a single row of L tokens; a tail that belongs to none may fill it up."""
 
-    def __init__(self, lengths: Tensor) -> None:
+    packed = True
+
+    def __init__(self, lengths: Tensor, width: int, tokens: int) -> None:
+        """`width` is at least the longest of the lengths, `tokens` at least their sum."""
         self.lengths = lengths
-        self.width = int(lengths.max())
-        ends = lengths.cumsum(0)
-        columns = torch.arange(self.width, device=lengths.device)
-        self._inside = columns < lengths[:, None]  # (B, T)
+        self.width = width
+        self.tokens = tokens
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """(B + 1,) int32: where each sequence begins, and the last one ends."""
+        return F.pad(self.lengths.cumsum(0), (1, 0)).to(torch.int32)
+
+    @cached_property
+    def _cells(self) -> tuple[Tensor, Tensor]:
+        """Of each cell of the rectangle its token, and of each token its cell (a tail's tokens have the first)."""
+        columns = torch.arange(self.width, device=self.lengths.device)
+        inside = columns < self.lengths[:, None]  # (B, T)
         # Beyond a sequence's end any valid index will do: those cells are masked by whoever mixes positions.
-        self._gather = torch.where(self._inside, (ends - lengths)[:, None] + columns, 0)
-        self._positions = columns.expand_as(self._inside)[self._inside]  # (L,)
+        tokens = torch.where(inside, self.starts[:-1, None] + columns, 0)
+        cells = inside.flatten().nonzero()[:, 0]
+        return tokens.flatten(), F.pad(cells, (0, self.tokens - len(cells)))
+
+    def rows(self, x: Tensor) -> Tensor:
+        return x[None]
+
+    def unrows(self, x: Tensor) -> Tensor:
+        return x[0]
 
     def rectangle(self, x: Tensor) -> Tensor:
-        return x[self._gather]  # (L, D) -> (B, T, D)
+        return x[0].index_select(0, self._cells[0]).view(len(self.lengths), self.width, -1)  # (1, L, D) -> (B, T, D)
 
-    def flat(self, x: Tensor) -> Tensor:
-        return x[self._inside]  # (B, T, D) -> (L, D)
+    def unrectangle(self, x: Tensor) -> Tensor:
+        return x.flatten(0, 1).index_select(0, self._cells[1])[None]  # (B, T, D) -> (1, L, D)
 
     def positions(self) -> Tensor:
-        return self._positions
+        places = torch.arange(self.tokens, device=self.lengths.device)
+        sequence = torch.searchsorted(self.starts[1:], places, right=True).clamp(max=len(self.lengths) - 1)
+        return (places - self.starts[sequence]).clamp(max=self.width - 1)

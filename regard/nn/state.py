@@ -12,6 +12,8 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
+from .layout import Layout
+
 __all__ = ["Cache", "KeysValues", "State"]
 
 
@@ -29,6 +31,8 @@ class KeysValues:
 
     keys: Tensor
     values: Tensor
+    layout: Layout | None = None
+    """Where their sequences lie; None: as the queries' do."""
 
     def select(self, rows: Tensor) -> KeysValues:
         return KeysValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
@@ -52,7 +56,8 @@ class Cache:
             return Cache(KeysValues(torch.cat((past.keys, keys), 2), torch.cat((past.values, values), 2)), length)
         stored = self.stored
         if stored is None:
-            stored = KeysValues(*(x.new_zeros(*x.shape[:2], self.capacity, x.shape[3]) for x in (keys, values)))
+            room = [x.new_zeros(*x.shape[:2], self.capacity, x.shape[3]) for x in (keys, values)]
+            stored = KeysValues(room[0], room[1])
         stored.keys[:, :, self.length : length] = keys
         stored.values[:, :, self.length : length] = values
         return Cache(stored, length, self.capacity)

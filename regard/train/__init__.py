@@ -1,19 +1,24 @@
 """Training: batches, a model and an objective -> checkpoints."""
 
 from .config import TrainConfig
-from .loop import Interrupted, Trainer, mixed, resolve_precision
-from .objectives import label_smoothed, label_smoothed_reference, projected_loss, token_log_probabilities
+from .loop import Interrupted, Trainer
+from .objectives import label_smoothed, projected_loss, token_log_probabilities
 from .schedules import SCHEDULES, Plateau, Schedule
+from .step import Inputs, Step, inputs
+from .weights import Weights, mixed, resolve_precision
 
 __all__ = [
     "SCHEDULES",
+    "Inputs",
     "Interrupted",
     "Plateau",
     "Schedule",
+    "Step",
     "TrainConfig",
     "Trainer",
+    "Weights",
+    "inputs",
     "label_smoothed",
-    "label_smoothed_reference",
     "mixed",
     "projected_loss",
     "resolve_precision",

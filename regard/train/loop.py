@@ -12,22 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.data.batches import Batch, Batches
 from regard.errors import CheckpointError
-from regard.models.interface import device_of, layout_of
+from regard.models.interface import device_of
 
 from . import checkpoint
 from .config import TrainConfig
-from .objectives import projected_loss
 from .schedules import SCHEDULES, Plateau, Schedule
+from .step import Step, inputs
+from .weights import Weights, resolve_precision
 
-__all__ = ["Interrupted", "Trainer", "mixed", "resolve_precision"]
+__all__ = ["Interrupted", "Trainer"]
 
 Report = Callable[[dict[str, Any]], None]
 Validate = Callable[[nn.Module], dict[str, float]]
@@ -39,29 +38,6 @@ class Interrupted(Exception):  # noqa: N818  (it is no error)
     def __init__(self, checkpoint: Path) -> None:
         super().__init__(str(checkpoint))
         self.checkpoint = checkpoint
-
-
-def resolve_precision(precision: str, device: torch.device) -> bool:
-    """Whether matrix products run in bfloat16; "auto" says yes where the hardware multiplies it faster."""
-    if precision != "auto":
-        return precision == "bfloat16"
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-def mixed(device: torch.device, bfloat16: bool) -> torch.autocast:
-    """The context in which a model's matrix products run in bfloat16 beside float32 weights."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=bfloat16)
-
-
-def _rounded(x: NDArray[Any]) -> NDArray[Any]:
-    """Zeros added to a rectangle (B, T), or to its lengths (B,), up to a multiple of 8 rows and of 4 columns.
-
-    Matrix libraries compile a product for each shape they meet, and forget the oldest: with fewer shapes they meet
-    each again before it is forgotten. What is added is padding, and rows of length 0.
-    """
-    return np.pad(x, [(0, -size % step) for size, step in zip(x.shape, (8, 4), strict=False)])
 
 
 class Trainer:
@@ -85,7 +61,9 @@ class Trainer:
         self.device = device_of(model)
         self.bfloat16 = resolve_precision(config.precision, self.device)
         self.validate, self.report = validate, report or (lambda event: None)
-        self.parameters = dict(model.named_parameters())
+        self.weights = Weights(model, self.bfloat16)
+        self.parameters = self.weights.masters
+        self.step = Step(model, config.label_smoothing, config.chunk)
         self.optimizer = torch.optim.AdamW(
             self.parameters.values(),
             lr=0.0,
@@ -120,29 +98,18 @@ class Trainer:
     # -- one update ----------------------------------------------------------------------------------------------------
 
     def _backward(self, batch: Batch) -> float:
+        """The batch's summed loss; its gradients are added to those that wait."""
         torch.manual_seed((self.seed * 0x9E3779B97F4A7C15 + self.microstep) % 2**63)
-        kind = batch.layout
-
-        def ids(x: Any) -> Tensor:
-            if kind == "padded":
-                x = _rounded(x)
-            return torch.from_numpy(x).to(self.device)
-
-        source, tokens, targets = ids(batch.source), ids(batch.target_input), ids(batch.target_output)
-        source_layout = layout_of(kind, ids(batch.source_lengths), source.shape[-1])
-        target_layout = layout_of(kind, ids(batch.target_lengths), tokens.shape[-1])
-        model: Any = self.model
-        with mixed(self.device, self.bfloat16):
-            memory = model.encode(source, source_layout)
-            hidden, _ = model.decode(tokens, model.start(memory, source_layout), target_layout)
-            if kind == "padded":
-                real = (torch.arange(tokens.shape[1], device=self.device) < target_layout.lengths[:, None]).flatten()
-                where = real.nonzero()[:, 0]
-                hidden, targets = hidden.flatten(0, 1)[where], targets.flatten()[where]
-            return projected_loss(model.project, hidden, targets, self.config.label_smoothing, self.config.chunk)
+        loss = self.step(inputs(batch, self.device))
+        loss.backward()
+        self.weights.gather()
+        return float(loss.detach())
 
     def _apply(self) -> tuple[float, float]:
         """One optimiser update from the gradients that wait; returns the gradient's norm and the rate."""
+        for name, gradient in self.weights.gradients.items():
+            self.parameters[name].grad = gradient
+        self.weights.gradients = {}
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         torch._foreach_mul_(gradients, 1.0 / self.pending)
         limit = self.config.clip or math.inf
@@ -151,6 +118,7 @@ class Trainer:
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self.weights.put(self.parameters)
         self.update += 1
         if self.ema:
             # Early on the average must not remember the random start.
@@ -219,31 +187,22 @@ class Trainer:
     def _validate(self) -> None:
         assert self.validate is not None
         self.model.eval()
-        held = self._swap(self.ema) if self.ema else None
+        trained = {n: p.detach().clone() for n, p in self.parameters.items()}
+        judged = self.ema or trained
+        self.weights.put(judged)
         scores = self.validate(self.model)
         value = scores["bleu"] if self.config.validate_with == "bleu" else -scores["loss"]
         improved = value > self.best["value"]
         if improved:
             self.best = {"value": value, "update": self.update, "scores": scores}
             if self.config.keep == "best":
-                checkpoint.write_durably(
-                    self.directory / "best.safetensors", {n: p.detach() for n, p in self.parameters.items()}
-                )
-        if held is not None:
-            self._swap(held)
+                checkpoint.write_durably(self.directory / "best.safetensors", judged)
+        self.weights.put(trained)
         self.waited = 0 if improved else self.waited + 1
         if self.config.schedule == "plateau":
             self.plateau.saw(improved)
         self.model.train()
         self.report({"event": "validate", "update": self.update, "improved": improved, **scores})
-
-    def _swap(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Put these weights into the model; returns what it had."""
-        held = {n: p.detach().clone() for n, p in self.parameters.items()}
-        with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                parameter.copy_(weights[name])
-        return held
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
@@ -279,8 +238,8 @@ class Trainer:
         for name, parameter in self.parameters.items():
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"{key}.{name}"] = value
-            if parameter.grad is not None:
-                tensors[f"gradient.{name}"] = parameter.grad
+            if name in self.weights.gradients:
+                tensors[f"gradient.{name}"] = self.weights.gradients[name]
             if self.ema:
                 tensors[f"ema.{name}"] = self.ema[name]
         state = {
@@ -323,10 +282,11 @@ class Trainer:
                 self.optimizer.state[parameter] = {
                     k: v if k == "step" else v.to(self.device) for k, v in kept.items() if v is not None
                 }
-            gradient = held.tensors.get(f"gradient.{name}")
-            parameter.grad = None if gradient is None else gradient.to(self.device)
+            if (gradient := held.tensors.get(f"gradient.{name}")) is not None:
+                self.weights.gradients[name] = gradient.to(self.device)
             if self.ema:
                 self.ema[name].copy_(held.tensors[f"ema.{name}"])
+        self.weights.put(self.parameters)
         for key in ("update", "microstep", "pending", "pending_loss", "tokens", "waited", "seconds"):
             setattr(self, key, state[key])
         self.window = {**self.window, **state.get("window", {})}

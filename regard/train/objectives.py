@@ -1,6 +1,7 @@
 """Objectives: what training makes small.
 
 Sizes: N target tokens, D width, V vocabulary. Losses are sums over tokens in natural logarithms; who reports divides.
+A target below 0 is padding: it is not scored and gives no gradient.
 """
 
 from __future__ import annotations
@@ -12,57 +13,75 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["label_smoothed", "label_smoothed_reference", "projected_loss", "token_log_probabilities"]
+from regard.nn import native
 
-
-def label_smoothed_reference(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Sum over tokens of cross-entropy with `smoothing` of the mass spread over V (Szegedy et al. 2016, section 7)."""
-    log_probabilities = logits.float().log_softmax(-1)
-    right = log_probabilities.gather(-1, targets[:, None])[:, 0]
-    return -((1.0 - smoothing) * right + smoothing * log_probabilities.mean(-1)).sum()
-
-
-class _LabelSmoothed(torch.autograd.Function):
-    """The same loss without a graph of V-wide tensors: one exponential forward, one backward, the rest in place."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        scores = logits.float()
-        normalizer = scores.logsumexp(-1)  # (N,)
-        right = scores.gather(-1, targets[:, None])[:, 0]
-        ctx.save_for_backward(logits, targets, normalizer)
-        ctx.smoothing = smoothing
-        return (normalizer - (1.0 - smoothing) * right - smoothing * scores.mean(-1)).sum()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        logits, targets, normalizer = ctx.saved_tensors
-        gradient = (logits.float() - normalizer[:, None]).exp_()
-        gradient -= ctx.smoothing / logits.shape[-1]
-        gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), ctx.smoothing - 1.0))
-        return gradient.mul_(gradients[0]).to(logits.dtype), None, None
+__all__ = ["label_smoothed", "projected_loss", "token_log_probabilities"]
 
 
 def label_smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """`label_smoothed_reference` in fewer passes: logits (N, V) and targets (N,) -> a scalar sum."""
-    return _LabelSmoothed.apply(logits, targets, smoothing)  # type: ignore[no-any-return, no-untyped-call]
+    """Sum over tokens of cross-entropy with `smoothing` of the mass spread over V (Szegedy et al. 2016, section 7)."""
+    log_probabilities = logits.float().log_softmax(-1)
+    right = log_probabilities.gather(-1, targets.clamp(min=0)[:, None])[:, 0]
+    losses = -((1.0 - smoothing) * right + smoothing * log_probabilities.mean(-1))
+    return losses.masked_fill(targets < 0, 0.0).sum()
+
+
+def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """`label_smoothed` of logits (n, V), and its gradient in their own type, in few passes over V; logits are spent."""
+    if native.takes(logits):
+        return native.smoothed(logits, targets, smoothing).sum(), logits
+    real = targets >= 0
+    right = targets.clamp(min=0)[:, None]
+    largest, where = logits.max(-1, keepdim=True)
+    gradient = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    # The likeliest piece has at least 1 / V, so its logarithm is always finite.
+    normalizer = largest.to(gradient.dtype) - gradient.gather(-1, where).log()
+    chosen = logits.gather(-1, right).to(gradient.dtype)
+    losses = normalizer - (1.0 - smoothing) * chosen - smoothing * logits.mean(-1, keepdim=True, dtype=gradient.dtype)
+    gradient -= smoothing / logits.shape[-1]
+    gradient.scatter_add_(-1, right, gradient.new_full(right.shape, smoothing - 1.0))
+    gradient *= real[:, None]
+    return losses[:, 0].masked_fill(~real, 0.0).sum(), gradient.to(logits.dtype)
+
+
+class _ProjectedLoss(torch.autograd.Function):
+    """Makes the gradients beside the loss, `chunk` tokens at a time, so that N·V logits never stand at once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, chunk: int
+    ) -> Tensor:
+        total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
+        into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
+        for start in range(0, len(hidden), chunk):
+            piece = hidden[start : start + chunk]
+            logits = F.linear(piece, weight, bias)
+            loss, gradient = _loss_and_gradient(logits, targets[start : start + chunk], smoothing)
+            total += loss
+            torch.mm(gradient, weight, out=into[0][start : start + chunk])
+            into[1].addmm_(gradient.T, piece)
+            if into[2] is not None:
+                into[2].add_(gradient.sum(0))
+        ctx.save_for_backward(*into)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        made = (None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors)
+        return (*made, None, None, None)
 
 
 def projected_loss(
-    project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, smoothing: float, chunk: int
-) -> float:
-    """Project and score `chunk` tokens at a time, and run the whole backward pass; all N·V logits never stand at once.
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, chunk: int
+) -> Tensor:
+    """`label_smoothed` of hidden (N, D) projected by weight (V, D) and bias (V,), targets (N,) -> a scalar sum.
 
-    hidden (N, D) and targets (N,) without padding. Gradients land where `backward` puts them; returns the loss sum.
+    Equal to the plain composition, but needs memory for `chunk` tokens' logits only.
     """
-    leaf = hidden.detach().requires_grad_()
-    total = 0.0
-    for piece, target in zip(leaf.split(chunk), targets.split(chunk), strict=True):
-        loss = label_smoothed(project(piece), target, smoothing)
-        loss.backward()
-        total += float(loss.detach())
-    hidden.backward(leaf.grad)
-    return total
+    if torch.is_grad_enabled():
+        return _ProjectedLoss.apply(hidden, weight, bias, targets, smoothing, chunk)  # type: ignore[no-any-return, no-untyped-call]
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    return torch.stack([label_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in pieces]).sum()
 
 
 def token_log_probabilities(project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, chunk: int) -> Tensor:

@@ -1,22 +1,28 @@
 """Kernels: the first one that accepts a call runs it; the last, the reference, always does.
 
-Sizes: B batch, H heads, T queries, S keys, D key width, E value width.
+Sizes: B batch, H heads, T queries, S keys, D key width, E value width. A packed call is a batch of one row with all
+sequences behind each other, and layouts that say where each one lies.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .. import native
+from ..layout import Layout, Packed
 from .core import attend
 from .masks import Mask
 from .scores import Score
 
-__all__ = ["KERNELS", "Call", "Fused", "Kernel", "Reference", "choose", "probe", "run"]
+__all__ = ["KERNELS", "Call", "Compiled", "Fused", "Kernel", "Reference", "VariableLength", "choose", "probe", "run"]
 
 _SHORT = 512
 """Up to this many keys, batched products beat the fused CPU kernel, whose backward is the slower part."""
@@ -31,14 +37,46 @@ class Call:
     values: Tensor
     score: Score
     mask: Mask | None = None
-    bias: Tensor | None = None
     want_weights: bool = False
+    layout: Layout | None = None
+    """Where the queries' sequences lie; None: each row is one."""
+    key_layout: Layout | None = None
+    """The same of keys and values; None: as the queries'."""
+
+    def packed(self) -> tuple[Packed, Packed] | None:
+        """Both layouts of a packed call; None if it is of rectangles."""
+        keys = self.key_layout or self.layout
+        if isinstance(self.layout, Packed) and isinstance(keys, Packed):
+            return self.layout, keys
+        return None
+
+    def rectangles(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values with each sequence in a row of its own."""
+        if (pack := self.packed()) is None:
+            return self.queries, self.keys, self.values
+        queries, keys = pack
+        return _laid_out(self.queries, queries), _laid_out(self.keys, keys), _laid_out(self.values, keys)
+
+    def restored(self, mixed: Tensor) -> Tensor:
+        """What rectangles gave, (B, H, T, E), as the queries lie."""
+        if (pack := self.packed()) is None:
+            return mixed
+        flat = pack[0].unrectangle(mixed.transpose(1, 2).flatten(-2))  # (1, L, H·E)
+        return flat.view(*flat.shape[:2], mixed.shape[1], -1).transpose(1, 2)
 
     def matrix(self) -> Tensor | None:
-        """The mask as a matrix that broadcasts with (B, H, T, S), or None."""
+        """The mask of the rectangles as a matrix that broadcasts with (B, H, T, S), or None."""
         if self.mask is None:
             return None
-        return self.mask.matrix(self.queries.shape[-2], self.keys.shape[-2], self.queries.device)
+        pack = self.packed()
+        queries, keys = (pack[0].width, pack[1].width) if pack else (self.queries.shape[-2], self.keys.shape[-2])
+        return self.mask.matrix(queries, keys, self.queries.device)
+
+
+def _laid_out(x: Tensor, layout: Layout) -> Tensor:
+    """(1, H, L, D) -> (B, H, T, D)."""
+    rectangle = layout.rectangle(x.transpose(1, 2).flatten(-2))
+    return rectangle.view(*rectangle.shape[:2], x.shape[1], -1).transpose(1, 2)
 
 
 class Kernel(Protocol):
@@ -55,27 +93,107 @@ class Kernel(Protocol):
         ...
 
 
+def _unfused(call: Call) -> str | None:
+    """Why no kernel but the reference can run a call."""
+    if not call.score.is_dot:
+        return "the score is not a dot product"
+    if call.want_weights:
+        return "the weights are wanted, and a fused kernel never forms them"
+    return None
+
+
+def _ragged(call: Call) -> str | None:
+    """Why no kernel for packed sequences can run a call."""
+    if (reason := _unfused(call)) is not None:
+        return reason
+    if call.packed() is None:
+        return "the sequences are not packed"
+    if call.mask is None or call.mask.causal is None:
+        return "the mask is neither causal nor the sequences' own ends"
+    return None
+
+
+class Compiled:
+    """Our own C++ kernel for packed sequences (native.cpp): no padding, no gathering, float32 inside."""
+
+    name = "compiled"
+
+    def refuses(self, call: Call) -> str | None:
+        if (reason := _ragged(call)) is not None:
+            return reason
+        if call.queries.device.type != "cpu":
+            return "it is for CPUs"
+        if (longest := max(x.width for x in call.packed() or ())) > 2 * _SHORT:
+            return f"a sequence of {longest} is too long to hold all its weights at once"
+        if not native.takes(call.queries, call.keys, call.values):
+            return native.refusal() or "it is for float32 and bfloat16"
+        return None
+
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        pack = call.packed()
+        assert pack is not None
+        assert call.mask is not None
+        causal = bool(call.mask.causal)
+        return native.attend(call.queries, call.keys, call.values, pack[0].starts, pack[1].starts, causal), None
+
+
+@cache
+def _varlen() -> Callable[..., Any] | None:
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn if {"scale", "window_size"} <= set(inspect.signature(varlen_attn).parameters) else None
+
+
+class VariableLength:
+    """PyTorch's variable-length flash attention for packed sequences on a GPU."""
+
+    name = "variable-length"
+
+    def refuses(self, call: Call) -> str | None:
+        if (reason := _ragged(call)) is not None:
+            return reason
+        if call.queries.device.type != "cuda":
+            return "it is for CUDA"
+        if call.queries.dtype not in (torch.bfloat16, torch.float16):
+            return "it is for bfloat16 and float16"
+        if call.queries.shape[-1] != call.values.shape[-1]:
+            return "keys and values differ in width"
+        if _varlen() is None:
+            return "this PyTorch's torch.nn.attention.varlen is missing or older than its window_size"
+        return None
+
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        pack, variable = call.packed(), _varlen()
+        assert pack is not None
+        assert call.mask is not None
+        assert variable is not None
+        queries, keys, values = (x[0].transpose(0, 1) for x in (call.queries, call.keys, call.values))  # (L, H, D)
+        starts, widths = (x.starts for x in pack), (x.width for x in pack)
+        window = (-1, 0) if call.mask.causal else (-1, -1)
+        mixed: Tensor = variable(queries, keys, values, *starts, *widths, scale=1.0, window_size=window)
+        return mixed.transpose(0, 1)[None], None
+
+
 class Fused:
     """PyTorch's fused scaled_dot_product_attention (flash or memory-efficient, as the device has it)."""
 
     name = "fused"
 
     def refuses(self, call: Call) -> str | None:
-        if not call.score.is_dot:
-            return "the score is not a dot product"
-        if call.want_weights:
-            return "the weights are wanted, and a fused kernel never forms them"
-        if call.bias is not None:
-            return "a bias is added to the scores"
-        if call.queries.device.type == "cpu" and call.keys.shape[-2] <= _SHORT:
+        if (reason := _unfused(call)) is not None:
+            return reason
+        pack = call.packed()
+        keys = pack[1].width if pack else call.keys.shape[-2]
+        if call.queries.device.type == "cpu" and keys <= _SHORT:
             return f"on CPU batched products are faster up to {_SHORT} keys"
         return None
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
         # The scale already stands in the prepared queries.
-        return F.scaled_dot_product_attention(
-            call.queries, call.keys, call.values, attn_mask=call.matrix(), scale=1.0
-        ), None
+        mixed = F.scaled_dot_product_attention(*call.rectangles(), attn_mask=call.matrix(), scale=1.0)
+        return call.restored(mixed), None
 
 
 class Reference:
@@ -87,16 +205,16 @@ class Reference:
         return None
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        queries, keys, values = call.queries, call.keys, call.values
+        queries, keys, values = call.rectangles()
         if queries.dtype == torch.bfloat16 and queries.device.type == "cpu":
             # Its many small shapes are not worth compiling products for, and the softmax is better in float32.
             queries, keys, values = queries.float(), keys.float(), values.float()
         with torch.autocast(queries.device.type, enabled=False):
-            mixed, weights = attend(queries, keys, values, call.score.compare, call.matrix(), call.bias)
-        return mixed, weights if call.want_weights else None
+            mixed, weights = attend(queries, keys, values, call.score.compare, call.matrix())
+        return call.restored(mixed).to(call.values.dtype), weights if call.want_weights else None
 
 
-KERNELS: tuple[Kernel, ...] = (Fused(), Reference())
+KERNELS: tuple[Kernel, ...] = (Compiled(), VariableLength(), Fused(), Reference())
 
 
 def choose(call: Call) -> tuple[Kernel, dict[str, str]]:
@@ -115,9 +233,17 @@ def run(call: Call) -> tuple[Tensor, Tensor | None]:
     return choose(call)[0].run(call)
 
 
-def probe(device: str = "cpu", keys: int = 32, want_weights: bool = False, dtype: torch.dtype = torch.float32) -> Call:
+def probe(
+    device: str = "cpu",
+    keys: int = 32,
+    want_weights: bool = False,
+    dtype: torch.dtype = torch.float32,
+    packed: bool = False,
+) -> Call:
     """A call of the given size, for asking `choose` what would run."""
+    from .masks import Causal
     from .scores import ScaledDot
 
     block = torch.zeros(1, 1, keys, 64, device=device, dtype=dtype)
-    return Call(block, block, block, ScaledDot(64), want_weights=want_weights)
+    layout = Packed(torch.tensor([keys], device=device), keys, keys) if packed else None
+    return Call(block, block, block, ScaledDot(64), Causal(), want_weights, layout)

@@ -6,7 +6,7 @@ Sizes: B batch, T queries, S keys. Every matrix broadcasts with scores (B, H, T,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,12 @@ __all__ = ["Both", "Causal", "Lengths", "Mask", "Window"]
 class Mask(Protocol):
     """Which keys a query may look at."""
 
+    @property
+    def causal(self) -> bool | None:
+        """What is left of the mask for a kernel that keeps to each sequence's own keys: causality (True), nothing
+        (False), or something that it cannot express (None)."""
+        ...
+
     def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor: ...
 
 
@@ -25,6 +31,10 @@ class Causal:
     """A query may look at its own place and before; the first query stands at place `offset` of the keys."""
 
     offset: int = 0
+
+    @property
+    def causal(self) -> bool | None:
+        return True if self.offset == 0 else None
 
     def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor:
         places = torch.arange(queries, device=device)[:, None] + self.offset
@@ -37,6 +47,7 @@ class Window:
 
     radius: int
     offset: int = 0
+    causal: ClassVar[bool | None] = None
 
     def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor:
         places = torch.arange(queries, device=device)[:, None] + self.offset
@@ -48,6 +59,7 @@ class Lengths:
     """Keys beyond a sequence's own length, (B,), are invisible."""
 
     lengths: Tensor
+    causal: ClassVar[bool | None] = False
 
     def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor:
         return (torch.arange(keys, device=device) < self.lengths[:, None])[:, None, None, :]  # (B, 1, 1, S)
@@ -59,6 +71,11 @@ class Both:
 
     first: Mask
     second: Mask
+
+    @property
+    def causal(self) -> bool | None:
+        both = self.first.causal, self.second.causal
+        return None if None in both else any(both)
 
     def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor:
         return self.first.matrix(queries, keys, device) & self.second.matrix(queries, keys, device)

@@ -30,23 +30,23 @@ class MultiHead(nn.Module):
         self.output = nn.Linear(heads * value_width, width)
         self.score = score
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
+    def _split(self, x: Tensor, layout: Layout) -> Tensor:
+        rows = layout.rows(x)
+        return rows.view(*rows.shape[:2], self.heads, -1).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
 
     def prepare(self, memory: Tensor, layout: Layout) -> KeysValues:
         """Keys and values of what is looked at, (…, D) -> (B, H, S, Dk) and (B, H, S, Dv); kept in a state."""
-        both = layout.rectangle(self.key_value(memory))
-        keys, values = both.split((self.heads * self.key_width, self.heads * self.value_width), dim=-1)
-        return KeysValues(self.score.keys(self._split(keys)), self._split(values))
+        widths = self.heads * self.key_width, self.heads * self.value_width
+        keys, values = self.key_value(memory).split(widths, dim=-1)
+        return KeysValues(self.score.keys(self._split(keys, layout)), self._split(values, layout), layout)
 
     def forward(
         self, x: Tensor, layout: Layout, memory: KeysValues, mask: Mask | None, record: list[Tensor] | None = None
     ) -> Tensor:
         """Queries from x, (…, D), mixed with the memory's values -> (…, D); `record` gets the weights (B, H, T, S)."""
-        queries = self.score.queries(self._split(layout.rectangle(self.query(x))))
-        mixed, weights = run(
-            Call(queries, memory.keys, memory.values, self.score, mask, want_weights=record is not None)
-        )
+        queries = self.score.queries(self._split(self.query(x), layout))
+        call = Call(queries, memory.keys, memory.values, self.score, mask, record is not None, layout, memory.layout)
+        mixed, weights = run(call)
         if record is not None and weights is not None:
             record.append(weights)
-        return self.output(layout.flat(mixed.transpose(1, 2).flatten(-2)))  # type: ignore[no-any-return]
+        return self.output(layout.unrows(mixed.transpose(1, 2).flatten(-2)))  # type: ignore[no-any-return]

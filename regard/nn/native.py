@@ -1,0 +1,240 @@
+"""Compiled parts of the training step for CPUs (native.cpp): built once on the machine, in seconds, and kept.
+
+A C++ compiler is all they need. Where there is none, or the system is not Linux, `refusal` says so and PyTorch's own
+operations do the same work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["attend", "columns", "drop_add", "layer_norm", "only_references", "refusal", "smoothed", "takes"]
+
+_SOURCE = Path(__file__).with_name("native.cpp")
+_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
+_TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+_off = False
+
+
+@contextmanager
+def only_references() -> Iterator[None]:
+    """Inside, PyTorch's own operations are used although the compiled ones are there: to compare the two."""
+    global _off
+    before, _off = _off, True
+    try:
+        yield
+    finally:
+        _off = before
+
+
+@cache
+def _built() -> tuple[ctypes.CDLL | None, str]:
+    """The library, or None and the reason in a sentence."""
+    if platform.system() != "Linux":
+        return None, "compiled kernels are built on Linux only"
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        return None, "no C++ compiler was found (c++, g++ or clang++); install one, such as Debian's g++"
+    # PyTorch's own OpenMP, so that there is one pool of threads and not two that fight for the cores.
+    runtime = next(iter(sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))), None)
+    if runtime is None:
+        return None, "this build of PyTorch does not bring GNU OpenMP"
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+    key = "\0".join((version, torch.__version__, str(runtime), _processor(), *_FLAGS)).encode() + _SOURCE.read_bytes()
+    place = Path.home() / ".cache" / "regard" / f"native-{hashlib.sha256(key).hexdigest()[:16]}.so"
+    try:
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+                part, made = Path(folder) / "native.o", Path(folder) / "native.so"
+                for command in (
+                    [compiler, *_FLAGS, "-c", str(_SOURCE), "-o", str(part)],
+                    [compiler, "-shared", str(part), str(runtime), "-o", str(made)],
+                ):
+                    done = subprocess.run(command, capture_output=True, text=True)
+                    if done.returncode:
+                        return None, f"{compiler} could not build the kernels: {done.stderr.strip().splitlines()[-1]}"
+                os.replace(made, place)
+        return ctypes.CDLL(str(place)), ""
+    except OSError as error:
+        return None, f"the kernels could not be built or loaded ({error})"
+
+
+def _processor() -> str:
+    """What -march=native depends on: a home folder may be shared by machines that differ."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+
+
+def refusal() -> str | None:
+    """None if the compiled kernels can be used here, else why not."""
+    return "compiled kernels are switched off" if _off else _built()[1] or None
+
+
+def takes(*tensors: Tensor) -> bool:
+    """Whether these tensors are what the compiled kernels work on: on a CPU, of one type, float32 or bfloat16."""
+    first = tensors[0]
+    if first.device.type != "cpu" or first.dtype not in _TYPES or any(t.dtype != first.dtype for t in tensors[1:]):
+        return False
+    return refusal() is None
+
+
+_POINTER, _LONG, _INT, _FLOAT, _WORD = (
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int,
+    ctypes.c_float,
+    ctypes.c_uint32,
+)
+
+
+def _call(name: str, like: Tensor, *arguments: Any) -> None:
+    library = _built()[0]
+    assert library is not None
+    getattr(library, f"{name}_{_TYPES[like.dtype]}")(*arguments)
+
+
+def _at(x: Tensor | None) -> ctypes.c_void_p:
+    return _POINTER(None if x is None else x.data_ptr())
+
+
+def _heads(x: Tensor) -> tuple[Any, ...]:
+    """A tensor (1, H, L, D) as pointer, stride of heads, stride of tokens; D must be contiguous."""
+    return _at(x), _LONG(x.stride(1)), _LONG(x.stride(2))
+
+
+def _like_rows(x: Tensor) -> Tensor:
+    """An empty (1, H, L, D) whose memory is (L, H, D), so that heads join again without a copy."""
+    _, heads, tokens, width = x.shape
+    return x.new_empty(1, tokens, heads, width).transpose(1, 2)
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, key_starts: Tensor, causal: bool) -> Tensor:
+        q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
+        out = q.new_empty(1, q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
+        out[:, :, int(starts[-1]) :] = 0  # a tail that belongs to no sequence
+        sizes = _INT(len(starts) - 1), _INT(q.shape[1]), _INT(q.shape[3]), _INT(v.shape[3]), _INT(causal)
+        places = _at(starts), _at(key_starts)
+        _call("attend", q, *_heads(q), *_heads(k), *_heads(v), *_heads(out), *places, *sizes)
+        ctx.save_for_backward(q, k, v, starts, key_starts)
+        ctx.sizes = sizes
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        q, k, v, starts, key_starts = ctx.saved_tensors
+        g = gradients[0] if gradients[0].stride(3) == 1 else gradients[0].contiguous()
+        made = tuple(_like_rows(x) for x in (q, k, v))
+        for x, ends in zip(made, (starts, key_starts, key_starts), strict=True):
+            x[:, :, int(ends[-1]) :] = 0
+        heads = [y for x in (q, k, v, g, *made) for y in _heads(x)]
+        _call("attend_back", q, *heads, _at(starts), _at(key_starts), *ctx.sizes)
+        return (*made, None, None, None)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, key_starts: Tensor, causal: bool) -> Tensor:
+    """Dot-product attention of packed sequences: q (1, H, L, D), k (1, H, S, D), v (1, H, S, E) -> (1, H, L, E).
+
+    Sequence b's queries are starts[b] to starts[b + 1], its keys likewise (int32, (B + 1,)); it sees its own keys only,
+    if `causal` up to its own place.
+    """
+    return _Attend.apply(q, k, v, starts, key_starts, causal)  # type: ignore[no-any-return, no-untyped-call]
+
+
+# -- the loss ----------------------------------------------------------------------------------------------------------
+
+
+def smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """Label-smoothed losses (n,) of contiguous logits (n, V), which become their gradient in place."""
+    losses = logits.new_empty(len(logits), dtype=torch.float32)
+    n, v = logits.shape
+    _call("smoothed", logits, _at(logits), _LONG(n), _LONG(v), _at(targets), _FLOAT(smoothing), _at(losses))
+    return losses
+
+
+# -- dropout and residual ----------------------------------------------------------------------------------------------
+
+
+class _DropAdd(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor | None, y: Tensor, probability: float) -> Tensor:
+        dropped = min(round(probability * 2**32), 2**32 - 1)
+        seeds = torch.randint(2**32, (2,)).tolist()
+        ctx.settings = _WORD(dropped), _FLOAT(2**32 / (2**32 - dropped)), _WORD(seeds[0]), _WORD(seeds[1])
+        ctx.residual = x is not None
+        y = y.contiguous()
+        x = None if x is None else x.contiguous()
+        out = torch.empty_like(y)
+        _call("drop_add", y, _at(x), _at(y), _at(out), _LONG(y.numel()), *ctx.settings)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        g = gradients[0].contiguous()
+        out = torch.empty_like(g)
+        _call("drop_add", g, _at(None), _at(g), _at(out), _LONG(g.numel()), *ctx.settings)
+        return g if ctx.residual else None, out, None
+
+
+def drop_add(x: Tensor | None, y: Tensor, probability: float) -> Tensor:
+    """x + dropout(y), or dropout(y) alone; the mask is a hash of place and seed, made again in the backward pass."""
+    return _DropAdd.apply(x, y, probability)  # type: ignore[no-any-return, no-untyped-call]
+
+
+# -- layer norm --------------------------------------------------------------------------------------------------------
+
+
+class _LayerNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+        x = x.contiguous()
+        out, kept = torch.empty_like(x), x.new_empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
+        sizes = _LONG(len(kept)), _INT(x.shape[-1])
+        _call("norm", x, _at(x), _at(gain), _at(bias), _at(out), _at(kept), *sizes, _FLOAT(epsilon))
+        ctx.save_for_backward(x, gain, kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x, gain, kept = ctx.saved_tensors
+        g, dx, threads = gradients[0].contiguous(), torch.empty_like(x), torch.get_num_threads()
+        partial = kept.new_empty(threads, 2, x.shape[-1])
+        sizes = _INT(threads), _LONG(len(kept)), _INT(x.shape[-1])
+        _call("norm_back", x, _at(x), _at(gain), _at(g), _at(kept), _at(dx), _at(partial), *sizes)
+        both = partial.sum(0).to(gain.dtype)
+        return dx, both[0], both[1], None
+
+
+def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """Layer norm over the last axis, whose size D is a multiple of 16."""
+    return _LayerNorm.apply(x, gain, bias, epsilon)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def columns(x: Tensor) -> Tensor:
+    """Column sums of a contiguous (n, D), D a multiple of 16, taken in float32: what a bias's gradient is."""
+    threads = torch.get_num_threads()
+    partial = x.new_empty(threads, x.shape[1], dtype=torch.float32)
+    _call("columns", x, _at(x), _at(partial), _INT(threads), _LONG(len(x)), _INT(x.shape[1]))
+    return partial.sum(0).to(x.dtype)
