@@ -211,7 +211,9 @@ def test_inspect_and_doctor_speak_to_people_and_to_programs(bundle: Path, capsys
     assert "kernels" in shown
     assert "not fused:" in shown, "the reason for what was not chosen"
     assert main(["doctor", "--json"]) == 0
-    assert {f["topic"] for f in json.loads(capsys.readouterr().out)} == {"versions", "machine", "arithmetic", "kernels"}
+    assert {f["topic"] for f in json.loads(capsys.readouterr().out)} == {
+        *("versions", "machine", "arithmetic", "kernels", "training")
+    }
 
 
 def test_get_lists_what_it_knows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.errors import ModelError
 from regard.models import MODELS
 from regard.models.interface import layout_of
+from regard.nn import native
 from regard.text import PAD
 from regard.train import TrainConfig
 
@@ -37,8 +38,8 @@ MOST_TOKENS = 25_000
 
 _PROGRAM = {"cpu": 450 << 20, "cuda": 600 << 20}
 """Python, PyTorch and its libraries; or the CUDA context. Assumed, not measured."""
-_PASSING = {"cpu": 1.0, "cuda": 0.25}
-"""Tensors that pass, and fragments of freed ones, as a share of the activations. A CPU's allocator keeps many."""
+_PASSING = {"cpu": 0.7, "cuda": 0.25}
+"""Tensors that pass, and what the allocator leaves unused, as a share of the activations: a rule of thumb."""
 _USABLE = 0.9
 """Of the free memory; the rest is for what is not foreseen here."""
 # (rows, S, T): as many as there are unknowns, and small enough that nothing of theirs takes a second.
@@ -79,8 +80,11 @@ class Costs:
 
 
 def count_costs(config: Any, source_pieces: int, target_pieces: int, *, bfloat16: bool) -> Costs:
-    """Build a recipe's model without its memory, run it on a few sizes, and solve for the costs of every size."""
-    with FakeTensorMode(), torch.random.fork_rng(devices=()):
+    """Build a recipe's model without its memory, run it on a few sizes, and solve for the costs of every size.
+
+    It runs as PyTorch's own operations; compiled kernels keep fewer activations, so theirs are at most these.
+    """
+    with FakeTensorMode(), native.only_references(), torch.random.fork_rng(devices=()):
         model: nn.Module = MODELS[config.family][1](config, source_pieces, target_pieces, PAD).train()
         if bfloat16:
             _cast(model)
@@ -179,7 +183,7 @@ def fitting_tokens(costs: Costs, config: TrainConfig, kind: str, *, free: int, l
 
     if needed(longest) > free:
         raise ModelError(
-            f"data.batch_tokens = 0 (as many as fit): {free / 2**30:.1f} GiB of memory are free ({kind}), and the "
+            f"no batch fits: {free / 2**30:.1f} GiB of memory are free ({kind}), and the "
             f"longest pair alone ({longest} pieces) needs {needed(longest) / 2**30:.1f}; choose a smaller model, lower "
             "data.filters.max_length, or free some memory."
         )

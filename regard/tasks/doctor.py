@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed
 
 from regard.data.workers import cores
+from regard.nn import native
 from regard.nn.attention import kernels
 from regard.train import resolve_precision
 
@@ -34,6 +36,7 @@ _OPTIONAL = {
     "rouge-score": "ROUGE: pip install 'regard[rouge]'",
 }
 _CALLS = {
+    "attention of 32 pieces, packed": {"keys": 32, "packed": True},
     "attention of 32 pieces": {"keys": 32},
     "attention of 1,024 pieces": {"keys": 1024},
     "attention whose weights are shown": {"keys": 32, "want_weights": True},
@@ -57,7 +60,10 @@ class Finding:
 
 def doctor(directory: str | Path = ".") -> list[Finding]:
     """All findings; `directory` is where a run would be written."""
-    return [*_versions(), *_processor(), *_devices(), *_arithmetic(), *_kernels(), *_disk(Path(directory))]
+    return [
+        *(*_versions(), *_processor(), *_devices(), *_arithmetic()),
+        *(*_kernels(), *_training(), *_disk(Path(directory))),
+    ]
 
 
 def rows_differ_by(dtype: torch.dtype, width: int = 512) -> float:
@@ -124,10 +130,39 @@ def _arithmetic() -> Iterator[Finding]:
 
 def _kernels() -> Iterator[Finding]:
     device = _device()
+    dtype = torch.bfloat16 if resolve_precision("auto", device) else torch.float32
     for what, size in _CALLS.items():
-        kernel, refusals = kernels.choose(kernels.probe(device.type, **size))  # type: ignore[arg-type]
+        kernel, refusals = kernels.choose(kernels.probe(device.type, dtype=dtype, **size))  # type: ignore[arg-type]
         note = "; ".join(f"not {name}: {reason}" for name, reason in refusals.items())
         yield Finding("kernels", what, kernel.name, note)
+
+
+def _training() -> Iterator[Finding]:
+    """What makes training fast, whether it is there, and why not."""
+    refusal = native.refusal()
+    yield Finding("training", "compiled kernels for CPUs", "refused" if refusal else "built", refusal or "")
+    fast = {
+        "avx512_bf16": torch.cpu._is_avx512_bf16_supported(),
+        "AMX": torch.cpu._is_amx_tile_supported(),
+    }
+    there = [name for name, yes in fast.items() if yes]
+    note = "" if there else "this processor multiplies float32 as fast"
+    yield Finding("training", "bfloat16 products of this processor", ", ".join(there) or "none", note)
+    compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+    note = f"with {compiler}" if compiler else "no C++ compiler was found; install one, such as Debian's g++"
+    yield Finding("training", "torch.compile", "possible, not used" if compiler else "refused", note)
+    gpu = torch.cuda.is_available()
+    yield Finding("training", "CUDA", "yes" if gpu else "refused", "" if gpu else "no GPU is seen, or none is built in")
+    eight = gpu and torch.cuda.get_device_capability() >= (8, 9)
+    why = "" if eight else "it needs a GPU of compute capability 8.9 or more (Ada, Hopper)"
+    yield Finding("training", "fp8 products", "possible here, not used" if eight else "refused", why)
+    if not distributed.is_available():
+        yield Finding("training", "several processes", "none", "this build of PyTorch has no torch.distributed")
+        return
+    backends = {"gloo": distributed.is_gloo_available(), "nccl": distributed.is_nccl_available() and gpu}
+    lacking = "" if backends["nccl"] else "not nccl: no GPU, or not built in"
+    found = ", ".join(name for name, yes in backends.items() if yes)
+    yield Finding("training", "several processes", found or "none", lacking)
 
 
 def _disk(directory: Path) -> Iterator[Finding]:

@@ -1,0 +1,261 @@
+"""A plan holds: costs are what the real model has, estimates come near the counted, what fits is found and kept, and a
+batch that does not fit can be cut in two."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bundles import ENGLISH, GERMAN
+from toy import CONFIGS, make
+
+from regard import recipe as recipes
+from regard.apps.cli import main
+from regard.data.batches import Batch, Batches
+from regard.errors import ModelError
+from regard.models import TransformerConfig
+from regard.models.interface import layout_of
+from regard.nn import native
+from regard.recipe import Recipe
+from regard.tasks import fit as fitting
+from regard.tasks import plan as planning
+from regard.tasks.costs import MOST_TOKENS, _kept, count_costs, fitting_tokens, training_memory
+from regard.tasks.fit import fit
+from regard.tasks.plan import plan
+from regard.tasks.prepare import prepare
+from regard.train import Step, TrainConfig, inputs
+from regard.train.memory import halves, is_out_of_memory
+
+# -- costs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_and_model_flops_are_the_formulas(name: str) -> None:
+    c, v, s, t = CONFIGS[name], 23, 11, 37
+    d, f, n, m = c.width, c.feedforward, c.encoder_layers, c.decoder_layers
+    attention, feedforward = 4 * d * d, 2 * d * f
+    adds = n * (attention + feedforward) * s + n * 2 * d * s * s  # encoder: matrices, then the two products
+    adds += m * ((attention + feedforward) * t + 2 * d * t * t)  # decoder on itself
+    adds += m * (2 * d * d * t + 2 * d * d * s + 2 * d * s * t)  # decoder on the memory
+    adds += d * v * t
+    costs = count_costs(c, v, v, bfloat16=False)
+    assert float(costs.flops.of(s, t)) == pytest.approx(6 * adds, rel=1e-9)
+    assert costs.flops.fixed == pytest.approx(0.0, abs=1.0)
+    assert costs.parameters == sum(p.numel() for p in make(c, v).parameters())
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_activations_are_those_that_the_real_model_keeps(bfloat16: bool) -> None:
+    config = TransformerConfig(width=32, heads=4, feedforward=64, encoder_layers=2, decoder_layers=1, dropout=0.1)
+    rows, s, t = 3, 13, 29
+    model: Any = make(config).train()
+    if bfloat16:
+        model.bfloat16()
+    read, write = (torch.zeros(rows, width, dtype=torch.long) for width in (s, t))
+    reading, writing = (layout_of("padded", torch.full((rows,), x.shape[1]), x.shape[1]) for x in (read, write))
+    with native.only_references(), _kept(model) as kept:
+        hidden, _ = model.decode(write, model.start(model.encode(read, reading), reading), writing)
+        model.project(hidden)
+    costs = count_costs(config, 20, 20, bfloat16=bfloat16)
+    foreseen = costs.activations.fixed + rows * float(costs.activations.of(s, t))
+    assert foreseen == pytest.approx(sum(storage.nbytes() for storage in kept.values()), rel=0.02)
+
+
+def test_counting_leaves_random_numbers_alone() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    count_costs(CONFIGS["post-sinusoidal-all"], 20, 20, bfloat16=False)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_largest_batch_that_fits_is_found() -> None:
+    costs, config = count_costs(TransformerConfig(), 8000, 8000, bfloat16=False), TrainConfig()
+
+    def need(tokens: int) -> int:
+        return sum(training_memory(costs, config, "cpu", tokens=tokens, longest=100).values())
+
+    tokens = fitting_tokens(costs, config, "cpu", free=4 << 30, longest=100)
+    assert need(tokens) < 4 << 30
+    assert need(2 * tokens) > 4 << 30
+    assert fitting_tokens(costs, config, "cpu", free=6 << 30, longest=100) > tokens
+    assert fitting_tokens(costs, config, "cuda", free=1 << 40, longest=100) == MOST_TOKENS
+    with pytest.raises(ModelError, match=r"1\.0 GiB of memory are free .*longest pair alone .100 pieces. needs"):
+        fitting_tokens(costs, config, "cpu", free=1 << 30, longest=100)
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A small model on 600 pairs that differ."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = [(f"{a} {n}", f"{b} {n}") for n in range(50) for a, b in zip(ENGLISH, GERMAN, strict=True)]
+    for side, name in enumerate(("a.en", "a.de")):
+        (folder / name).write_text("".join(pair[side] + "\n" for pair in lines), encoding="utf-8")
+    return recipes.validate(
+        {
+            "name": "small",
+            "data": {"source": str(folder / "a.en"), "target": str(folder / "a.de"), "batch_tokens": 300},
+            "text": {"size": 500},
+            "model": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
+            "train": {"updates": 2, "validate_every": 2, "device": "cpu"},
+            "search": {"beam": 1, "extra_length": 3},
+        }
+    )
+
+
+def test_a_plan_estimates_from_the_files_and_counts_in_the_store(recipe: Recipe, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    before = plan(recipe, out, measure=False)
+    assert not out.exists(), "nothing is prepared"
+    assert not before.exact
+    assert "regard prepare" in before.notes[0]
+    prepared = prepare(recipe.data, recipe.text, out)
+    after = plan(recipe, out, measure=False)
+    assert after.exact
+    assert after.notes == ()
+    assert after.pairs == len(prepared.train)
+    assert after.target_tokens == int(prepared.train.target_lengths.sum()) + after.pairs
+    assert after.pieces == before.pieces == (500, 500)
+    for name in ("pairs", "source_tokens", "target_tokens", "batches", "flops_per_token"):
+        assert getattr(before, name) == pytest.approx(getattr(after, name), rel=0.1), name
+    other = recipe.model_copy(update={"text": recipe.text.model_copy(update={"size": 450})})
+    assert not plan(other, out, measure=False).exact, "a store of other settings does not count"
+    assert plan(recipe, out, measure=False).exact, "and was left as it was"
+
+
+def test_batches_and_flops_of_a_plan_are_the_epochs(recipe: Recipe, tmp_path: Path) -> None:
+    found = plan(recipe, tmp_path, measure=False)
+    prepared = prepare(recipe.data, recipe.text, tmp_path)
+    batches = list(Batches(prepared.train, batch_tokens=300, layout=recipe.data.layout).one_epoch(sort=True))
+    assert found.batches == pytest.approx(len(batches), rel=0.1)
+    costs = count_costs(recipe.model, 500, 500, bfloat16=False)
+    flops = sum(float(costs.flops.of(b.source_lengths, b.target_lengths).sum()) for b in batches)
+    assert found.flops_per_token == pytest.approx(flops / sum(b.target_tokens for b in batches), rel=0.1)
+    assert found.flops == pytest.approx(found.flops_per_token * found.target_tokens * found.epochs, rel=0.05)
+
+
+def test_a_few_steps_tell_the_time(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_SECONDS", 0.05)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    found = plan(recipe, tmp_path / "run", measure=True)
+    assert found.measured is not None
+    assert found.measured.tokens_per_second > 0
+    assert found.measured.batch_tokens == 300
+    assert found.measured.seconds == pytest.approx(
+        found.target_tokens * found.epochs / found.measured.tokens_per_second, rel=0.05
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_does_not_fit_is_still_planned(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "free_memory", lambda device: 1 << 20)
+    found = plan(recipe, tmp_path / "run")
+    assert not found.fits
+    assert found.measured is None
+    assert "no time was measured: no batch fits: 0.0 GiB" in found.notes[-1]
+
+
+def test_a_plan_is_told_to_people_and_to_programs(
+    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(recipes.to_toml(recipe), encoding="utf-8")
+    assert main(["plan", "small.toml", "--no-measure"]) == 0
+    shown = capsys.readouterr().out
+    assert "the run fits" in shown
+    assert "A100 80 GB" in shown
+    assert "estimated from data sheets" in shown
+    assert main(["plan", "small.toml", "--no-measure", "--json", "--set", "data.batch_tokens=0"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["chosen"]
+    assert told["batch_tokens"] == MOST_TOKENS
+    assert main(["plan", "small.toml", "--no-measure", "--set", "train.device=nowhere"]) == 2
+    assert 'train.device = "nowhere"' in capsys.readouterr().err
+    assert main(["plan", "small.toml", "--set", "data.source=gone"]) == 2
+    assert "gone" in capsys.readouterr().err
+
+
+def test_batches_as_large_as_fit_stay_so_when_resumed(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"batch_tokens": 0})})
+    monkeypatch.setattr(fitting, "free_memory", lambda device: 540 << 20)
+    events: list[dict[str, Any]] = []
+    fit(open_recipe, tmp_path, report=events.append)
+    chosen = next(e["tokens"] for e in events if e["event"] == "batch")
+    assert 300 < chosen < MOST_TOKENS
+    assert recipes.load(tmp_path / "recipe.toml").data.batch_tokens == chosen
+    monkeypatch.setattr(fitting, "free_memory", lambda device: 1 << 40)
+    fit(open_recipe, tmp_path, resume=True, report=events.append)
+    assert recipes.load(tmp_path / "recipe.toml").data.batch_tokens == chosen
+    assert sum(e["event"] == "batch" for e in events) == 1
+
+
+# -- a batch that does not fit -----------------------------------------------------------------------------------------
+
+
+def test_out_of_memory_is_recognised() -> None:
+    with pytest.raises(RuntimeError) as found:
+        torch.empty(1 << 50, dtype=torch.uint8)
+    assert is_out_of_memory(found.value)
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."))
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not is_out_of_memory(KeyError("out of memory"))
+
+
+def _batch(layout: str, lengths: list[tuple[int, int]]) -> Batch:
+    """Random ids for sequences of these source and target lengths."""
+    ids = np.random.default_rng(1)
+    sides = [[ids.integers(4, 20, size=pair[side]) for pair in lengths] for side in (0, 1, 1)]
+
+    def laid(rows: list[Any]) -> Any:
+        if layout == "packed":
+            return np.concatenate(rows)
+        width = max(map(len, rows))
+        return np.stack([np.pad(row, (0, width - len(row))) for row in rows])
+
+    source, target = np.array(lengths).T
+    return Batch(np.arange(len(lengths)), laid(sides[0]), source, laid(sides[1]), laid(sides[2]), target, layout)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_halves_add_up_to_the_whole(layout: str) -> None:
+    whole = _batch(layout, [(7, 3), (5, 9), (2, 2), (11, 4), (1, 1)])
+    model = make(CONFIGS["post-sinusoidal-all"], dtype=torch.float64).train()
+    step = Step(model, 0.1, 4)
+
+    def run(batches: list[Batch]) -> tuple[float, list[torch.Tensor]]:
+        model.zero_grad(set_to_none=True)
+        losses = [step(inputs(batch, torch.device("cpu"))) for batch in batches]
+        for loss in losses:
+            loss.backward()
+        return sum(loss.item() for loss in losses), [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    parts = list(halves(whole))
+    assert [len(part) for part in parts] == [3, 2]
+    assert sum(part.target_tokens for part in parts) == whole.target_tokens
+    if layout == "padded":
+        assert parts[0].source.shape == (3, 7), "no wider than its own longest row"
+    (loss, gradients), (again, summed) = run([whole]), run(parts)
+    assert again == pytest.approx(loss, rel=1e-12)
+    for one, other in zip(gradients, summed, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-10, atol=1e-10)
+    quarters = [piece for part in parts for piece in halves(part)]
+    assert np.concatenate([piece.lines for piece in quarters]).tolist() == whole.lines.tolist()
+
+
+def test_a_single_pair_cannot_be_cut() -> None:
+    with pytest.raises(ModelError, match=r"one pair of 40 source and 30 target pieces .*data\.filters\.max_length"):
+        halves(_batch("padded", [(40, 30)]))
