@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn import Dropout, LayerNorm, Packed, Padded, native
+from regard.nn import Dropout, LayerNorm, Packed, Padded, look_up, native
 from regard.nn.attention import SCORES, Both, Causal, Lengths, Mask, Window, attend, weigh
 from regard.nn.attention.kernels import KERNELS, Call, choose
 from regard.nn.dropout import keep_mask
@@ -154,6 +154,15 @@ def test_a_compiled_residual_drops_its_share_and_nothing_of_the_rest() -> None:
     draws = kept.double().flatten() - 0.7
     for distance in (1, 2, 3, 16, 333, 1024):
         assert abs((draws[distance:] * draws[:-distance]).mean().item()) < 5 * 0.21 / y.numel() ** 0.5
+
+
+def test_gradients_of_a_frequent_piece_are_summed_in_float32() -> None:
+    torch.manual_seed(0)
+    table, ids, g = torch.randn(5, 8), torch.randint(0, 3, (3000,)), torch.rand(3000, 8).bfloat16()
+    low = table.bfloat16().requires_grad_()
+    look_up(ids, low).backward(g)  # type: ignore[no-untyped-call]
+    exact = torch.zeros(5, 8, dtype=torch.float64).index_add_(0, ids, g.double())
+    assert torch.equal(low.grad, exact.bfloat16())  # type: ignore[arg-type]
 
 
 def test_a_query_that_sees_nothing_gets_zeros_and_a_finite_gradient() -> None:

@@ -11,10 +11,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.errors import ModelError
-from regard.nn import NORMS, Cache, Dropout, FeedForward, KeysValues, LayerNorm, Layout, Padded
+from regard.nn import NORMS, Cache, Dropout, FeedForward, KeysValues, LayerNorm, Layout, Padded, look_up
 from regard.nn.attention import SCORES, Causal, Lengths, Mask, MultiHead
 from regard.nn.positions import POSITIONS
 
@@ -131,7 +130,7 @@ class Embedding(nn.Module):
         self.scale = math.sqrt(table.embedding_dim)
 
     def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
-        vectors = F.embedding(ids, self.table.weight) * self.scale
+        vectors = look_up(ids, self.table.weight) * self.scale
         return self.dropout(vectors + self.positions(places, longest))  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,7 @@
 """Parts of networks."""
 
 from .dropout import Dropout
+from .embedding import look_up
 from .feedforward import FeedForward
 from .layout import Layout, Packed, Padded
 from .residual import NORMS, LayerNorm, PostNorm, PreNorm
@@ -19,4 +20,5 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "State",
+    "look_up",
 ]

@@ -22,11 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["attend", "columns", "drop_add", "layer_norm", "only_references", "refusal", "smoothed", "takes"]
+__all__ = ["attend", "columns", "drop_add", "keep_memory", "layer_norm", "only_references", "refusal", "smoothed", "takes"]
 
 _SOURCE = Path(__file__).with_name("native.cpp")
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 _TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+_MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2  # of malloc.h
 _off = False
 
 
@@ -81,6 +82,14 @@ def _processor() -> str:
     except OSError:
         return platform.machine()
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+
+
+@cache
+def keep_memory() -> None:
+    """Let the C library keep large blocks that are freed, instead of asking the system for zeroed pages at every step."""
+    if platform.system() == "Linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        for option, value in ((_MMAP_THRESHOLD, 2**30), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 2**26)):
+            set_option(option, value)
 
 
 def refusal() -> str | None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from regard.data.batches import Batch, Batches
 from regard.errors import CheckpointError
 from regard.models.interface import device_of
+from regard.nn import native
 
 from . import checkpoint
 from .config import TrainConfig
@@ -59,6 +60,8 @@ class Trainer:
         self.directory = directory
         self.checkpoints = directory / "checkpoints"
         self.device = device_of(model)
+        if self.device.type == "cpu":
+            native.keep_memory()
         self.bfloat16 = resolve_precision(config.precision, self.device)
         self.validate, self.report = validate, report or (lambda event: None)
         self.weights = Weights(model, self.bfloat16)
