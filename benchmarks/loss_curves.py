@@ -19,7 +19,7 @@ from typing import Any
 import multi30k
 import torch
 from record import RESULTS, circumstances, write
-from workers import SCRATCH, at_least, exit_code, machine_options
+from workers import SCRATCH, at_least, exit_code, threads_option
 
 import regard
 from regard.recipe import Recipe, validate
@@ -106,7 +106,7 @@ def main() -> int:
     parser.add_argument(
         "--results", type=Path, help="where to write (default: benchmarks/results, nowhere with --quick)"
     )
-    machine_options(parser, isa=False)
+    threads_option(parser)
     arguments = parser.parse_args()
     updates = arguments.updates or (6 if arguments.quick else 600)
     every = arguments.every or (2 if arguments.quick else 50)

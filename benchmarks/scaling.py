@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from record import RESULTS, circumstances, write
-from workers import Machine, at_least, exit_code, machine_options, save_batches, synthetic
+from workers import Machine, at_least, exit_code, save_batches, synthetic, threads_option
 
 BASE = {"length": 32, "width": 256, "layers": 4, "batch_tokens": 4096}
 AXES = {
@@ -94,8 +94,9 @@ def draw(axes: dict[str, list[dict[str, Any]]], path: Path) -> None:
         grid[1, column].set_xlabel(axis.replace("_", " "))
         for panel in grid[:, column]:
             panel.set_xscale("log", base=2)
-            panel.set_ylim(bottom=0)
             panel.grid(alpha=0.3)
+    for panel in grid[:, 0]:
+        panel.set_ylim(bottom=0)
     grid[0, 0].set_ylabel("target tokens a second")
     grid[1, 0].set_ylabel("peak memory, MB")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,10 +113,10 @@ def main() -> int:
     parser.add_argument(
         "--results", type=Path, help="where to write (default: benchmarks/results, nowhere with --quick)"
     )
-    machine_options(parser)
+    threads_option(parser)
     arguments = parser.parse_args()
     base, axes = (QUICK_BASE, QUICK_AXES) if arguments.quick else (BASE, AXES)
-    machine = Machine(arguments.threads, arguments.isa)
+    machine = Machine(arguments.threads)
     found: dict[str, list[dict[str, Any]]] = {}
     known: dict[tuple[int, ...], dict[str, Any]] = {}  # the axes meet in one point
     for axis in arguments.axes:
@@ -131,7 +132,6 @@ def main() -> int:
             print(f"{axis} {value}: {speed:,.0f} target tokens/s, {peak:,.0f} MB", flush=True)
     result = {
         **circumstances(),
-        "isa": arguments.isa,
         "threads": arguments.threads,
         "precision": arguments.precision,
         "vocabulary": VOCABULARY,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from record import RESULTS, circumstances, write
-from workers import BenchmarkError, Machine, at_least, exit_code, machine_options, save_batches, synthetic
+from workers import BenchmarkError, Machine, at_least, exit_code, save_batches, synthetic, threads_option
 
 SHAPES = {
     "small": {"layers": 4, "width": 256, "feedforward": 1024, "heads": 4},
@@ -38,9 +38,9 @@ def main() -> int:
     parser.add_argument(
         "--results", type=Path, help="where to write (default: benchmarks/results, nowhere with --quick)"
     )
-    machine_options(parser)
+    threads_option(parser)
     arguments = parser.parse_args()
-    machine = Machine(arguments.threads, arguments.isa)
+    machine = Machine(arguments.threads)
     warmup, shapes = 2, ["tiny"] if arguments.quick else arguments.shapes
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +79,6 @@ def main() -> int:
                 print(f"{name}: Regard's step takes {share:.2f} of the plain loop's in {setting}", flush=True)
     result = {
         **circumstances(),
-        "isa": arguments.isa,
         "threads": arguments.threads,
         "batch_tokens": arguments.batch_tokens,
         "length": arguments.length,

@@ -2,9 +2,11 @@
 
     REGARD_DATA=… ./run bench train_step
 
-All train the same Transformer (4 + 4 layers, width 256, 8,000 joint BPE pieces, tied embeddings, dropout 0.1) on the
-same batches of Multi30k English to German in the same order, each in a process of its own, in turn, over several
-rounds. Each peer gets an environment of its own (`.peers/`, made once with the versions below) and its best setting:
+All train the same Transformer (4 + 4 layers, width 256, 8,000 joint BPE pieces, tied embeddings, dropout 0.1) on
+Multi30k English to German, each in a process of its own, in turn, over several rounds. The peers read the same batches
+in the same order, rectangles of at most `--batch-tokens` a side, padding included. Regard reads these very batches with
+`--layout padded`; with `--layout packed` it has as many tokens a side without padding. Each peer gets an environment of
+its own (`.peers/`, made once with the versions below) and its best setting:
 
 * regard: its Trainer on the token store, batches made as it goes, `precision = "auto"`; float32 is shown beside it.
 * batched-products: a Transformer written by hand for a plain loop, attention by batched products.
@@ -17,10 +19,14 @@ are tried with bfloat16 autocast and without in the first round, and go on with 
 dropout that the paper does not have (attention weights, inside the feed-forward network), it does. The first batches
 are not timed.
 
-A target token is a piece to predict, the end of the sentence counted, padding not; all must count the same. Memory is
-the most that was resident in the process. Utilisation is the operations of `flops.py` (6 for each multiply-add of a
-matrix that a piece really passes through, attention's own products counted, padding not) a second, over the most that
-the machine did in a large square product in bfloat16 or float32 on as many threads (`peers/peak.py`).
+A target token is a piece to predict, the end of the sentence counted, padding not; each system must count those that
+the batches hold. Memory is the most that was resident in the process. Utilisation is the operations of `flops.py` (6
+for each multiply-add of a matrix that a piece really passes through, attention's own products counted, padding not) a
+second, over the most that the machine did in a large square product in bfloat16 or float32 on as many threads
+(`peers/peak.py`).
+
+`--isa avx512` switches AMX off. `--isa avx2` stands for a machine without bfloat16: all train in float32, as Regard
+chooses for itself there.
 """
 
 from __future__ import annotations
@@ -39,11 +45,11 @@ import multi30k
 import numpy as np
 from flops import step_flops
 from record import RESULTS, circumstances, write
-from workers import SCRATCH, BenchmarkError, Machine, at_least, exit_code, machine_options, save_batches
+from workers import ISAS, SCRATCH, BenchmarkError, Machine, at_least, exit_code, save_batches, threads_option
 
-from regard.data.batches import Batches
+from regard.data.batches import Batch, Batches, Layout
+from regard.data.config import DataConfig
 from regard.tasks.prepare import Prepared
-from regard.text import PAD
 
 TORCH = "torch==2.13.0"
 
@@ -75,21 +81,24 @@ REFERENCE = "regard (float32)"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: a system in one setting."""
+    """A line of the table: a system in one precision; of several with one name, the quickest stays."""
 
     system: str
-    bfloat16: bool
+    name: str
+    precision: str
 
-    @property
-    def name(self) -> str:
-        """The reference is a row of its own; a peer has one, whatever its setting."""
-        return REFERENCE if self.system == "regard" and not self.bfloat16 else self.system
 
-    @property
-    def setting(self) -> str:
-        if self.system == "regard":
-            return 'precision = "auto"' if self.bfloat16 else 'precision = "float32"'
-        return "bfloat16 autocast" if self.bfloat16 else "float32"
+def rows_of(systems: list[str], isa: str) -> list[Row]:
+    """What is tried. Regard chooses for itself, and its reference has a line of its own."""
+    if isa == "avx2":
+        return [Row(system, system, "float32") for system in systems]
+    rows = []
+    for system in systems:
+        if system == "regard":
+            rows += [Row(system, system, "auto"), Row(system, REFERENCE, "float32")]
+        else:
+            rows += [Row(system, system, precision) for precision in ("bfloat16", "float32")]
+    return rows
 
 
 def interpreter(system: str) -> Path | None:
@@ -122,11 +131,16 @@ def interpreter(system: str) -> Path | None:
     return python
 
 
-def batches_of(prepared: Prepared, tokens: int, count: int) -> list[tuple[Any, Any]]:
+def batches_of(prepared: Prepared, tokens: int, layout: Layout, count: int) -> list[Batch]:
     """The first batches that Regard makes of the store."""
-    made = Batches(prepared.train, batch_tokens=tokens, seed=1)
-    batches = (next(made) for _ in range(count))
-    return [(b.source, np.concatenate([b.target_input[:, :1], b.target_output], axis=1)) for b in batches]
+    made = Batches(prepared.train, batch_tokens=tokens, layout=layout, seed=1)
+    return [next(made) for _ in range(count)]
+
+
+def work_of(shape: dict[str, Any], batches: list[Batch]) -> tuple[int, float]:
+    """Target tokens and operations of training on these batches once."""
+    pairs = [pair for b in batches for pair in zip(b.source_lengths.tolist(), b.target_lengths.tolist(), strict=True)]
+    return sum(t for _, t in pairs), step_flops(shape, pairs)
 
 
 def spread(values: list[float]) -> dict[str, Any]:
@@ -138,35 +152,38 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     prepared = multi30k.load(SCRATCH / f"multi30k-{arguments.vocabulary}", arguments.vocabulary)
     shape = {**(QUICK if arguments.quick else SHAPE), "vocabulary": len(prepared.source_subwords)}
     pythons = {system: interpreter(system) for system in arguments.only}
-    batches = batches_of(prepared, arguments.batch_tokens, arguments.warmup + arguments.steps)
-    timed = batches[arguments.warmup :]
-    lengths = [
-        (int(s), int(t)) for x, y in timed for s, t in zip((x != PAD).sum(1), (y[:, 1:] != PAD).sum(1), strict=True)
-    ]
-    tokens, flops = sum(t for _, t in lengths), step_flops(shape, lengths)
+    steps = arguments.warmup + arguments.steps
+    padded = batches_of(prepared, arguments.batch_tokens, "padded", steps)
+    own = padded if arguments.layout == "padded" else batches_of(prepared, arguments.batch_tokens, "packed", steps)
+    work = {
+        system: work_of(shape, (own if system == "regard" else padded)[arguments.warmup :]) for system in arguments.only
+    }
     peak = machine.run("peak", {"sizes": [512] if arguments.quick else [2048, 4096], "turns": 6})
     most = max(peak["bfloat16"], peak["float32"])
     print(f"peak: {peak['bfloat16'] / 1e9:.0f} GFLOP/s in bfloat16, {peak['float32'] / 1e9:.0f} in float32", flush=True)
 
-    rows = [Row(system, bfloat16) for system in arguments.only for bfloat16 in (True, False)]
+    rows = rows_of(arguments.only, arguments.isa)
     runs: dict[Row, list[dict[str, Any]]] = {row: [] for row in rows}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "batches.npz"
-        save_batches(path, batches)
+        pairs = [(b.source, np.concatenate([b.target_input[:, :1], b.target_output], axis=1)) for b in padded]
+        save_batches(path, pairs)
         for turn in range(arguments.rounds):
             for row in rows if turn % 2 == 0 else rows[::-1]:  # so that a machine that slows down slows all
                 job = {
                     "batches": str(path),
                     "store": str(prepared.train.path),
                     "batch_tokens": arguments.batch_tokens,
+                    "layout": arguments.layout,
                     "shape": shape,
-                    "bfloat16": row.bfloat16,
-                    "precision": "auto" if row.bfloat16 else "float32",
+                    "bfloat16": row.precision == "bfloat16",
+                    "precision": row.precision,
                     "warmup": arguments.warmup,
                     "steps": arguments.steps,
                     "rate": 5e-4,
                     "memory": False,
                 }
+                tokens = work[row.system][0]
                 found = machine.run(SYSTEMS[row.system], job, pythons[row.system])
                 if found["tokens"] != tokens:
                     raise BenchmarkError(
@@ -174,22 +191,25 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
                     )
                 runs[row].append(found)
                 speed = tokens / found["seconds"]
-                print(f"  round {turn + 1}: {row.system} ({row.setting}) {speed:,.0f} tokens/s", flush=True)
+                print(f"  round {turn + 1}: {row.system} ({row.precision}) {speed:,.0f} tokens/s", flush=True)
             if turn == 0:
-                rows = [row for row in rows if row.name == REFERENCE or row == quickest(runs, row.system)]
+                rows = [row for row in rows if row == quickest(runs, row.name)]
     table = {}
     for row in rows:
+        tokens, flops = work[row.system]
         speeds = [tokens / found["seconds"] for found in runs[row]]
         table[row.name] = {
-            "setting": row.setting,
+            "precision": row.precision,
             "target_tokens_per_second": spread(speeds),
             "peak_bytes": spread([found["peak_bytes"] for found in runs[row]]),
+            "target_tokens": tokens,
+            "model_flops": flops,
             "utilisation": median(speeds) / tokens * flops / most,
             "parameters": runs[row][0]["parameters"],
             "loss": [runs[row][0]["losses"][0], runs[row][0]["losses"][-1]],
             "versions": runs[row][0]["versions"],
             "first_round": {
-                other.setting: tokens / runs[other][0]["seconds"] for other in runs if other.system == row.system
+                tried.precision: tokens / runs[tried][0]["seconds"] for tried in runs if tried.name == row.name
             },
         }
     return {
@@ -197,22 +217,19 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
         "threads": arguments.threads,
         "shape": shape,
         "batch_tokens": arguments.batch_tokens,
+        "layout": arguments.layout,
         "warmup": arguments.warmup,
         "steps": arguments.steps,
         "rounds": arguments.rounds,
-        "target_tokens": tokens,
-        "model_flops": flops,
         "peak_flops_per_second": {name: peak[name] for name in ("bfloat16", "float32")},
         "systems": table,
         "regard_is_faster_by": faster(table),
     }
 
 
-def quickest(runs: dict[Row, list[dict[str, Any]]], system: str) -> Row:
-    """A system's setting for the later rounds; Regard chooses for itself."""
-    if system == "regard":
-        return Row(system, True)
-    return min((row for row in runs if row.system == system), key=lambda row: float(runs[row][0]["seconds"]))
+def quickest(runs: dict[Row, list[dict[str, Any]]], name: str) -> Row:
+    """Of the lines with one name, the one that goes on to the later rounds."""
+    return min((row for row in runs if row.name == name), key=lambda row: float(runs[row][0]["seconds"]))
 
 
 def faster(table: dict[str, Any]) -> dict[str, Any]:
@@ -225,12 +242,12 @@ def faster(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    print(f"\n{'system':20} {'setting':22} {'tokens/s':>9} {'spread':>17} {'memory':>9} {'use':>6} {'regard is':>11}")
+    print(f"\n{'system':20} {'precision':10} {'tokens/s':>9} {'spread':>17} {'memory':>9} {'use':>6} {'regard is':>11}")
     for name, row in result["systems"].items():
         speed = row["target_tokens_per_second"]
         ratio = result["regard_is_faster_by"].get(name)
         print(
-            f"{name:20} {row['setting']:22} {speed['median']:9,.0f} {speed['least']:8,.0f}-{speed['most']:8,.0f} "
+            f"{name:20} {row['precision']:10} {speed['median']:9,.0f} {speed['least']:8,.0f}-{speed['most']:8,.0f} "
             f"{row['peak_bytes']['median'] / 2**20:6,.0f} MB {row['utilisation']:6.1%} "
             + (f"{ratio['median']:6.2f} times" if ratio else "")
         )
@@ -243,6 +260,12 @@ def main() -> int:
     parser.add_argument("--steps", type=at_least(1), help="timed steps (default: 30)")
     parser.add_argument("--warmup", type=at_least(1), help="steps before them (default: 8)")
     parser.add_argument("--batch-tokens", type=at_least(64), help="padded tokens a side (default: 4096)")
+    parser.add_argument(
+        "--layout",
+        choices=["padded", "packed"],
+        default=DataConfig.model_fields["layout"].default,
+        help="of Regard's batches (default: the recipe's)",
+    )
     parser.add_argument("--vocabulary", type=at_least(300), default=8000, help="joint BPE pieces")
     parser.add_argument(
         "--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME", help=", ".join(SYSTEMS)
@@ -250,7 +273,8 @@ def main() -> int:
     parser.add_argument(
         "--results", type=Path, help="where to write (default: benchmarks/results, nowhere with --quick)"
     )
-    machine_options(parser)
+    threads_option(parser)
+    parser.add_argument("--isa", choices=ISAS, default="native", help="what of the processor is used")
     arguments = parser.parse_args()
     defaults = (1, 3, 1, 512) if arguments.quick else (5, 30, 8, 4096)
     for name, value in zip(("rounds", "steps", "warmup", "batch_tokens"), defaults, strict=True):

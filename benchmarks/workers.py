@@ -24,9 +24,9 @@ __all__ = [
     "Machine",
     "at_least",
     "exit_code",
-    "machine_options",
     "save_batches",
     "synthetic",
+    "threads_option",
 ]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,8 +52,8 @@ class BenchmarkError(RegardError):
 class Machine:
     """Runs the scripts of `peers/`, each with as many threads and as much of the processor as it is given."""
 
-    def __init__(self, threads: int, isa: str) -> None:
-        self.threads, self.isa = threads, isa
+    def __init__(self, threads: int, isa: str = "native") -> None:
+        self.threads = threads
         self.environment = {
             **os.environ,
             **ISAS[isa],
@@ -104,14 +104,10 @@ def synthetic(count: int, rows: int, length: int, vocabulary: int) -> list[tuple
     return batches
 
 
-def machine_options(parser: argparse.ArgumentParser, *, isa: bool = True) -> None:
-    """Add --threads and, with `isa`, --isa."""
+def threads_option(parser: argparse.ArgumentParser) -> None:
+    """Add --threads."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parser.add_argument("--threads", type=at_least(1), default=cores, help="of each process (default: all cores)")
-    if isa:
-        parser.add_argument(
-            "--isa", choices=ISAS, default="native", help="what of the processor is used (avx512: no AMX)"
-        )
 
 
 def at_least(least: int) -> Callable[[str], int]:

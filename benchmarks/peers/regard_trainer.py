@@ -74,7 +74,9 @@ def main() -> None:
     )
     batches: Any = Given(job["batches"])
     if "store" in job:
-        batches = Batches(Store.open(job["store"]), batch_tokens=job["batch_tokens"], seed=job["seed"])
+        batches = Batches(
+            Store.open(job["store"]), batch_tokens=job["batch_tokens"], layout=job["layout"], seed=job["seed"]
+        )
     updates = job["warmup"] + job["steps"]
     config = TrainConfig(
         updates=updates,

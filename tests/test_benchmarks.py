@@ -1,0 +1,155 @@
+"""The benchmarks' own arithmetic, and what they say to a mistake; their measurements are not run here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+PLACE = Path(__file__).resolve().parent.parent / "benchmarks"
+MODULES = [path.stem for folder in (PLACE, PLACE / "peers") for path in folder.glob("*.py")]
+SHAPE = {
+    "layers": 2,
+    "width": 8,
+    "feedforward": 12,
+    "heads": 2,
+    "dropout": 0.0,
+    "smoothing": 0.1,
+    "vocabulary": 20,
+}
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch):
+    """As when a script is run: its folder is where it imports from; forgotten afterwards."""
+    for folder in (PLACE, PLACE / "peers"):
+        monkeypatch.syspath_prepend(folder)
+    for name in MODULES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def test_the_operations_of_a_step_are_those_that_pytorch_counts():
+    from batched_products import Plain
+    from flops import step_flops
+
+    rows, s, t = 3, 5, 7
+    model = Plain(SHAPE)
+    with FlopCounterMode(display=False) as counter:
+        logits = model(torch.randint(4, 20, (rows, s)), torch.randint(4, 20, (rows, t)))
+        F.cross_entropy(logits.flatten(0, 1), torch.randint(4, 20, (rows * t,))).backward()
+    assert step_flops(SHAPE, [(s, t)] * rows) == counter.get_total_flops()
+
+
+def test_the_operations_worked_out_by_hand():
+    from flops import step_flops
+
+    # One layer of width 2 and feed-forward 3, vocabulary 5; 2 source pieces, 1 target piece.
+    source = 2 * (4 * 4 + 2 * 2 * 3 + 2 * 4)
+    target = 1 * (4 * 4 + 2 * 4 + 2 * 2 * 3 + 2 * 5)
+    attention = 2 * 2 * (2 * 2 + 1 * 1 + 2 * 1)
+    shape = {"layers": 1, "width": 2, "feedforward": 3, "vocabulary": 5}
+    assert step_flops(shape, [(2, 1)]) == 6 * (source + target + attention)
+
+
+def test_regard_and_its_peers_count_the_same_tokens(tmp_path):
+    import loop
+    import regard_trainer
+    from workers import save_batches, synthetic
+
+    [(source, target)] = synthetic(1, 3, 6, 50)
+    target[1, 4], target[1, 5:] = loop.END, loop.PAD  # a shorter row
+    save_batches(tmp_path / "batches.npz", [(source, target)])
+    peers = loop._batch(source, target)
+    own = next(regard_trainer.Given(str(tmp_path / "batches.npz")))
+    assert peers.tokens == own.target_tokens == 6 + 4 + 6
+    assert peers.source_lengths.tolist() == own.source_lengths.tolist() == [6, 6, 6]
+    assert np.array_equal(peers.target_output.numpy(), own.target_output)
+    assert own.target_output[0, -1] == loop.END
+    assert own.target_input[:, 0].tolist() == [loop.BEGIN] * 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux only")
+def test_the_peak_of_memory_is_that_since_it_was_forgotten():
+    import memory
+
+    size = 2**26
+    if not memory.forget():
+        pytest.skip("this system does not let a process begin its peak anew")
+    before = memory.held()
+    np.ones(size, np.uint8)
+    assert memory.most() - before > 0.9 * size
+    memory.forget()
+    assert memory.most() - before < 0.5 * size
+
+
+def test_a_straight_line_is_found_and_a_crooked_one_told():
+    from scaling import line
+
+    found = line([1.0, 2.0, 4.0], [5.0, 7.0, 11.0])
+    assert (found["slope"], found["intercept"]) == pytest.approx((2.0, 3.0))
+    assert found["r_squared"] == pytest.approx(1.0)
+    assert line([1.0, 2.0, 3.0], [0.0, 1.0, 0.0])["r_squared"] < 0.1
+
+
+def test_a_difference_is_held_against_the_noise_of_the_seeds():
+    from loss_curves import compare
+
+    exact = [{"dev": {6: value}} for value in (2.0, 2.1, 2.2)]
+    for shift, within in ((0.05, True), (0.15, False)):
+        auto = [{"dev": {6: run["dev"][6] + shift}} for run in exact]
+        point = compare({"auto": auto, "float32": exact}, "dev")[6]
+        assert point["difference"] == pytest.approx(shift)
+        assert point["noise"] == pytest.approx(0.1)
+        assert point["within_noise"] is within
+
+
+@pytest.mark.parametrize("name", ["train_step", "loss_curves"])
+@pytest.mark.parametrize("folder", [None, "nowhere"])
+def test_without_data_the_way_to_it_is_named(name, folder, monkeypatch, capsys):
+    script = __import__(name)
+    from workers import exit_code
+
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--quick"])
+    monkeypatch.delenv("REGARD_DATA", raising=False)
+    if folder:
+        monkeypatch.setenv("REGARD_DATA", folder)
+    assert exit_code(script.main) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert "REGARD_DATA" in said
+    assert "multi30k" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("train_step", ["--steps", "0"]),
+        ("train_step", ["--isa", "sse"]),
+        ("train_step", ["--only", "nobody"]),
+        ("scaling", ["--threads", "many"]),
+        ("train_memory", ["--shapes", "huge"]),
+        ("loss_curves", ["--seeds", "1"]),
+    ],
+)
+def test_a_wrong_argument_is_refused(name, arguments, monkeypatch, capsys):
+    script = __import__(name)
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        script.main()
+    assert stopped.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_a_failed_measurement_says_what_the_script_said():
+    from workers import BenchmarkError, Machine
+
+    with pytest.raises(BenchmarkError, match=r"peers/flops_of_nobody.py failed with exit code 2"):
+        Machine(1).run("flops_of_nobody", {})
