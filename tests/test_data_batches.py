@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import Batch, Batches, Filters, Store
+from regard.data.ahead import Ahead
 from regard.data.batches import _permuted
 from regard.errors import DataError
 from regard.text import BEGIN, END, PAD, Subwords, read_pairs
@@ -286,6 +287,44 @@ def test_a_position_that_is_not_there_is_refused(store: Store, position: dict[st
 def test_wrong_settings_are_refused(store: Store, wrong: dict[str, Any]) -> None:
     with pytest.raises(DataError, match=next(iter(wrong))):
         Batches(store, **{"batch_tokens": 100, **wrong})
+
+
+def test_batches_made_ahead_are_the_same_and_their_position_is_the_readers(store: Store) -> None:
+    def new() -> Batches:
+        return Batches(store, batch_tokens=300, seed=3, pool=90)
+
+    plain, ahead = new(), Ahead(new(), depth=3)
+    for _ in range(40):
+        assert ahead.position() == plain.position()
+        assert ahead.epoch == plain.epoch
+        assert next(ahead).lines.tolist() == next(plain).lines.tolist()
+    held = ahead.position()
+    left = [next(ahead).lines.tolist() for _ in range(5)]
+    ahead.seek(held)
+    assert [next(ahead).lines.tolist() for _ in range(5)] == left
+    after = ahead.position()
+    ahead.close()
+    assert ahead.position() == after
+    ahead.seek(held)
+    ahead.close()
+    assert [next(ahead).lines.tolist() for _ in range(5)] == left
+    ahead.close()
+
+
+def test_what_fails_in_the_thread_is_raised_where_the_batch_is_wanted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = Batches(store, batch_tokens=300, pool=90)
+    ahead = Ahead(batches)
+    next(ahead)
+
+    def broken(epoch: int, pool: int) -> Any:
+        raise DataError("the disk is gone")
+
+    monkeypatch.setattr(batches, "_planned", broken)
+    with pytest.raises(DataError, match="the disk is gone"):
+        for _ in range(1000):
+            next(ahead)
 
 
 @pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="needs REGARD_DATA, a directory with multi30k/ in it")

@@ -7,15 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
 
 from regard.nn import Dropout, LayerNorm, Packed, Padded, look_up, native
 from regard.nn.attention import SCORES, Both, Causal, Lengths, Mask, Window, attend, weigh
-from regard.nn.attention.kernels import KERNELS, Call, choose
+from regard.nn.attention.kernels import KERNELS, Call, Reference, choose
 from regard.nn.dropout import keep_mask
 from regard.nn.positions import POSITIONS, sinusoids
 from regard.train import label_smoothed
 
 B, H, T, S, D, E = 3, 2, 5, 7, 4, 6
+FLOATS = torch.float32, torch.float64
 
 MASKS: dict[str, Mask | None] = {
     "none": None,
@@ -42,7 +44,7 @@ def test_kernels_agree_with_attend_in_float64(kernel: object, score: str, mask: 
         q, k, v = (x.requires_grad_() for x in _qkv(dtype))
         prepared = part.queries(q), part.keys(k)
         call = Call(*prepared, v, part, MASKS[mask])
-        if runner is not None and getattr(runner, "name") in ("compiled", "variable-length"):  # noqa: B009
+        if runner is not None and getattr(runner, "name") in ("compiled", "variable-length", "flexible"):  # noqa: B009
             assert runner.refuses(call) == "the sequences are not packed"  # type: ignore[attr-defined]
             return
         if runner is None:
@@ -154,6 +156,21 @@ def test_a_compiled_residual_drops_its_share_and_nothing_of_the_rest() -> None:
     draws = kept.double().flatten() - 0.7
     for distance in (1, 2, 3, 16, 333, 1024):
         assert abs((draws[distance:] * draws[:-distance]).mean().item()) < 5 * 0.21 / y.numel() ** 0.5
+
+
+@pytest.mark.parametrize("mask", ["causal", "window", "lengths"])
+def test_the_flexible_kernel_agrees_with_attend_on_packs(mask: str) -> None:
+    """FlexAttention's uncompiled form, which gives no gradients on a CPU, under the very block mask that a GPU gets."""
+    torch.manual_seed(0)
+    lengths = torch.tensor([3, 9, 1, 20])
+    layout = Packed(lengths, 20, 40)
+    meaning = {"causal": Causal(), "window": Both(Causal(), Window(2)), "lengths": Lengths(lengths)}[mask]
+    exact = [torch.randn(1, H, 40, 16, dtype=torch.float64) for _ in "qkv"]
+    low, high = (Call(*(x.to(t) for x in exact), SCORES["dot"](16), meaning, False, layout) for t in FLOATS)  # type: ignore[misc]
+    flexible = next(kernel for kernel in KERNELS if kernel.name == "flexible")
+    assert flexible.refuses(low) == "it is for CUDA"
+    fast, _ = flexible.run(low, flex_attention)  # type: ignore[call-arg]
+    torch.testing.assert_close(fast[:, :, :33].double(), Reference().run(high)[0][:, :, :33], rtol=1e-5, atol=1e-5)
 
 
 def test_gradients_of_a_frequent_piece_are_summed_in_float32() -> None:

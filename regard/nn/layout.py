@@ -103,7 +103,12 @@ class Packed:
     def unrectangle(self, x: Tensor) -> Tensor:
         return x.flatten(0, 1).index_select(0, self._cells[1])[None]  # (B, T, D) -> (1, L, D)
 
+    def sequences(self) -> Tensor:
+        """(L,) the sequence that each token belongs to; B for a tail's, which belong to none."""
+        places = torch.arange(self.tokens, device=self.lengths.device)
+        return torch.searchsorted(self.starts[1:], places, right=True)
+
     def positions(self) -> Tensor:
         places = torch.arange(self.tokens, device=self.lengths.device)
-        sequence = torch.searchsorted(self.starts[1:], places, right=True).clamp(max=len(self.lengths) - 1)
-        return (places - self.starts[sequence]).clamp(max=self.width - 1)
+        # A tail longer than any sequence must not ask for places that none has.
+        return (places - self.starts[self.sequences()]).clamp(max=self.width - 1)

@@ -22,7 +22,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["attend", "columns", "drop_add", "keep_memory", "layer_norm", "only_references", "refusal", "smoothed", "takes"]
+__all__ = [
+    "attend",
+    "columns",
+    "drop_add",
+    "keep_memory",
+    "layer_norm",
+    "only_references",
+    "refusal",
+    "smoothed",
+    "takes",
+]
 
 _SOURCE = Path(__file__).with_name("native.cpp")
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")

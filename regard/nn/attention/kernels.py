@@ -19,10 +19,22 @@ from torch.nn import functional as F
 from .. import native
 from ..layout import Layout, Packed
 from .core import attend
-from .masks import Mask
+from .masks import Mask, matrix
 from .scores import Score
 
-__all__ = ["KERNELS", "Call", "Compiled", "Fused", "Kernel", "Reference", "VariableLength", "choose", "probe", "run"]
+__all__ = [
+    "KERNELS",
+    "Call",
+    "Compiled",
+    "Flexible",
+    "Fused",
+    "Kernel",
+    "Reference",
+    "VariableLength",
+    "choose",
+    "probe",
+    "run",
+]
 
 _SHORT = 512
 """Up to this many keys, batched products beat the fused CPU kernel, whose backward is the slower part."""
@@ -70,7 +82,8 @@ class Call:
             return None
         pack = self.packed()
         queries, keys = (pack[0].width, pack[1].width) if pack else (self.queries.shape[-2], self.keys.shape[-2])
-        return self.mask.matrix(queries, keys, self.queries.device)
+        rows = len(pack[0].lengths) if pack else len(self.queries)
+        return matrix(self.mask, rows, queries, keys, self.queries.device)
 
 
 def _laid_out(x: Tensor, layout: Layout) -> Tensor:
@@ -176,6 +189,47 @@ class VariableLength:
         return mixed.transpose(0, 1)[None], None
 
 
+@cache
+def _flexible() -> Callable[..., Any]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+class Flexible:
+    """PyTorch's FlexAttention, compiled, on a GPU: packs under any mask, and blocks that nobody sees are skipped."""
+
+    name = "flexible"
+
+    def refuses(self, call: Call) -> str | None:
+        if (reason := _unfused(call)) is not None:
+            return reason
+        if call.packed() is None:
+            return "the sequences are not packed"
+        if call.queries.device.type != "cuda":
+            return "it is for CUDA"
+        if any(n & (n - 1) or n < 16 for n in (call.queries.shape[-1], call.values.shape[-1])):
+            return "a head's width is not a power of 2 of at least 16"
+        return None
+
+    def run(self, call: Call, attention: Callable[..., Any] | None = None) -> tuple[Tensor, Tensor | None]:
+        """`attention` stands in for the compiled flex_attention."""
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        pack = call.packed()
+        assert pack is not None
+        (rows, queries), (key_rows, keys) = ((x.sequences(), x.positions()) for x in pack)
+
+        def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            same = rows[query] == key_rows[key]
+            return same if call.mask is None else same & call.mask.sees(rows[query], queries[query], keys[key])
+
+        size = call.queries.shape[2], call.keys.shape[2]
+        block_mask = create_block_mask(sees, None, None, *size, device=call.queries.device)
+        run = attention or _flexible()
+        return run(call.queries, call.keys, call.values, block_mask=block_mask, scale=1.0), None
+
+
 class Fused:
     """PyTorch's fused scaled_dot_product_attention (flash or memory-efficient, as the device has it)."""
 
@@ -214,7 +268,7 @@ class Reference:
         return call.restored(mixed).to(call.values.dtype), weights if call.want_weights else None
 
 
-KERNELS: tuple[Kernel, ...] = (Compiled(), VariableLength(), Fused(), Reference())
+KERNELS: tuple[Kernel, ...] = (Compiled(), VariableLength(), Flexible(), Fused(), Reference())
 
 
 def choose(call: Call) -> tuple[Kernel, dict[str, str]]:

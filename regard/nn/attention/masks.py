@@ -1,6 +1,6 @@
 """Masks are meanings; they become a matrix only for who needs a matrix. True means "may look".
 
-Sizes: B batch, T queries, S keys. Every matrix broadcasts with scores (B, H, T, S).
+Sizes: B batch, T queries, S keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Both", "Causal", "Lengths", "Mask", "Window"]
+__all__ = ["Both", "Causal", "Lengths", "Mask", "Window", "matrix"]
 
 
 class Mask(Protocol):
@@ -23,7 +23,19 @@ class Mask(Protocol):
         (False), or something that it cannot express (None)."""
         ...
 
-    def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor: ...
+    def sees(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """Whether, in these rows of the batch, queries at these places may look at keys at these places.
+
+        The three broadcast with each other; places are counted from 0 in each row.
+        """
+        ...
+
+
+def matrix(mask: Mask, rows: int, queries: int, keys: int, device: torch.device) -> Tensor:
+    """The mask as a matrix (B or 1, 1, T, S), which broadcasts with scores (B, H, T, S)."""
+    row, query, key = (torch.arange(n, device=device) for n in (rows, queries, keys))
+    found = mask.sees(row[:, None, None], query[:, None], key)
+    return found[:, None] if found.dim() == 3 else found
 
 
 @dataclass(frozen=True)
@@ -36,9 +48,8 @@ class Causal:
     def causal(self) -> bool | None:
         return True if self.offset == 0 else None
 
-    def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor:
-        places = torch.arange(queries, device=device)[:, None] + self.offset
-        return torch.arange(keys, device=device) <= places  # (T, S)
+    def sees(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return key <= query + self.offset
 
 
 @dataclass(frozen=True)
@@ -49,9 +60,8 @@ class Window:
     offset: int = 0
     causal: ClassVar[bool | None] = None
 
-    def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor:
-        places = torch.arange(queries, device=device)[:, None] + self.offset
-        return (torch.arange(keys, device=device) - places).abs() <= self.radius  # (T, S)
+    def sees(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key - query - self.offset).abs() <= self.radius
 
 
 @dataclass(frozen=True)
@@ -61,8 +71,8 @@ class Lengths:
     lengths: Tensor
     causal: ClassVar[bool | None] = False
 
-    def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor:
-        return (torch.arange(keys, device=device) < self.lengths[:, None])[:, None, None, :]  # (B, 1, 1, S)
+    def sees(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return key < self.lengths[row]
 
 
 @dataclass(frozen=True)
@@ -77,5 +87,5 @@ class Both:
         both = self.first.causal, self.second.causal
         return None if None in both else any(both)
 
-    def matrix(self, queries: int, keys: int, device: torch.device) -> Tensor:
-        return self.first.matrix(queries, keys, device) & self.second.matrix(queries, keys, device)
+    def sees(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return self.first.sees(row, query, key) & self.second.sees(row, query, key)

@@ -1,0 +1,73 @@
+"""Batches made ready in a thread while those before them are learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from queue import Queue
+from threading import Event, Thread
+
+from .batches import Batch, Batches
+
+__all__ = ["Ahead"]
+
+
+class Ahead:
+    """The same batches in the same order; `position` and `epoch` tell of the next one handed out, not of the thread's.
+
+    `depth` is how many may wait. The thread starts with the first batch and ends with `close` or the process.
+    """
+
+    def __init__(self, batches: Batches, depth: int = 16) -> None:
+        self._batches, self._depth = batches, depth
+        self._stop: Event | None = None
+        self._ready: Queue[tuple[Batch, dict[str, int]] | BaseException] = Queue()
+        self._place = batches.position()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, counted from 0."""
+        return self._place["epoch"]
+
+    def position(self) -> dict[str, int]:
+        """Where the next batch is, as `Batches.position`."""
+        return dict(self._place)
+
+    def seek(self, position: Mapping[str, int]) -> None:
+        """Go on from a position, as `Batches.seek`."""
+        self.close()
+        self._batches.seek(position)
+        self._place = self._batches.position()
+
+    def close(self) -> None:
+        """End the thread; the next batch is still the one that `position` tells of."""
+        if self._stop is not None:
+            self._stop.set()
+            while self._thread.is_alive():
+                while not self._ready.empty():
+                    self._ready.get_nowait()
+                self._thread.join(0.01)
+            self._stop = None
+            self._batches.seek(self._place)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._stop is None:
+            self._stop, self._ready = Event(), Queue(self._depth)
+            self._thread = Thread(target=self._make, args=(self._stop, self._ready), daemon=True)
+            self._thread.start()
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            self._stop = None
+            raise item
+        batch, self._place = item
+        return batch
+
+    def _make(self, stop: Event, ready: Queue[tuple[Batch, dict[str, int]] | BaseException]) -> None:
+        try:
+            while not stop.is_set():
+                batch = next(self._batches)
+                ready.put((batch, self._batches.position()))
+        except BaseException as error:  # it belongs to whoever waits for the batch
+            ready.put(error)
