@@ -323,8 +323,7 @@ def test_what_fails_in_the_thread_is_raised_where_the_batch_is_wanted(
 
     monkeypatch.setattr(batches, "_planned", broken)
     with pytest.raises(DataError, match="the disk is gone"):
-        for _ in range(1000):
-            next(ahead)
+        list(islice(ahead, 1000))
 
 
 @pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="needs REGARD_DATA, a directory with multi30k/ in it")

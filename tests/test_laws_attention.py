@@ -158,6 +158,7 @@ def test_a_compiled_residual_drops_its_share_and_nothing_of_the_rest() -> None:
         assert abs((draws[distance:] * draws[:-distance]).mean().item()) < 5 * 0.21 / y.numel() ** 0.5
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("mask", ["causal", "window", "lengths"])
 def test_the_flexible_kernel_agrees_with_attend_on_packs(mask: str) -> None:
     """FlexAttention's uncompiled form, which gives no gradients on a CPU, under the very block mask that a GPU gets."""

@@ -96,7 +96,7 @@ def _processor() -> str:
 
 @cache
 def keep_memory() -> None:
-    """Let the C library keep large blocks that are freed, instead of asking the system for zeroed pages at every step."""
+    """Let the C library keep large blocks that are freed, instead of asking for zeroed pages at every step."""
     if platform.system() == "Linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         for option, value in ((_MMAP_THRESHOLD, 2**30), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 2**26)):
             set_option(option, value)
