@@ -8,6 +8,7 @@ __all__ = [
     "DataError",
     "FetchError",
     "ModelError",
+    "ParallelError",
     "RecipeError",
     "RegardError",
     "TextError",
@@ -40,6 +41,10 @@ class BundleError(RegardError):
 
 class CheckpointError(RegardError):
     """A checkpoint is missing, damaged or belongs to another run."""
+
+
+class ParallelError(RegardError):
+    """A process of a run is gone, or cannot be reached."""
 
 
 class FetchError(RegardError):

@@ -97,9 +97,10 @@ def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[
 
 def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
     from regard.apps.training import Display
-    from regard.tasks.fit import Interrupted, fit
+    from regard.tasks.fit import Interrupted, fit, speaks
 
     console = console_on(sys.stderr)
+    console.quiet = not speaks()
     again = f"regard train {out / 'recipe.toml'} --out {out} --resume"
     try:
         with Display(console) as display:
@@ -113,7 +114,8 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
         console.print(f"Go on with:  {again}", highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
     console.print(f"Done. Translate with:  regard translate {bundle}", highlight=False, soft_wrap=True)
-    write(f"{bundle}\n")
+    if speaks():
+        write(f"{bundle}\n")
 
 
 def plan(

@@ -65,8 +65,9 @@ class Display:
         self._say(event["filters"])
         source, target = event["pieces"]
         pieces = f"{source:,}" if source == target else f"{source:,} and {target:,}"
+        shared = f" in {event['processes']} processes" if event["processes"] > 1 else ""
         self._say(
-            f"{event['parameters']:,} parameters, {pieces} pieces, {event['precision']} on {event['device']}; "
+            f"{event['parameters']:,} parameters, {pieces} pieces, {event['precision']} on {event['device']}{shared}; "
             "Ctrl-C saves and stops"
         )
         if event.get("resumed_from"):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard import bundle as bundles
 from regard import recipe as recipes
@@ -37,12 +37,13 @@ from regard.search import SearchConfig
 from regard.text import PAD, read_lines
 from regard.train import Interrupted, Trainer, mixed, resolve_precision, token_log_probabilities
 from regard.train.checkpoint import sync
+from regard.train.parallel import Parallel, joined
 
 from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode
 from .prepare import Prepared, prepare
 
-__all__ = ["Interrupted", "fit", "versions"]
+__all__ = ["Interrupted", "fit", "speaks", "versions"]
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -54,32 +55,28 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
     """Train what the recipe says into the directory `out`; returns the path of the bundle.
 
     `report` hears every event as a dict: "prepare", "batch", "start", "train", "validate", "bundle", "score". With
-    `resume` the newest checkpoint is taken up. Raises Interrupted after Ctrl-C or SIGTERM, its checkpoint saved.
+    `resume` the newest checkpoint is taken up, if there is one. Raises Interrupted after Ctrl-C or SIGTERM, its
+    checkpoint saved. Started by torchrun, this is one process of the run; only the first one reports.
     """
-    out = Path(out)
-    if resume and recipe.data.batch_tokens == 0 and (out / "recipe.toml").exists():
-        recipe = _with_batches_of(recipe, recipes.load(out / "recipe.toml").data.batch_tokens)  # what fitted then
-    _check_place(recipe, out, resume)
-    device = _device(recipe.train.device)
-    for name, files in recipe.data.test.items():
-        for file in (files.source, files.reference):
-            if not Path(file).is_file():  # said now, not after hours of training
-                raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
-    tell = report or (lambda event: None)
-    out.mkdir(parents=True, exist_ok=True)
-    _put(out / "recipe.toml", recipes.to_toml(recipe))
-    prepared = prepare(
-        recipe.data,
-        recipe.text,
-        out,
-        progress=lambda what, count: tell({"event": "prepare", "what": what, "count": count}),
-    )
-    if len(prepared.train) == 0:
-        raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
-    if recipe.data.batch_tokens == 0:
-        recipe = _with_batches_of(recipe, _fitting(recipe, prepared, device))
-        _put(out / "recipe.toml", recipes.to_toml(recipe))
-        tell({"event": "batch", "tokens": recipe.data.batch_tokens})
+    parallel = Parallel.started(recipe.train.parallel)
+    device = parallel.device(_device(recipe.train.device))
+    with joined(parallel, device) as parallel:
+        tell = report if report and parallel.main else (lambda event: None)
+        return _fit(recipe, Path(out), resume, tell, parallel, device)
+
+
+def speaks() -> bool:
+    """Whether this process is the one of its run that reports: the first, or the only one."""
+    return Parallel.started().main
+
+
+def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parallel, device: torch.device) -> Path:
+    if parallel.main:
+        recipe, prepared = _begin(recipe, out, resume, tell, device)
+    parallel.barrier()
+    if not parallel.main:  # what the first process chose and made
+        recipe = recipes.load(out / "recipe.toml")
+        prepared = prepare(recipe.data, recipe.text, out)
 
     torch.manual_seed(recipe.seed)
     source, target = prepared.source_subwords, prepared.target_subwords
@@ -96,6 +93,7 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
     )
     validator = _Validator(prepared, recipe, device)
     log = _Log(out, tell)
+    main = parallel.main
     trainer = Trainer(
         model,
         batches,
@@ -104,13 +102,15 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
         seed=recipe.seed,
         width=recipe.model.width,
         validate=validator if len(prepared.valid) else None,
-        report=log,
+        report=log if main else None,
+        parallel=parallel,
     )
     validator.bfloat16 = trainer.bfloat16
     taken_up = trainer.resume() if resume else None
-    if taken_up is None:
-        _forget(out)
-    log.open(trainer.update)
+    if main:
+        if taken_up is None:
+            _forget(out)
+        log.open(trainer.update)
     tell(
         {
             "event": "start",
@@ -121,6 +121,7 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
             "updates": recipe.train.updates,
             "precision": "bfloat16" if trainer.bfloat16 else "float32",
             "device": str(device),
+            "processes": parallel.world,
             "resumed_from": str(taken_up) if taken_up else None,
         }
     )
@@ -134,7 +135,37 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
         ) from error
     finally:
         log.close()
-    return _finish(recipe, out, prepared, trainer, model, device, tell)
+    weights = trainer.final_weights()
+    if main:
+        _finish(recipe, out, prepared, trainer, model, weights, device, tell)
+    parallel.barrier()
+    return out / "bundle"
+
+
+def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.device) -> tuple[Recipe, Prepared]:
+    """The recipe as it is trained, written down, and its prepared text."""
+    if resume and recipe.data.batch_tokens == 0 and (out / "recipe.toml").exists():
+        recipe = _with_batches_of(recipe, recipes.load(out / "recipe.toml").data.batch_tokens)  # what fitted then
+    _check_place(recipe, out, resume)
+    for name, files in recipe.data.test.items():
+        for file in (files.source, files.reference):
+            if not Path(file).is_file():  # said now, not after hours of training
+                raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
+    out.mkdir(parents=True, exist_ok=True)
+    _put(out / "recipe.toml", recipes.to_toml(recipe))
+    prepared = prepare(
+        recipe.data,
+        recipe.text,
+        out,
+        progress=lambda what, count: tell({"event": "prepare", "what": what, "count": count}),
+    )
+    if len(prepared.train) == 0:
+        raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
+    if recipe.data.batch_tokens == 0:
+        recipe = _with_batches_of(recipe, _fitting(recipe, prepared, device))
+        _put(out / "recipe.toml", recipes.to_toml(recipe))
+        tell({"event": "batch", "tokens": recipe.data.batch_tokens})
+    return recipe, prepared
 
 
 def _with_batches_of(recipe: Recipe, tokens: int) -> Recipe:
@@ -175,6 +206,9 @@ def _check_place(recipe: Recipe, out: Path, resume: bool) -> None:
         before = recipes.load(out / "recipe.toml").model_dump(mode="json")
         now = recipe.model_dump(mode="json")
         for table in ("seed", "data", "text", "model", "train"):
+            if table == "train":  # how the work is shared changes no result
+                before[table].pop("parallel")
+                now[table].pop("parallel")
             if before[table] != now[table]:
                 keys = [k for k in now[table] if before[table].get(k) != now[table][k]] if table != "seed" else []
                 raise RecipeError(
@@ -289,7 +323,8 @@ def _stopping(trainer: Trainer) -> Iterator[None]:
     """While inside, the first Ctrl-C or SIGTERM asks the trainer to save and stop; a second one interrupts at once."""
 
     def ask(number: int, frame: Any) -> None:
-        if trainer.stop:
+        # torchrun passes on what a terminal has sent to every process already; and one must not leave the others.
+        if trainer.stop and trainer.parallel.alone:
             raise KeyboardInterrupt
         trainer.stop = True
 
@@ -315,10 +350,10 @@ def _finish(
     prepared: Prepared,
     trainer: Trainer,
     model: nn.Module,
+    weights: dict[str, Tensor],
     device: torch.device,
     tell: Report,
-) -> Path:
-    weights = trainer.final_weights()
+) -> None:
     model.float()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -331,6 +366,7 @@ def _finish(
         "seconds": round(trainer.seconds, 1),
         "precision": "bfloat16" if trainer.bfloat16 else "float32",
         "threads": torch.get_num_threads(),
+        "processes": trainer.parallel.world,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "best_on_dev": trainer.best,
     }
@@ -365,7 +401,6 @@ def _finish(
         keep(scores)
     result = {"recipe": recipe.name, "scores": scores, "training": training, "versions": versions()}
     _put(out / "results.json", json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    return path
 
 
 def _golden(model: nn.Module, prepared: Prepared, recipe: Recipe) -> list[Golden]:

@@ -1,14 +1,17 @@
 """The training loop: batches, a model and an objective in; checkpoints and trained weights out.
 
 A run is a pure function of its settings: dropout is seeded by (seed, number of the batch), data order by (seed, epoch),
-so what was interrupted anywhere goes on bit for bit on the same machine and number of threads.
+so what was interrupted anywhere goes on bit for bit on the same machine and number of threads. With several processes
+dropout is seeded by the process too, and a sum's order depends on their number; all else stays.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +20,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.data.batches import Batch, Batches
-from regard.errors import CheckpointError
+from regard.errors import CheckpointError, ModelError, ParallelError
 from regard.models.interface import device_of
 from regard.nn import native
 
 from . import checkpoint
 from .config import TrainConfig
+from .memory import is_out_of_memory
+from .parallel import Parallel, like, whole
 from .schedules import SCHEDULES, Plateau, Schedule
 from .step import Step, inputs
 from .weights import Weights, resolve_precision
@@ -55,7 +60,9 @@ class Trainer:
         width: int,
         validate: Validate | None = None,
         report: Report | None = None,
+        parallel: Parallel | None = None,
     ) -> None:
+        self.parallel = parallel or Parallel()
         self.model, self.batches, self.config, self.seed = model, batches, config, seed
         self.directory = directory
         self.checkpoints = directory / "checkpoints"
@@ -64,9 +71,13 @@ class Trainer:
             native.keep_memory()
         self.bfloat16 = resolve_precision(config.precision, self.device)
         self.validate, self.report = validate, report or (lambda event: None)
-        self.weights = Weights(model, self.bfloat16)
+        # Sharding changes a model for good: the one that was given stays whole, to be validated with.
+        trained = copy.deepcopy(model) if self.parallel.sharded else model
+        self.step = self.parallel.wrap(Step(trained, config.label_smoothing, config.chunk), self.bfloat16)
+        self.weights = Weights(trained, self.bfloat16 and self.parallel.alone)
         self.parameters = self.weights.masters
-        self.step = Step(model, config.label_smoothing, config.chunk)
+        if self.parallel.sharded:
+            model.to("cpu")
         self.optimizer = torch.optim.AdamW(
             self.parameters.values(),
             lr=0.0,
@@ -102,11 +113,28 @@ class Trainer:
 
     def _backward(self, batch: Batch) -> float:
         """The batch's summed loss; its gradients are added to those that wait."""
-        torch.manual_seed((self.seed * 0x9E3779B97F4A7C15 + self.microstep) % 2**63)
-        loss = self.step(inputs(batch, self.device))
-        loss.backward()
-        self.weights.gather()
+        torch.manual_seed(self.parallel.seed((self.seed * 0x9E3779B97F4A7C15 + self.microstep) % 2**63))
+        last = (self.microstep + 1) % self.config.accumulate == 0
+        with self._sharing(batch), self.parallel.reducing(self.step, last):
+            loss = self.step(inputs(self.parallel.share(batch), self.device))
+            loss.backward()
+        if last or self.parallel.alone:
+            self.weights.gather()
         return float(loss.detach())
+
+    @contextmanager
+    def _sharing(self, batch: Batch) -> Iterator[None]:
+        """With several processes a share too large for memory ends the run: the others' passes cannot be undone."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.parallel.alone or not is_out_of_memory(error):
+                raise
+            raise ModelError(
+                f"process {self.parallel.rank + 1} of {self.parallel.world}: its share of a batch of "
+                f"{batch.target_tokens} target pieces does not fit in memory; lower data.batch_tokens and raise "
+                "train.accumulate, or start more processes."
+            ) from error
 
     def _apply(self) -> tuple[float, float]:
         """One optimiser update from the gradients that wait; returns the gradient's norm and the rate."""
@@ -114,9 +142,10 @@ class Trainer:
             self.parameters[name].grad = gradient
         self.weights.gradients = {}
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        torch._foreach_mul_(gradients, 1.0 / self.pending)
-        limit = self.config.clip or math.inf
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), limit)) if self.config.clip else math.nan
+        torch._foreach_mul_(gradients, self.parallel.world / self.pending)  # they are the processes' mean
+        norm = math.nan
+        if self.config.clip:
+            norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.config.clip)))
         rate = SCHEDULES[self.config.schedule](self.schedule, self.update + 1) * self.plateau.scale
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
@@ -132,18 +161,22 @@ class Trainer:
     # -- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Train to the end; raises Interrupted, with a checkpoint saved, where `stop` was set."""
-        config, batches = self.config, iter(self.batches)
-        self.model.train()
+        """Train to the end; raises Interrupted, with a checkpoint saved, where `stop` was set.
+
+        With several processes all of them stop after the update at hand if it was set in any.
+        """
+        config, batches, alone = self.config, iter(self.batches), self.parallel.alone
+        self.step.train()
         began = mark = time.perf_counter()
         spent = self.seconds
         while not self._finished():
-            batch = next(batches)
+            batch, asked = next(batches), 0.0
             self.pending_loss += self._backward(batch)
             self.pending += batch.target_tokens
             self.microstep += 1
             if self.microstep % config.accumulate == 0:
                 norm, rate = self._apply()
+                self.pending_loss, asked = self.parallel.sum(self.pending_loss, self.stop)
                 now = time.perf_counter()
                 self.seconds = spent + now - began
                 self.tokens += self.pending
@@ -173,10 +206,10 @@ class Trainer:
                     self.seconds = spent + mark - began
                 if self.update % config.save_every == 0 or self._finished():
                     self.save()
-            if self.stop:
+            if self.stop if alone else asked:
                 raise Interrupted(self.save())
         place = self.save()
-        if self.stop:
+        if any(self.parallel.sum(self.stop)):
             raise Interrupted(place)
 
     def _finished(self) -> bool:
@@ -188,47 +221,68 @@ class Trainer:
         )
 
     def _validate(self) -> None:
-        assert self.validate is not None
-        self.model.eval()
-        trained = {n: p.detach().clone() for n, p in self.parameters.items()}
-        judged = self.ema or trained
-        self.weights.put(judged)
-        scores = self.validate(self.model)
-        value = scores["bleu"] if self.config.validate_with == "bleu" else -scores["loss"]
+        """The first process judges; the others wait, and hear how good it is."""
+        judged = self.parallel.whole(self.ema or self.parameters)
+        scores: dict[str, float] = {}
+        value = 0.0
+        if self.parallel.main:
+            scores = self._scores(judged)
+            value = scores["bleu"] if self.config.validate_with == "bleu" else -scores["loss"]
+        self.parallel.barrier()
+        (value,) = self.parallel.sum(value)
         improved = value > self.best["value"]
         if improved:
             self.best = {"value": value, "update": self.update, "scores": scores}
-            if self.config.keep == "best":
+            if self.config.keep == "best" and self.parallel.main:
                 checkpoint.write_durably(self.directory / "best.safetensors", judged)
-        self.weights.put(trained)
         self.waited = 0 if improved else self.waited + 1
         if self.config.schedule == "plateau":
             self.plateau.saw(improved)
-        self.model.train()
         self.report({"event": "validate", "update": self.update, "improved": improved, **scores})
+
+    def _scores(self, judged: dict[str, Tensor]) -> dict[str, float]:
+        """What `validate` finds of the model with these weights."""
+        assert self.validate is not None
+        trained = {} if self.parallel.sharded else {n: p.detach().clone() for n, p in self.parameters.items()}
+        if self.parallel.sharded:
+            self.model.to(self.device)
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    parameter.copy_(judged[name])
+        else:
+            self.weights.put(judged)
+        self.model.eval()
+        scores = self.validate(self.model)
+        self.model.train()
+        if self.parallel.sharded:
+            self.model.to("cpu")
+        else:
+            self.weights.put(trained)
+        return scores
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
     def _snapshot(self) -> None:
+        weights = self.parallel.whole({n: p.detach() for n, p in self.parameters.items()})
+        if not self.parallel.main:
+            return
         folder = self.directory / "snapshots"
         folder.mkdir(parents=True, exist_ok=True)
-        weights = {n: p.detach() for n, p in self.parameters.items()}
         checkpoint.write_durably(folder / f"update-{self.update:09d}.safetensors", weights)
         for old in sorted(folder.glob("*.safetensors"))[: -self.config.average_last]:
             old.unlink()
 
     def final_weights(self) -> dict[str, Tensor]:
-        """The weights that the bundle gets, as `keep` and `average` say."""
+        """The weights that the bundle gets, as `keep` and `average` say; all processes must ask."""
+        trained = self.parallel.whole(self.ema or {n: p.detach() for n, p in self.parameters.items()})
         best = self.directory / "best.safetensors"
         if self.config.keep == "best" and best.exists():
             return load_file(best)
-        if self.ema:
-            return self.ema
         snapshots = sorted((self.directory / "snapshots").glob("*.safetensors"))
         if self.config.average == "last" and snapshots:
             held = [load_file(path) for path in snapshots]
             return {n: torch.stack([h[n] for h in held]).double().mean(0).to(held[0][n]) for n in held[0]}
-        return {n: p.detach() for n, p in self.parameters.items()}
+        return trained
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -261,13 +315,23 @@ class Trainer:
             "seed": self.seed,
         }
         self.saved = checkpoint.save(
-            self.checkpoints, title, checkpoint.Checkpoint(tensors, state), self.config.keep_checkpoints
+            self.checkpoints,
+            title,
+            checkpoint.Checkpoint(tensors, state),
+            self.config.keep_checkpoints,
+            self.parallel,
         )
         return self.saved
 
     def resume(self) -> Path | None:
         """Take up the newest checkpoint, if there is one; returns its path."""
         path = checkpoint.latest(self.checkpoints)
+        seen = 0 if path is None else 1 + int(path.name.rpartition("-")[2])
+        if self.parallel.sum(seen) != [seen * self.parallel.world]:
+            raise ParallelError(
+                f"{self.checkpoints}: not every process sees the same newest checkpoint; "
+                "keep the run's directory on a file system that all machines share."
+            )
         if path is None:
             return None
         held = checkpoint.load(path)
@@ -279,16 +343,16 @@ class Trainer:
             if saved is None or saved.shape != parameter.shape:
                 raise CheckpointError(f"{path}: belongs to another model ({name} differs); choose another --out")
             with torch.no_grad():
-                parameter.copy_(saved)
+                parameter.copy_(like(saved, parameter))
             kept = {k: held.tensors.get(f"{k}.{name}") for k in ("step", "exp_avg", "exp_avg_sq")}
             if kept["step"] is not None:
                 self.optimizer.state[parameter] = {
-                    k: v if k == "step" else v.to(self.device) for k, v in kept.items() if v is not None
+                    k: v if k == "step" else like(v, parameter) for k, v in kept.items() if v is not None
                 }
             if (gradient := held.tensors.get(f"gradient.{name}")) is not None:
-                self.weights.gradients[name] = gradient.to(self.device)
+                self.weights.gradients[name] = like(gradient, parameter) / self.parallel.world  # as a mean
             if self.ema:
-                self.ema[name].copy_(held.tensors[f"ema.{name}"])
+                self.ema[name].copy_(like(held.tensors[f"ema.{name}"], parameter))
         self.weights.put(self.parameters)
         for key in ("update", "microstep", "pending", "pending_loss", "tokens", "waited", "seconds"):
             setattr(self, key, state[key])

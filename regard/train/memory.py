@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from regard.data.batches import Batch
 from regard.errors import ModelError
 
-__all__ = ["halves", "is_out_of_memory"]
+__all__ = ["halves", "is_out_of_memory", "part"]
 
 _SAID = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "alloc_failed")
 """What PyTorch's allocators and the libraries below them say in a plain RuntimeError."""
@@ -40,10 +40,12 @@ def halves(batch: Batch) -> tuple[Batch, Batch]:
             "lower data.filters.max_length or train.chunk, choose a smaller model, or free some memory."
         )
     middle = (rows + 1) // 2
-    return _part(batch, 0, middle), _part(batch, middle, rows)
+    return part(batch, 0, middle), part(batch, middle, rows)
 
 
-def _part(batch: Batch, start: int, end: int) -> Batch:
+def part(batch: Batch, start: int, end: int) -> Batch:
+    """The rows from `start` to before `end`, at least one; no wider than their own longest."""
+
     def cut(x: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
         if batch.layout == "padded":
             return np.ascontiguousarray(x[start:end, : lengths[start:end].max()])
