@@ -41,9 +41,18 @@ inline void store1(bf16* p, float x) {
     p->bits = uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-inline float sum(Floats x) { float s = 0; for (int i = 0; i < W; i++) s += x[i]; return s; }
-inline float largest(Floats x) { float m = x[0]; for (int i = 1; i < W; i++) m = x[i] > m ? x[i] : m; return m; }
 inline Floats pick(Ints where, Floats yes, Floats no) { return (Floats)((where & (Ints)yes) | (~where & (Ints)no)); }
+
+// Both halves folded upon each other until one number is left.
+template <class Fold> inline float fold(Floats x, Fold f) {
+    x = f(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    x = f(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+    x = f(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+    x = f(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+    return x[0];
+}
+inline float sum(Floats x) { return fold(x, [](Floats a, Floats b) { return a + b; }); }
+inline float largest(Floats x) { return fold(x, [](Floats a, Floats b) { return pick(a > b, a, b); }); }
 
 // e^x for x <= 0, to about 2 units in the last place; 0 below -87.
 inline Floats exponential(Floats x) {
@@ -105,11 +114,27 @@ template <class T> void copy_in(const T* x, int64_t row, int n, int width, float
         for (; d < to; d++) out[int64_t(i) * to + d] = 0;
     }
 }
-void transpose(const float* x, int n, int width, int from, float* out, int to) {
-    for (int d = 0; d < width; d++) {
-        for (int i = 0; i < n; i++) out[int64_t(d) * to + i] = x[int64_t(i) * from + d];
-        for (int i = n; i < to; i++) out[int64_t(d) * to + i] = 0;
+// Sixteen rows turned into sixteen columns: four times, row i and row i + 8 are interleaved.
+inline void turn(Floats (&x)[W]) {
+    for (int round = 0; round < 4; round++) {
+        Floats y[W];
+        for (int i = 0; i < 8; i++) {
+            y[2 * i] = __builtin_shufflevector(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            y[2 * i + 1] =
+                __builtin_shufflevector(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        for (int i = 0; i < W; i++) x[i] = y[i];
     }
+}
+// x (n, from), from a multiple of 16, to out (from, to), to = n filled up to a multiple of 16 with zeros.
+void transpose(const float* x, int n, int from, float* out, int to) {
+    for (int i = 0; i < to; i += W)
+        for (int d = 0; d < from; d += W) {
+            Floats block[W];
+            for (int r = 0; r < W; r++) block[r] = i + r < n ? load(x + int64_t(i + r) * from + d) : Floats{};
+            turn(block);
+            for (int r = 0; r < W; r++) store(out + int64_t(d + r) * to + i, block[r]);
+        }
 }
 template <class T> void copy_out(const float* x, int from, int n, int width, T* out, int64_t row) {
     for (int i = 0; i < n; i++) {
@@ -131,15 +156,16 @@ struct Room {  // scratch of one thread, grown when a longer sequence comes
 
 // Scores (T, S) to weights, in place; rows are `to` apart, what lies beyond S becomes 0. A causal row i sees i + 1 keys.
 void weigh(float* p, int T, int S, int to, bool causal) {
+    const Ints lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     for (int i = 0; i < T; i++) {
         float* row = p + int64_t(i) * to;
         int seen = causal && i + 1 < S ? i + 1 : S;
-        for (int j = seen; j < to; j++) row[j] = -INFINITY;
-        Floats m = load(row);
-        for (int j = W; j < to; j += W) { Floats x = load(row + j); m = pick(x > m, x, m); }
+        auto score = [&](int j) { return pick(lanes + j < seen, load(row + j), all(-INFINITY)); };
+        Floats m = score(0);
+        for (int j = W; j < to; j += W) { Floats x = score(j); m = pick(x > m, x, m); }
         float top = largest(m);
         Floats s = {};
-        for (int j = 0; j < to; j += W) { Floats e = exponential(load(row + j) - top); store(row + j, e); s += e; }
+        for (int j = 0; j < to; j += W) { Floats e = exponential(score(j) - top); store(row + j, e); s += e; }
         float inverse = 1.0f / sum(s);
         for (int j = 0; j < to; j += W) store(row + j, load(row + j) * inverse);
     }
@@ -166,7 +192,7 @@ void attend(View<const T> q, View<const T> k, View<const T> v, View<T> out, cons
             copy_in(q.of(h, q0), q.row, n, D, Q, Dp);
             copy_in(k.of(h, k0), k.row, S, D, K, Dp);
             copy_in(v.of(h, k0), v.row, S, E, V, Ep);
-            transpose(K, S, D, Dp, Kt, Sp);
+            transpose(K, S, Dp, Kt, Sp);
             product(n, Sp, D, Q, Dp, 1, Kt, P);
             weigh(P, n, S, Sp, causal);
             product(n, Ep, S, P, Sp, 1, V, O);
@@ -199,12 +225,12 @@ void attend_back(View<const T> q, View<const T> k, View<const T> v, View<const T
             copy_in(k.of(h, k0), k.row, S, D, K, Dp);
             copy_in(v.of(h, k0), v.row, S, E, V, Ep);
             copy_in(g.of(h, q0), g.row, n, E, G, Ep);
-            transpose(K, S, D, Dp, Kt, Sp);
+            transpose(K, S, Dp, Kt, Sp);
             product(n, Sp, D, Q, Dp, 1, Kt, P);
             weigh(P, n, S, Sp, causal);
             product(S, Ep, n, P, 1, Sp, G, out);                       // dV = P^T G
             copy_out(out, Ep, S, E, dv.of(h, k0), dv.row);
-            transpose(V, S, E, Ep, Kt, Sp);
+            transpose(V, S, Ep, Kt, Sp);
             product(n, Sp, E, G, Ep, 1, Kt, dP);                       // dP = G V^T
             for (int i = 0; i < n; i++) {                              // dS = P (dP - sum of P dP)
                 float *p = P + int64_t(i) * Sp, *d = dP + int64_t(i) * Sp;

@@ -221,8 +221,11 @@ class Flexible:
         (rows, queries), (key_rows, keys) = ((x.sequences(), x.positions()) for x in pack)
 
         def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            same = rows[query] == key_rows[key]
-            return same if call.mask is None else same & call.mask.sees(rows[query], queries[query], keys[key])
+            row = rows[query]
+            same = row == key_rows[key]
+            if call.mask is None:
+                return same
+            return same & call.mask.sees(row.clamp(max=len(pack[0].lengths) - 1), queries[query], keys[key])
 
         size = call.queries.shape[2], call.keys.shape[2]
         block_mask = create_block_mask(sees, None, None, *size, device=call.queries.device)
