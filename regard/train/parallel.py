@@ -18,6 +18,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.func import functional_call
 
 from regard.data.batches import Batch
@@ -42,14 +44,21 @@ class Parallel:
     local: int = 0
     """Its number on its own machine."""
     kind: Literal["ddp", "fsdp"] = "ddp"
+    attempt: int = 0
+    """How often torchrun has started this run again, as far as all processes know it: on one machine."""
     patient: Any = None
     """The group of processes that wait for the first one; from `joined`."""
 
     @classmethod
     def started(cls, kind: Literal["auto", "ddp", "fsdp"] = "auto") -> Parallel:
         """As torchrun's environment says; alone without one."""
-        rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
-        return cls(rank, world, local, "ddp" if kind == "auto" else kind)
+
+        def read(name: str, default: int) -> int:
+            return int(os.environ.get(name, default))
+
+        world = read("WORLD_SIZE", 1)
+        attempt = read("TORCHELASTIC_RESTART_COUNT", 0) if read("LOCAL_WORLD_SIZE", world) == world else 0
+        return cls(read("RANK", 0), world, read("LOCAL_RANK", 0), "ddp" if kind == "auto" else kind, attempt)
 
     @property
     def alone(self) -> bool:
@@ -189,7 +198,15 @@ def joined(parallel: Parallel, device: torch.device) -> Iterator[Parallel]:
     if cuda:
         torch.cuda.set_device(device)
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=_SILENCE)
+        store, rank, world = next(rendezvous("env://", timeout=_SILENCE))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            timeout=_SILENCE,
+            # The store may outlive a killed attempt, whose addresses must not be found in it.
+            store=PrefixStore(f"attempt-{parallel.attempt}", store),
+            rank=rank,
+            world_size=world,
+        )
         yield replace(parallel, patient=dist.new_group(backend="gloo", timeout=_PATIENCE))
     except RuntimeError as error:
         if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
