@@ -17,6 +17,7 @@ from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig, build
+from regard.nn import native
 from regard.search import SearchConfig
 from regard.tasks.decode import decode
 from regard.text import Subwords
@@ -25,8 +26,10 @@ from regard.train import (
     Interrupted,
     Plateau,
     Schedule,
+    Step,
     TrainConfig,
     Trainer,
+    inputs,
     label_smoothed,
     projected_loss,
 )
@@ -119,6 +122,27 @@ def test_padding_is_neither_scored_nor_learnt_from() -> None:
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
     torch.testing.assert_close(found[0][0], found[0][1])
+
+
+def test_a_pack_filled_up_to_a_constant_shape_gives_the_same_and_is_one_graph(corpus: tuple[Store, Subwords]) -> None:
+    """What a GPU runs: constant tokens, lines and widths, and no break that would keep a compiler from the whole."""
+    store, subwords = corpus
+    torch.manual_seed(3)
+    sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, dropout=0.0)
+    step = Step(build(sizes, len(subwords), len(subwords)), 0.1, 100)
+    batch = next(Batches(store, batch_tokens=400, layout="packed", seed=5))
+    found = []
+    for full, compiled in ((0, False), (512, False), (512, True)):
+        x = inputs(batch, torch.device("cpu"), full)
+        assert not full or (len(x.tokens), len(x.source), len(x.source_lengths)) == (512, 512, 256)
+        with native.only_references():
+            step._run = torch.compile(step.hidden, backend="eager", fullgraph=True) if compiled else step.hidden
+            loss = step(x)
+            loss.backward()
+        found.append((loss.detach(), [p.grad for p in step.parameters()]))
+        step.zero_grad(set_to_none=True)
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other, rtol=1e-5, atol=1e-4)
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ Only parts that mix positions are given a layout; everything else acts on ``(…
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -75,21 +74,21 @@ class Packed:
         self.lengths = lengths
         self.width = width
         self.tokens = tokens
+        self.starts = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+        """(B + 1,): where each sequence begins, and the last one ends."""
+        self._cells: tuple[Tensor, Tensor] | None = None
 
-    @cached_property
-    def starts(self) -> Tensor:
-        """(B + 1,) int32: where each sequence begins, and the last one ends."""
-        return F.pad(self.lengths.cumsum(0), (1, 0)).to(torch.int32)
-
-    @cached_property
-    def _cells(self) -> tuple[Tensor, Tensor]:
+    def _places(self) -> tuple[Tensor, Tensor]:
         """Of each cell of the rectangle its token, and of each token its cell (a tail's tokens have the first)."""
+        if self._cells is not None:
+            return self._cells
         columns = torch.arange(self.width, device=self.lengths.device)
         inside = columns < self.lengths[:, None]  # (B, T)
         # Beyond a sequence's end any valid index will do: those cells are masked by whoever mixes positions.
         tokens = torch.where(inside, self.starts[:-1, None] + columns, 0)
         cells = inside.flatten().nonzero()[:, 0]
-        return tokens.flatten(), F.pad(cells, (0, self.tokens - len(cells)))
+        self._cells = tokens.flatten(), F.pad(cells, (0, self.tokens - len(cells)))
+        return self._cells
 
     def rows(self, x: Tensor) -> Tensor:
         return x[None]
@@ -98,10 +97,10 @@ class Packed:
         return x[0]
 
     def rectangle(self, x: Tensor) -> Tensor:
-        return x[0].index_select(0, self._cells[0]).view(len(self.lengths), self.width, -1)  # (1, L, D) -> (B, T, D)
+        return x[0].index_select(0, self._places()[0]).view(len(self.lengths), self.width, -1)  # (1, L, D) -> (B, T, D)
 
     def unrectangle(self, x: Tensor) -> Tensor:
-        return x.flatten(0, 1).index_select(0, self._cells[1])[None]  # (B, T, D) -> (1, L, D)
+        return x.flatten(0, 1).index_select(0, self._places()[1])[None]  # (B, T, D) -> (1, L, D)
 
     def sequences(self) -> Tensor:
         """(L,) the sequence that each token belongs to; B for a tail's, which belong to none."""

@@ -7,6 +7,7 @@ A target below 0 is padding: it is not scored and gives no gradient.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -44,19 +45,32 @@ def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tup
     return losses[:, 0].masked_fill(~real, 0.0).sum(), gradient.to(logits.dtype)
 
 
+@cache
+def _compiled() -> Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]:
+    return torch.compile(_loss_and_gradient, dynamic=False)
+
+
 class _ProjectedLoss(torch.autograd.Function):
     """Makes the gradients beside the loss, `chunk` tokens at a time, so that N·V logits never stand at once."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, chunk: int
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        chunk: int,
+        compiled: bool,
     ) -> Tensor:
+        score = _compiled() if compiled else _loss_and_gradient
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
         for start in range(0, len(hidden), chunk):
             piece = hidden[start : start + chunk]
             logits = F.linear(piece, weight, bias)
-            loss, gradient = _loss_and_gradient(logits, targets[start : start + chunk], smoothing)
+            loss, gradient = score(logits, targets[start : start + chunk], smoothing)
             total += loss
             torch.mm(gradient, weight, out=into[0][start : start + chunk])
             into[1].addmm_(gradient.T, piece)
@@ -68,18 +82,24 @@ class _ProjectedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         made = (None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors)
-        return (*made, None, None, None)
+        return (*made, None, None, None, None)
 
 
 def projected_loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, chunk: int
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float,
+    chunk: int,
+    compiled: bool = False,
 ) -> Tensor:
     """`label_smoothed` of hidden (N, D) projected by weight (V, D) and bias (V,), targets (N,) -> a scalar sum.
 
-    Equal to the plain composition, but needs memory for `chunk` tokens' logits only.
+    Equal to the plain composition, but needs memory for `chunk` tokens' logits only; `compiled`: by PyTorch.
     """
     if torch.is_grad_enabled():
-        return _ProjectedLoss.apply(hidden, weight, bias, targets, smoothing, chunk)  # type: ignore[no-any-return, no-untyped-call]
+        return _ProjectedLoss.apply(hidden, weight, bias, targets, smoothing, chunk, compiled)  # type: ignore[no-any-return, no-untyped-call]
     pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
     return torch.stack([label_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in pieces]).sum()
 

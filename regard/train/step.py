@@ -21,11 +21,11 @@ from .objectives import projected_loss
 
 __all__ = ["Inputs", "Step", "inputs"]
 
-_ROWS, _COLUMNS, _TOKENS = 8, 4, 128
-"""What rectangles and packs are filled up to a multiple of.
+_ROWS, _COLUMNS, _TOKENS, _LINES = 8, 4, 128, 256
+"""What is filled up to a multiple: the rows and columns of rectangles, the tokens of packs, a pack's lines on a GPU.
 
-Matrix libraries compile a product for each shape they meet, and forget the oldest: with fewer shapes they meet each
-again before it is forgotten. What is added is padding, and rows of length 0.
+Matrix libraries compile a product for each shape they meet and forget the oldest; so does a compiler with a step.
+With fewer shapes they meet each again before it is forgotten. What is added is padding, and rows of length 0.
 """
 
 
@@ -43,53 +43,58 @@ class Inputs:
     """S and T."""
 
 
-def inputs(batch: Batch, device: torch.device) -> Inputs:
-    """The batch on a device, filled up to one of few shapes."""
+def inputs(batch: Batch, device: torch.device, full: int = 0) -> Inputs:
+    """The batch on a device, filled up to one of few shapes; with `full`, packs have a multiple of so many tokens."""
     packed = batch.layout == "packed"
+    steps = (full or _TOKENS,) if packed else (_ROWS, _COLUMNS)
+    lines = (_LINES if full else 1) if packed else _ROWS
 
-    def filled(x: NDArray[Any], value: int = 0) -> Tensor:
-        steps = (_TOKENS,) if packed else (_ROWS, _COLUMNS)
+    def filled(x: NDArray[Any], steps: tuple[int, ...], value: int = 0) -> Tensor:
         room = [(0, -size % step) for size, step in zip(x.shape, steps, strict=False)]
-        return torch.from_numpy(np.pad(x, room, constant_values=value)).to(device, non_blocking=True)
+        made = torch.from_numpy(np.pad(x, room, constant_values=value))
+        # From pinned memory a copy to a GPU goes on while the one before is still computed with.
+        return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)
 
-    def lengths(x: NDArray[Any]) -> Tensor:
-        room = 0 if packed else -len(x) % _ROWS
-        return torch.from_numpy(np.pad(x, (0, room))).to(device, non_blocking=True)
+    def width(lengths: NDArray[Any]) -> int:
+        longest = int(lengths.max())
+        return 1 << (longest - 1).bit_length() if full else longest
 
     targets = batch.target_output
     if not packed:
         targets = np.where(np.arange(targets.shape[1]) < batch.target_lengths[:, None], targets, -1)
-    source, tokens = filled(batch.source), filled(batch.target_input)
-    widths = (
-        (int(batch.source_lengths.max()), int(batch.target_lengths.max()))
-        if packed
-        else (source.shape[1], tokens.shape[1])
-    )
+    source, tokens = filled(batch.source, steps), filled(batch.target_input, steps)
     return Inputs(
         batch.layout,
         source,
-        lengths(batch.source_lengths),
+        filled(batch.source_lengths, (lines,)),
         tokens,
-        filled(targets, -1),
-        lengths(batch.target_lengths),
-        widths,
+        filled(targets, steps, -1),
+        filled(batch.target_lengths, (lines,)),
+        (width(batch.source_lengths), width(batch.target_lengths)) if packed else (source.shape[1], tokens.shape[1]),
     )
 
 
 class Step(nn.Module):
-    """A model with its objective: `Inputs` -> the summed label-smoothed loss of their target tokens."""
+    """A model with its objective: `Inputs` -> the summed label-smoothed loss of their target tokens.
 
-    def __init__(self, model: nn.Module, smoothing: float, chunk: int) -> None:
+    With `compiled` PyTorch compiles both of its parts, for each shape anew: for packs of constant size on a GPU.
+    """
+
+    def __init__(self, model: nn.Module, smoothing: float, chunk: int, compiled: bool = False) -> None:
         super().__init__()
-        self.model, self.smoothing, self.chunk = model, smoothing, chunk
+        self.model, self.smoothing, self.chunk, self.compiled = model, smoothing, chunk, compiled
+        self._run = torch.compile(self.hidden, dynamic=False) if compiled else self.hidden
 
-    def forward(self, x: Inputs) -> Tensor:
+    def hidden(self, x: Inputs) -> Tensor:
+        """The decoder's output for every token of the targets, (B, T, D) or (L, D)."""
         model: Any = self.model
         reading = layout_of(x.kind, x.source_lengths, x.widths[0], len(x.source))
         writing = layout_of(x.kind, x.target_lengths, x.widths[1], len(x.tokens))
         state = model.start(model.encode(x.source, reading), reading)
-        hidden, _ = model.decode(x.tokens, state, writing)
-        output: nn.Linear = model.output
-        return projected_loss(
-            hidden.flatten(0, -2), output.weight, output.bias, x.targets.flatten(), self.smoothing, self.chunk
-        )
+        found: Tensor = model.decode(x.tokens, state, writing)[0]
+        return found
+
+    def forward(self, x: Inputs) -> Tensor:
+        hidden, targets = self._run(x).flatten(0, -2), x.targets.flatten()
+        output: Any = self.model.output
+        return projected_loss(hidden, output.weight, output.bias, targets, self.smoothing, self.chunk, self.compiled)

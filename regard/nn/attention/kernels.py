@@ -150,13 +150,15 @@ class Compiled:
         return native.attend(call.queries, call.keys, call.values, pack[0].starts, pack[1].starts, causal), None
 
 
-@cache
 def _varlen() -> Callable[..., Any] | None:
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
     return varlen_attn if {"scale", "window_size"} <= set(inspect.signature(varlen_attn).parameters) else None
+
+
+_VARLEN = _varlen()  # now, for a compiler does not follow imports and signatures
 
 
 class VariableLength:
@@ -173,19 +175,19 @@ class VariableLength:
             return "it is for bfloat16 and float16"
         if call.queries.shape[-1] != call.values.shape[-1]:
             return "keys and values differ in width"
-        if _varlen() is None:
+        if _VARLEN is None:
             return "this PyTorch's torch.nn.attention.varlen is missing or older than its window_size"
         return None
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        pack, variable = call.packed(), _varlen()
+        pack = call.packed()
         assert pack is not None
         assert call.mask is not None
-        assert variable is not None
+        assert _VARLEN is not None
         queries, keys, values = (x[0].transpose(0, 1) for x in (call.queries, call.keys, call.values))  # (L, H, D)
         starts, widths = (x.starts for x in pack), (x.width for x in pack)
         window = (-1, 0) if call.mask.causal else (-1, -1)
-        mixed: Tensor = variable(queries, keys, values, *starts, *widths, scale=1.0, window_size=window)
+        mixed: Tensor = _VARLEN(queries, keys, values, *starts, *widths, scale=1.0, window_size=window)
         return mixed.transpose(0, 1)[None], None
 
 
