@@ -228,7 +228,14 @@ class _Cast(nn.Module):
         self.step = step
 
     def forward(self, x: Any) -> Any:
-        return functional_call(self.step, {n: p.bfloat16() for n, p in self.step.named_parameters()}, (x,))
+        casts = {p: p.bfloat16() for p in self.step.parameters()}
+        # Each module once, though it be shared: functional_call would not put back what it finds in two places.
+        places = {
+            f"{module}.{name}": casts[p]
+            for module, held in self.step.named_modules()
+            for name, p in held.named_parameters(recurse=False)
+        }
+        return functional_call(self.step, places, (x,), tie_weights=False)
 
 
 def whole(tensor: Tensor) -> Tensor:
