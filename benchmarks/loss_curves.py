@@ -1,8 +1,8 @@
-"""Loss curves of `precision = "auto"` against float32 on Multi30k: whether they differ by more than seeds do.
+"""Loss curves of `precision = "auto"` against the float32 reference on Multi30k: beyond the noise of seeds, or not.
 
     REGARD_DATA=… ./run bench loss_curves
 
-Each precision trains with the same seeds, so each pair begins with the same weights and reads the same batches. The
+float32 runs on PyTorch's operations alone, without the compiled kernels. Each precision trains with the same seeds, so each pair begins with the same weights and reads the same batches. The
 noise of the seeds is the standard deviation of the float32 runs; a difference of the means within it is one that
 another seed makes as well.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -22,6 +23,7 @@ from record import RESULTS, circumstances, write
 from workers import SCRATCH, at_least, exit_code, threads_option
 
 import regard
+from regard.nn import native
 from regard.recipe import Recipe, validate
 
 PRECISIONS = ("auto", "float32")
@@ -45,7 +47,7 @@ def recipe_of(seed: int, precision: str, updates: int, every: int, quick: bool) 
             "seed": seed,
             "data": {
                 **{key: str(place / f"{name}.gz") for key, name in files.items()},
-                "batch_tokens": 512 if quick else 4096,
+                "batch_tokens": 512 if quick else 2048,
                 "cache": str(SCRATCH / "loss-curves"),
             },
             "text": {"kind": "bpe", "size": 8000},
@@ -71,7 +73,8 @@ def recipe_of(seed: int, precision: str, updates: int, every: int, quick: bool) 
 def curve(recipe: Recipe) -> dict[str, Any]:
     """The training loss (label-smoothed, a target token) and the dev set's, by update."""
     events: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
+    reference = native.only_references() if recipe.train.precision == "float32" else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, reference:
         regard.fit(recipe, folder, report=events.append)
     made: dict[str, Any] = {"precision": next(e["precision"] for e in events if e["event"] == "start")}
     for name, event in (("train", "train"), ("dev", "validate")):
@@ -99,7 +102,7 @@ def compare(runs: dict[str, list[dict[str, Any]]], name: str) -> dict[int, dict[
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--updates", type=at_least(2), help="of each run (default: 600)")
+    parser.add_argument("--updates", type=at_least(2), help="of each run (default: 300)")
     parser.add_argument("--every", type=at_least(1), help="updates between points of the curve (default: 50)")
     parser.add_argument("--seeds", type=at_least(2), default=3, help="how many seeds")
     parser.add_argument("--quick", action="store_true", help="a tiny model, 6 updates: to see that it works")
@@ -108,7 +111,7 @@ def main() -> int:
     )
     threads_option(parser)
     arguments = parser.parse_args()
-    updates = arguments.updates or (6 if arguments.quick else 600)
+    updates = arguments.updates or (6 if arguments.quick else 300)
     every = arguments.every or (2 if arguments.quick else 50)
     torch.set_num_threads(arguments.threads)
     runs: dict[str, list[dict[str, Any]]] = {precision: [] for precision in PRECISIONS}
