@@ -137,12 +137,12 @@ def watched(folder: Path, arguments: list[str]) -> int:
             if hasattr(self.step, "register_comm_hook"):
                 self.step.register_comm_hook(None, hooked)
 
-        def seen(self: Any, batch: Any) -> float:
+        def seen(self: Any, batch: Any, *part: int) -> float:
             nonlocal at
             at = self.microstep
             batches.write(f"{at} {hashlib.sha256(batch.lines.tobytes()).hexdigest()}\n")
             batches.flush()
-            return float(backward(self, batch))
+            return float(backward(self, batch, *part))
 
         Trainer.__init__, Trainer._backward = begun, seen  # type: ignore[method-assign]
         setattr(dist, scattering, scattered)

@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from toy import CONFIGS, make
 from regard.data.batches import Batch
 from regard.errors import ModelError
 from regard.recipe import parse, to_toml
-from regard.train import Step, Trainer, Weights, inputs
+from regard.train import Step, TrainConfig, Trainer, Weights, inputs
 from regard.train.parallel import Parallel, _Cast
 
 BENCHMARK = Path(__file__).resolve().parent.parent / "benchmarks" / "parallel.py"
@@ -111,16 +113,22 @@ def test_bfloat16_copies_give_the_gradients_of_a_bfloat16_model() -> None:
         assert dict.fromkeys(before, True) == {n: torch.equal(p, before[n]) for n, p in cast.named_parameters()}
 
 
-def test_what_several_processes_cannot_do_is_said() -> None:
+def test_what_several_processes_cannot_do_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match="names one GPU for 2 processes"):
         Parallel(1, 2).device(torch.device("cuda:0"))
-    trainer = Trainer.__new__(Trainer)
+    model = make(CONFIGS["post-sinusoidal-all"])
+    batches: Any = SimpleNamespace(position=dict, epoch=0, batch_tokens=8)
+    trainer = Trainer(model, batches, TrainConfig(precision="float32"), tmp_path, seed=1, width=16)
     trainer.parallel = Parallel(1, 2)
-    with (
-        pytest.raises(ModelError, match="process 2 of 2: its share of a batch of 8 target pieces does not fit"),
-        trainer._sharing(batch_of("packed", [(3, 4), (4, 4)])),
-    ):
+
+    def full(*given: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
+
+    trainer.step = nn.Identity()
+    monkeypatch.setattr(trainer.parallel.__class__, "reducing", lambda *given: nullcontext())
+    monkeypatch.setattr("regard.train.loop.inputs", full)
+    with pytest.raises(ModelError, match="process 2 of 2: its share of a batch of 8 target pieces does not fit"):
+        trainer._backward(batch_of("packed", [(3, 4), (4, 4)]))
 
 
 def test_torchruns_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
