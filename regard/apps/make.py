@@ -83,11 +83,13 @@ def _recipe(path: Path, settings: list[str] | None) -> Recipe:
 def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[str] | None) -> Recipe:
     from regard import recipe
     from regard.tasks.choose import choose
+    from regard.tasks.fit import speaks
 
     tables = {"source": str(files[0]), **({"target": str(files[1])} if len(files) > 1 else {}), **given}
     choice = choose(recipe.validate({"data": tables}, name="the command line").data, name=name)
     made = recipe.parse(recipe.to_toml(choice.recipe), overrides=settings or ()) if settings else choice.recipe
     console = console_on(sys.stderr)
+    console.quiet = not speaks()
     for reason in choice.reasons:
         console.print(f"· {reason}", highlight=False, soft_wrap=True, markup=False)
     console.print("The recipe, where it differs from the defaults:\n", highlight=False)
