@@ -325,6 +325,41 @@ def test_the_mean_of_the_last_snapshots(corpus: tuple[Store, Subwords], tmp_path
         torch.testing.assert_close(value, (held[1][name] + held[2][name]) / 2)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_batch_that_does_not_fit_is_cut_and_training_goes_on(
+    corpus: tuple[Store, Subwords], tmp_path: Path, precision: str
+) -> None:
+    """Memory is made short for more than 20 rows; what the failed attempts left behind must not count."""
+    store, subwords = corpus
+    events: list[dict[str, Any]] = []
+    found = []
+    for short in (False, True):
+        torch.manual_seed(3)
+        sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, dropout=0.0)
+        config = CONFIG.model_copy(update={"updates": 2, "precision": precision})
+        batches, model = Batches(store, batch_tokens=400, seed=5), build(sizes, len(subwords), len(subwords))
+        trainer = Trainer(model, batches, config, tmp_path / f"{short}", seed=5, width=16, report=events.append)
+        forward = trainer.step.forward
+
+        def little(x: Any, forward: Any = forward) -> Tensor:
+            loss: Tensor = forward(x)
+            if len(x.target_lengths) > 20:
+                loss.backward()  # type: ignore[no-untyped-call]
+                raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+            return loss
+
+        if short:
+            trainer.step.forward = little  # type: ignore[method-assign]
+        losses = [trainer._backward(next(batches)) for _ in range(2)]
+        found.append((losses, dict(trainer.weights.gradients)))
+        trainer.run()
+    cuts = [e["cuts"] for e in events if e["event"] == "cut"]
+    assert cuts == list(range(1, trainer.cuts + 1))
+    assert len(cuts) > 6
+    bound = 1e-4 if precision == "float32" else 5e-2
+    torch.testing.assert_close(found[1], found[0], rtol=bound, atol=bound * 20)
+
+
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 

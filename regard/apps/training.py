@@ -90,6 +90,12 @@ class Display:
             f"{bleu}{better}"
         )
 
+    def _cut(self, event: dict[str, Any]) -> None:
+        self._say(
+            f"update {event['update']:,}: a batch of {event['target_tokens']:,} target tokens did not fit in memory and "
+            "was cut in two; lower data.batch_tokens if this goes on"
+        )
+
     def _score(self, event: dict[str, Any]) -> None:
         for score in event["scores"].values():
             interval = score["interval"]

@@ -10,6 +10,9 @@ from .batches import Batch, Batches
 
 __all__ = ["Ahead"]
 
+_Item = tuple[Batch, dict[str, int], int] | BaseException
+"""A batch with the position and the epoch of the next, or what went wrong."""
+
 
 class Ahead:
     """The same batches in the same order; `position` and `epoch` tell of the next one handed out, not of the thread's.
@@ -20,13 +23,13 @@ class Ahead:
     def __init__(self, batches: Batches, depth: int = 16) -> None:
         self._batches, self._depth = batches, depth
         self._stop: Event | None = None
-        self._ready: Queue[tuple[Batch, dict[str, int]] | BaseException] = Queue()
-        self._place = batches.position()
+        self._ready: Queue[_Item] = Queue()
+        self._place, self._epoch = batches.position(), batches.epoch
 
     @property
     def epoch(self) -> int:
         """The epoch of the next batch, counted from 0."""
-        return self._place["epoch"]
+        return self._epoch
 
     def position(self) -> dict[str, int]:
         """Where the next batch is, as `Batches.position`."""
@@ -36,7 +39,7 @@ class Ahead:
         """Go on from a position, as `Batches.seek`."""
         self.close()
         self._batches.seek(position)
-        self._place = self._batches.position()
+        self._place, self._epoch = self._batches.position(), self._batches.epoch
 
     def close(self) -> None:
         """End the thread; the next batch is still the one that `position` tells of."""
@@ -61,13 +64,13 @@ class Ahead:
         if isinstance(item, BaseException):
             self._stop = None
             raise item
-        batch, self._place = item
+        batch, self._place, self._epoch = item
         return batch
 
-    def _make(self, stop: Event, ready: Queue[tuple[Batch, dict[str, int]] | BaseException]) -> None:
+    def _make(self, stop: Event, ready: Queue[_Item]) -> None:
         try:
             while not stop.is_set():
                 batch = next(self._batches)
-                ready.put((batch, self._batches.position()))
+                ready.put((batch, self._batches.position(), self._batches.epoch))
         except BaseException as error:  # it belongs to whoever waits for the batch
             ready.put(error)

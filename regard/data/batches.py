@@ -88,7 +88,7 @@ class Batches:
         if sampling > 0 and (source_subwords is None or target_subwords is None):
             raise DataError("sampling needs the subword models of both sides; give them or set sampling to 0.")
         self._store = store
-        self._budget = batch_tokens
+        self.batch_tokens = batch_tokens
         self._layout: Layout = layout
         self._seed = seed
         self._shuffle = shuffle
@@ -190,7 +190,7 @@ class Batches:
 
     def _cut(self, lines: Ints, source: _Rows, target: _Rows) -> _Plan:
         cut = _cut_padded if self._layout == "padded" else _cut_packed
-        return _Plan(lines, source, target, cut(source.lengths + 1, target.lengths + 1, self._budget))
+        return _Plan(lines, source, target, cut(source.lengths + 1, target.lengths + 1, self.batch_tokens))
 
 
 @dataclass

@@ -32,6 +32,7 @@ from regard.errors import BundleError, CheckpointError, DataError, ModelError, R
 from regard.metrics import bleu
 from regard.models import MODELS, parameter_count
 from regard.models.interface import layout_of
+from regard.nn.attention import kernels
 from regard.recipe import Recipe
 from regard.search import SearchConfig
 from regard.text import PAD, read_lines
@@ -122,6 +123,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
             "precision": "bfloat16" if trainer.bfloat16 else "float32",
             "device": str(device),
             "processes": parallel.world,
+            **_paths(trainer, recipe.data.layout),
             "resumed_from": str(taken_up) if taken_up else None,
         }
     )
@@ -140,6 +142,20 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         _finish(recipe, out, prepared, trainer, model, weights, device, tell)
     parallel.barrier()
     return out / "bundle"
+
+
+def _paths(trainer: Trainer, layout: str) -> dict[str, Any]:
+    """Which ways of computing this run takes, and why it does not take faster ones."""
+    dtype = torch.bfloat16 if trainer.bfloat16 else torch.float32
+    kernel, refusals = kernels.choose(kernels.probe(trainer.device.type, dtype=dtype, packed=layout == "packed"))
+    return {
+        "attention": kernel.name,
+        "not": {
+            **refusals,
+            **({} if trainer.bfloat16 else {"bfloat16": "the recipe or the hardware says so"}),
+            **({} if trainer.constant else {"torch.compile": "it is for packs on a GPU, and train.compile"}),
+        },
+    }
 
 
 def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.device) -> tuple[Recipe, Prepared]:

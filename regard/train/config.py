@@ -50,4 +50,5 @@ class TrainConfig(BaseModel):
     parallel: Literal["auto", "ddp", "fsdp"] = Field(
         "auto", description="under torchrun: all weights in each process (ddp, auto), or a part of each (fsdp)"
     )
+    compile: bool = Field(True, description="on a GPU: PyTorch compiles the step, which takes minutes at the beginning")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")

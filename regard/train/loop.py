@@ -10,8 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from regard.data.ahead import Ahead
 from regard.data.batches import Batch, Batches
 from regard.errors import CheckpointError, ModelError, ParallelError
 from regard.models.interface import device_of
@@ -26,7 +26,7 @@ from regard.nn import native
 
 from . import checkpoint
 from .config import TrainConfig
-from .memory import is_out_of_memory
+from .memory import halves, is_out_of_memory
 from .parallel import Parallel, like, whole
 from .schedules import SCHEDULES, Plateau, Schedule
 from .step import Step, inputs
@@ -63,7 +63,7 @@ class Trainer:
         parallel: Parallel | None = None,
     ) -> None:
         self.parallel = parallel or Parallel()
-        self.model, self.batches, self.config, self.seed = model, batches, config, seed
+        self.model, self.batches, self.config, self.seed = model, Ahead(batches), config, seed
         self.directory = directory
         self.checkpoints = directory / "checkpoints"
         self.device = device_of(model)
@@ -73,7 +73,11 @@ class Trainer:
         self.validate, self.report = validate, report or (lambda event: None)
         # Sharding changes a model for good: the one that was given stays whole, to be validated with.
         trained = copy.deepcopy(model) if self.parallel.sharded else model
-        self.step = self.parallel.wrap(Step(trained, config.label_smoothing, config.chunk), self.bfloat16)
+        compiled = config.compile and self.device.type == "cuda" and not self.parallel.sharded
+        step = Step(trained, config.label_smoothing, config.chunk, compiled)
+        self.step = self.parallel.wrap(step, self.bfloat16)
+        self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0
+        """Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes."""
         self.weights = Weights(trained, self.bfloat16 and self.parallel.alone)
         self.parameters = self.weights.masters
         if self.parallel.sharded:
@@ -104,6 +108,8 @@ class Trainer:
         self.waited = 0
         self.seconds = 0.0
         """Time spent training, validation included, over all resumptions."""
+        self.cuts = 0
+        """Batches cut in two because they did not fit in memory."""
         self.stop = False
         """Set from outside (a signal) to stop after the batch at hand."""
         self.saved: Path | None = None
@@ -111,30 +117,39 @@ class Trainer:
 
     # -- one update ----------------------------------------------------------------------------------------------------
 
-    def _backward(self, batch: Batch) -> float:
-        """The batch's summed loss; its gradients are added to those that wait."""
-        torch.manual_seed(self.parallel.seed((self.seed * 0x9E3779B97F4A7C15 + self.microstep) % 2**63))
-        last = (self.microstep + 1) % self.config.accumulate == 0
-        with self._sharing(batch), self.parallel.reducing(self.step, last):
-            loss = self.step(inputs(self.parallel.share(batch), self.device))
-            loss.backward()
-        if last or self.parallel.alone:
-            self.weights.gather()
-        return float(loss.detach())
+    def _backward(self, batch: Batch, part: int = 1) -> float:
+        """The batch's summed loss; its gradients are added to those that wait.
 
-    @contextmanager
-    def _sharing(self, batch: Batch) -> Iterator[None]:
-        """With several processes a share too large for memory ends the run: the others' passes cannot be undone."""
+        What does not fit in memory is cut in two: part 1 is the whole, 2 and 3 are its halves, and so on.
+        """
+        seed = self.seed * 0x9E3779B97F4A7C15 + self.microstep + (part - 1) * 0xBF58476D1CE4E5B9
+        torch.manual_seed(self.parallel.seed(seed % 2**63))
+        last = (self.microstep + 1) % self.config.accumulate == 0
         try:
-            yield
-        except RuntimeError as error:
-            if self.parallel.alone or not is_out_of_memory(error):
+            with self.parallel.reducing(self.step, last):
+                loss = self.step(inputs(self.parallel.share(batch), self.device, self.constant))
+                loss.backward()
+            if last or self.parallel.alone:
+                self.weights.gather()
+            return float(loss.detach())
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
                 raise
-            raise ModelError(
-                f"process {self.parallel.rank + 1} of {self.parallel.world}: its share of a batch of "
-                f"{batch.target_tokens} target pieces does not fit in memory; lower data.batch_tokens and raise "
-                "train.accumulate, or start more processes."
-            ) from error
+            if not self.parallel.alone:  # the others' passes cannot be undone
+                raise ModelError(
+                    f"process {self.parallel.rank + 1} of {self.parallel.world}: its share of a batch of "
+                    f"{batch.target_tokens} target pieces does not fit in memory; lower data.batch_tokens and raise "
+                    "train.accumulate, or start more processes."
+                ) from error
+        # Outside of the handler, which would keep alive what the failed attempt holds.
+        self.weights.discard()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        first, second = halves(batch)
+        self.cuts += 1
+        tokens = batch.target_tokens
+        self.report({"event": "cut", "update": self.update + 1, "target_tokens": tokens, "cuts": self.cuts})
+        return self._backward(first, 2 * part) + self._backward(second, 2 * part + 1)
 
     def _apply(self) -> tuple[float, float]:
         """One optimiser update from the gradients that wait; returns the gradient's norm and the rate."""
@@ -165,6 +180,12 @@ class Trainer:
 
         With several processes all of them stop after the update at hand if it was set in any.
         """
+        try:
+            self._run()
+        finally:
+            self.batches.close()
+
+    def _run(self) -> None:
         config, batches, alone = self.config, iter(self.batches), self.parallel.alone
         self.step.train()
         began = mark = time.perf_counter()
@@ -308,6 +329,7 @@ class Trainer:
             "window": self.window,
             "best": {**self.best, "value": None if self.best["value"] == -math.inf else self.best["value"]},
             "waited": self.waited,
+            "cuts": self.cuts,
             "seconds": self.seconds,
             "plateau": [self.plateau.scale, self.plateau.waited],
             "position": self.batches.position(),
@@ -347,7 +369,9 @@ class Trainer:
             kept = {k: held.tensors.get(f"{k}.{name}") for k in ("step", "exp_avg", "exp_avg_sq")}
             if kept["step"] is not None:
                 self.optimizer.state[parameter] = {
-                    k: v if k == "step" else like(v, parameter) for k, v in kept.items() if v is not None
+                    k: v.to(self.device) if k == "step" else like(v, parameter)
+                    for k, v in kept.items()
+                    if v is not None
                 }
             if (gradient := held.tensors.get(f"gradient.{name}")) is not None:
                 self.weights.gradients[name] = like(gradient, parameter) / self.parallel.world  # as a mean
@@ -356,6 +380,7 @@ class Trainer:
         self.weights.put(self.parameters)
         for key in ("update", "microstep", "pending", "pending_loss", "tokens", "waited", "seconds"):
             setattr(self, key, state[key])
+        self.cuts = state.get("cuts", 0)
         self.window = {**self.window, **state.get("window", {})}
         self.best = dict(state["best"])
         if self.best["value"] is None:
