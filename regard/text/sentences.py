@@ -1,0 +1,148 @@
+"""A line into its sentences, and a sentence that is still too long into parts, by rules; nothing is ever lost.
+
+    "".join(split_sentences(text)) == text
+
+A sentence ends at a full stop, a question or an exclamation mark (with the brackets and quotes that close behind it) if
+space follows and what comes next does not begin in lower case; the stops of Chinese and Japanese need no space. A
+full stop behind an abbreviation, an initial, a number that opens the sentence or an ordinal ends none.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["split_long", "split_sentences"]
+
+_WIDE = "。！？｡︒"
+_STOPS = ".!?…‥‽؟۔।॥։።។"
+_CLOSING = "\"'”’»›)\\]}」』）】》〉］｝"
+_END = re.compile(
+    rf"[{_WIDE}][{_WIDE}…!?]*[{_CLOSING}]*\s*"  # no space needed
+    rf"|(?<![{_STOPS}])(?P<stop>[{_STOPS}]+)(?:[{_CLOSING}«‹“‘]|\s(?=[»›]))*\s+"  # « and “ close in German
+    r"|\n\s*"
+)
+_WORD = re.compile(r"[^\s\"'“”‘’«»„‚(\[{]*\Z")
+_NOT_OPENING = re.compile(r"[^\s\"'“”‘’«»‹›„‚¿¡(\[{<*_#–—-]")
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
+_COUNTING = re.compile(r"\(?(?:\d{1,3}|[ivxIVX]{1,4}|[A-Za-z])")
+_ORDINAL = re.compile(r"\d{1,2}")
+
+# Abbreviations that something follows as a rule; those that may as well end a sentence ("etc.") are left out.
+_EVERYWHERE = frozenset("dr prof mr mrs ms st sr jr mme mlle vs cf bzw no nr vol op fig al ed eds".split())
+_ABBREVIATIONS = {
+    "en": "gen col lt capt sgt cmdr rev hon sen rep gov pres messrs mt ft approx dept est eq sec ch jan feb mar apr aug "
+    "sept oct nov dec e.g i.e",
+    "de": "hr fr hrn ing dipl mag phil med jur rer nat ca evtl ggf inkl exkl einschl vgl sog u.a z.b d.h bspw max min "
+    "mio mrd tel str abs art kap bd hrsg geb gest verh jan feb apr aug sept okt nov dez",
+    "fr": "mm mmes m me mgr env av apr chap art p pp éd ex c.-à-d janv févr avr juil sept oct nov déc",
+    "es": "sra srta dña d ud uds gral cap art p.ej pág págs aprox avda núm",
+    "it": "sig dott ing avv arch on art pag cap es ecc.mo sig.ra",
+    "pt": "sra dra exmo eng art pág cap aprox av",
+    "nl": "dhr mevr mw drs ir ing bijv blz ca d.w.z m.b.t art",
+    "cs": "např tzv tj resp ing mgr judr mudr str čl č ul",
+    "pl": "np tzw tj prof inż mgr ul ks św str art r",
+    "sv": "t.ex bl.a d.v.s kl ca",
+    "ro": "dl dna ex nr art pag",
+}
+_KNOWN = {language: _EVERYWHERE | frozenset(words.split()) for language, words in _ABBREVIATIONS.items()}
+_WITH_ORDINALS = frozenset("de cs sk da no nb nn fi hu et lv hr sl sr pl is lb tr".split())
+
+_CLAUSE = re.compile(rf".+?(?:[,;:،؛–—][{_CLOSING}]*\s+|[，；：、﹐﹔—][{_CLOSING}]*\s*|\Z)", re.DOTALL)
+_SPACED = re.compile(r"\s*\S+\s*")
+
+
+def split_sentences(text: str, language: str = "") -> list[str]:
+    """The sentences of a text, each with the space behind it; the first also has the space before it.
+
+    `language` is a code ("de", "pt-BR"): it chooses the abbreviations. A text without an end inside is one sentence.
+    """
+    language = language.partition("-")[0]
+    found, start = [], 0
+    for end in _END.finditer(text):
+        if end.end() < len(text) and text[start : end.start()].strip() and _ends(text, start, end, language):
+            found.append(text[start : end.end()])
+            start = end.end()
+    return [*found, text[start:]] if start < len(text) else found
+
+
+def split_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
+    """Parts that fit, as long as can be: cut behind clause marks, else between words, else between characters.
+
+    A single character is never cut, whether it fits or not. The parts join to the sentence.
+    """
+    return list(_parts(sentence, fits, [_clauses, _words, _characters]))
+
+
+def _ends(text: str, start: int, end: re.Match[str], language: str) -> bool:
+    """Whether a sentence that begins at `start` really ends at this candidate."""
+    stop = end["stop"]
+    if stop is None:
+        return True
+    following = _NOT_OPENING.search(text, end.end())
+    if following and following[0].islower():
+        return False
+    if stop != ".":
+        return True
+    before = text[max(start, end.start() - 40) : end.start()]
+    word = _WORD.search(before)[0]  # type: ignore[index]  (it matches the empty end, if nothing else)
+    if word.lower() in _KNOWN.get(language, _EVERYWHERE) or _INITIALS.fullmatch(word):
+        return False
+    opens = not text[start : end.start() - len(word)].strip()
+    return not (
+        (opens and _COUNTING.fullmatch(word)) or (language in _WITH_ORDINALS and _ORDINAL.fullmatch(word) is not None)
+    )
+
+
+def _parts(text: str, fits: Callable[[str], bool], ways: Sequence[Callable[[str], list[str]]]) -> Iterator[str]:
+    if fits(text) or not ways:
+        yield text
+        return
+    way, *finer = ways
+    units = way(text)
+    while units:
+        count = _most(units, fits)
+        if count:
+            yield "".join(units[:count])
+        else:
+            yield from _parts(units[0], fits, finer)
+        units = units[max(count, 1) :]
+
+
+def _most(units: Sequence[str], fits: Callable[[str], bool]) -> int:
+    """How many units fit, found by doubling and halving, so that a text much too long is never looked at whole."""
+    fitting, beyond = 0, 1
+    while beyond <= len(units) and fits("".join(units[:beyond])):
+        fitting, beyond = beyond, 2 * beyond
+    beyond = min(beyond, len(units) + 1)
+    while beyond - fitting > 1:
+        middle = (fitting + beyond) // 2
+        if fits("".join(units[:middle])):
+            fitting = middle
+        else:
+            beyond = middle
+    return fitting
+
+
+def _clauses(text: str) -> list[str]:
+    return _CLAUSE.findall(text)
+
+
+def _words(text: str) -> list[str]:
+    return _SPACED.findall(text) or [text]
+
+
+def _characters(text: str) -> list[str]:
+    """Characters with the marks that belong to them: accents, joined emoji, variation selectors."""
+    found: list[str] = []
+    for character in text:
+        if found and (
+            unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf")
+            or "\U0001f3fb" <= character <= "\U0001f3ff"
+            or found[-1].endswith("\u200d")
+        ):
+            found[-1] += character
+        else:
+            found.append(character)
+    return found
