@@ -17,6 +17,7 @@ SENTENCES = [
     ("en", '"Stop!" he cried. |"I will not." |She left.'),
     ("en", "Apples, pears, etc. were sold. |We bought Yahoo! shares... and waited. |End"),
     ("en", "(It was late.) |He slept. |2. Wash the fish. |The U.S. Army came."),
+    ("en", "He said no. |Then No. 5 came. |See vol. 3."),
     ("de", "Am 3. Oktober kam z. B. Prof. Müller. |Er blieb bis ca. 12 Uhr. |Dann ging er."),
     ("de", "»Komm!« |»Nein«, sagte sie. |Der 2. Weltkrieg begann."),
     ("fr", "M. Dupont est venu ? |« Oui ! » |Il est parti. |Voir p. 12."),

@@ -30,24 +30,28 @@ _COUNTING = re.compile(r"\(?(?:\d{1,3}|[ivxIVX]{1,4}|[A-Za-z])")
 _ORDINAL = re.compile(r"\d{1,2}")
 
 # Abbreviations that something follows as a rule; those that may as well end a sentence ("etc.") are left out.
-_EVERYWHERE = frozenset("dr prof mr mrs ms st sr jr mme mlle vs cf bzw no nr vol op fig al ed eds".split())
+_EVERYWHERE = "dr prof mr mrs ms st sr jr mme mlle vs cf bzw al ed eds"
 _ABBREVIATIONS = {
-    "en": "gen col lt capt sgt cmdr rev hon sen rep gov pres messrs mt ft approx dept est eq sec ch jan feb mar apr aug "
-    "sept oct nov dec e.g i.e",
-    "de": "hr fr hrn ing dipl mag phil med jur rer nat ca evtl ggf inkl exkl einschl vgl sog u.a z.b d.h bspw max min "
-    "mio mrd tel str abs art kap bd hrsg geb gest verh jan feb apr aug sept okt nov dez",
-    "fr": "mm mmes m me mgr env av apr chap art p pp éd ex c.-à-d janv févr avr juil sept oct nov déc",
-    "es": "sra srta dña d ud uds gral cap art p.ej pág págs aprox avda núm",
-    "it": "sig dott ing avv arch on art pag cap es ecc.mo sig.ra",
-    "pt": "sra dra exmo eng art pág cap aprox av",
-    "nl": "dhr mevr mw drs ir ing bijv blz ca d.w.z m.b.t art",
-    "cs": "např tzv tj resp ing mgr judr mudr str čl č ul",
-    "pl": "np tzw tj prof inż mgr ul ks św str art r",
-    "sv": "t.ex bl.a d.v.s kl ca",
-    "ro": "dl dna ex nr art pag",
+    "en": "gen col lt capt sgt cmdr rev hon sen rep gov pres messrs mt ft approx dept est jan feb mar apr aug sept oct "
+    "nov dec e.g i.e",
+    "de": "hr fr hrn ing dipl phil med jur rer nat ca evtl ggf inkl exkl einschl vgl sog u.a z.b d.h bspw max mio mrd "
+    "tel bd hrsg geb gest verh jan feb apr aug sept okt nov dez",
+    "fr": "mm mmes mgr env av apr ex c.-à-d janv févr avr juil sept oct nov déc",
+    "es": "sra srta dña ud uds gral p.ej aprox avda",
+    "it": "sig dott ing avv arch sig.ra",
+    "pt": "sra dra exmo eng aprox",
+    "nl": "dhr mevr mw drs ir ing bijv ca d.w.z m.b.t",
+    "cs": "např tzv tj resp ing mgr judr mudr",
+    "pl": "np tzw tj inż mgr ul ks św",
+    "sv": "t.ex bl.a d.v.s ca",
+    "ro": "dl dna",
 }
-_KNOWN = {language: _EVERYWHERE | frozenset(words.split()) for language, words in _ABBREVIATIONS.items()}
-_WITH_ORDINALS = frozenset("de cs sk da no nb nn fi hu et lv hr sl sr pl is lb tr".split())
+# These are abbreviations before a number only: "no. 5", but "He said no."
+_COUNTED = frozenset("no nr núm č nos pp pag pág págs blz vol fig art abs kap cap chap ch sec eq str kl s".split(" "))
+_KNOWN = {
+    language: frozenset(f"{_EVERYWHERE} {words}".split(" ")) for language, words in {"": "", **_ABBREVIATIONS}.items()
+}
+_WITH_ORDINALS = ("de", "cs", "sk", "da", "no", "nb", "nn", "fi", "hu", "et", "lv", "hr", "sl", "sr", "pl", "is", "tr")
 
 _CLAUSE = re.compile(rf".+?(?:[,;:،؛–—][{_CLOSING}]*\s+|[，；：、﹐﹔—][{_CLOSING}]*\s*|\Z)", re.DOTALL)
 _SPACED = re.compile(r"\s*\S+\s*")
@@ -85,14 +89,14 @@ def _ends(text: str, start: int, end: re.Match[str], language: str) -> bool:
         return False
     if stop != ".":
         return True
-    before = text[max(start, end.start() - 40) : end.start()]
-    word = _WORD.search(before)[0]  # type: ignore[index]  (it matches the empty end, if nothing else)
-    if word.lower() in _KNOWN.get(language, _EVERYWHERE) or _INITIALS.fullmatch(word):
+    found = _WORD.search(text[max(start, end.start() - 40) : end.start()])
+    word = found[0] if found else ""
+    if word.lower() in _KNOWN.get(language, _KNOWN[""]) or _INITIALS.fullmatch(word):
+        return False
+    if word.lower() in _COUNTED and following and following[0].isdigit():
         return False
     opens = not text[start : end.start() - len(word)].strip()
-    return not (
-        (opens and _COUNTING.fullmatch(word)) or (language in _WITH_ORDINALS and _ORDINAL.fullmatch(word) is not None)
-    )
+    return not (opens and _COUNTING.fullmatch(word)) and not (language in _WITH_ORDINALS and _ORDINAL.fullmatch(word))
 
 
 def _parts(text: str, fits: Callable[[str], bool], ways: Sequence[Callable[[str], list[str]]]) -> Iterator[str]:
