@@ -3,8 +3,8 @@
     REGARD_DATA=… ./run bench loss_curves
 
 float32 runs on PyTorch's operations alone, without the compiled kernels. Each precision trains with the same seeds, so
-each pair begins with the same weights and reads the same batches. The noise of the seeds is the standard deviation of the
-float32 runs; a difference of the means within it is one that another seed makes as well.
+each pair begins with the same weights and reads the same batches. The noise of the seeds is the standard deviation of
+the float32 runs; a difference of the means within it is one that another seed makes as well.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ class Display:
 
     def _cut(self, event: dict[str, Any]) -> None:
         self._say(
-            f"update {event['update']:,}: a batch of {event['target_tokens']:,} target tokens did not fit in memory and "
-            "was cut in two; lower data.batch_tokens if this goes on"
+            f"update {event['update']:,}: a batch of {event['target_tokens']:,} target tokens did not fit in memory "
+            "and was cut in two; lower data.batch_tokens if this goes on"
         )
 
     def _score(self, event: dict[str, Any]) -> None:

@@ -131,7 +131,8 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
         vectors = look_up(ids, self.table.weight) * self.scale
-        return self.dropout(vectors + self.positions(places, longest))  # type: ignore[no-any-return]
+        # The table of sinusoids stays exact whatever the weights' type.
+        return self.dropout(vectors + self.positions(places, longest).to(vectors.dtype))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):

@@ -141,10 +141,6 @@ class Parallel:
         """
         if self.alone:
             return step
-        if bfloat16:
-            for module in step.modules():
-                for name, buffer in module.named_buffers(recurse=False):
-                    setattr(module, name, buffer.bfloat16() if buffer.is_floating_point() else buffer)
         if not self.sharded:
             from torch.nn.parallel import DistributedDataParallel
 

@@ -39,7 +39,8 @@ class Weights:
         """Summed since the last update, in float32."""
         if bfloat16:
             self.masters = {n: nn.Parameter(p.detach().float().clone()) for n, p in self.used.items()}
-            model.bfloat16()
+            for used in self.used.values():
+                used.data = used.data.bfloat16()
 
     def gather(self) -> None:
         """Add the gradients of the latest backward pass to `gradients`, and clear them in the model."""
@@ -50,7 +51,7 @@ class Weights:
                 self.gradients[name] += used.grad
             else:
                 self.gradients[name] = used.grad.to(self.masters[name].dtype)
-        self.discard()
+            used.grad = None
 
     def discard(self) -> None:
         """Forget the gradients of a backward pass that did not come to its end."""
