@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.apps.terminal import console_on, write, write_json
-from regard.errors import TextError
+from regard.errors import ModelError, TextError
 
 if TYPE_CHECKING:
     from regard.tasks.translate import Translation, Translator
 
 __all__ = ["doctor", "evaluate", "inspect", "score", "translate"]
+
+_BEAM, _DRAWS, _RULES = "Beam", "Draws", "What translations must keep"
+"""Headings of `regard translate --help`."""
 
 _CHUNK = 4096
 """Lines translated together; results do not depend on it."""
@@ -51,6 +54,60 @@ def translate(
     alpha: Alpha = None,
     n_best: Annotated[int, typer.Option(help="Translations of each line: number, log-probability, text.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Put the log-probability before each line.")] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Show each translation as it comes, piece by piece.")
+    ] = False,
+    with_: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="BUNDLE", help="One more model of an ensemble; may be repeated."),
+    ] = None,
+    ensemble: Annotated[str | None, typer.Option(help="Average probabilities (default) or logs.")] = None,
+    stop: Annotated[
+        str | None, typer.Option(help="When a beam stops: bound, first or full.", rich_help_panel=_BEAM)
+    ] = None,
+    groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.", rich_help_panel=_BEAM)] = None,
+    diversity: Annotated[
+        float | None, typer.Option(help="What a piece loses for each earlier group with it.", rich_help_panel=_BEAM)
+    ] = None,
+    coverage: Annotated[float | None, typer.Option(help="Beta of the coverage penalty.", rich_help_panel=_BEAM)] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Draw so many translations of each line.", rich_help_panel=_DRAWS)
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Below 1 likely pieces are drawn more often.", rich_help_panel=_DRAWS)
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw among so many pieces.", rich_help_panel=_DRAWS)] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw among the likeliest that hold this probability.", rich_help_panel=_DRAWS)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the draws.", rich_help_panel=_DRAWS)] = None,
+    mbr: Annotated[
+        str | None,
+        typer.Option(help="Choose what the others are most like, by chrf or bleu.", rich_help_panel=_DRAWS),
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="A phrase that must occur; may be repeated.", rich_help_panel=_RULES)
+    ] = None,
+    forbid: Annotated[
+        list[str] | None, typer.Option(help="A phrase that must not; may be repeated.", rich_help_panel=_RULES)
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="What translations begin with.", rich_help_panel=_RULES)] = "",
+    glossary: Annotated[
+        Path | None, typer.Option(help="Lines of a source term, a tab, the term required.", rich_help_panel=_RULES)
+    ] = None,
+    keep_placeholders: Annotated[
+        bool,
+        typer.Option("--keep-placeholders", help="Keep {name}, <x1>, %s and URLs as they are.", rich_help_panel=_RULES),
+    ] = False,
+    min_length: Annotated[
+        int | None, typer.Option(help="Fewest pieces, the end counted.", rich_help_panel=_RULES)
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Most pieces, the end counted.", rich_help_panel=_RULES)
+    ] = None,
+    no_repeat: Annotated[
+        int | None, typer.Option(help="No so many pieces in a row occur twice.", rich_help_panel=_RULES)
+    ] = None,
     from_: From = None,
     to: To = None,
     batch_size: BatchSize = None,
@@ -59,24 +116,55 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate text: a line in, a line out."""
+    from regard.tasks.constraints import Constraints, read_glossary
     from regard.tasks.translate import load
-    from regard.text import write_lines
+    from regard.text import read_lines, write_lines
 
-    translator = load(bundle, device=device)
-    options = {
+    search = {
+        "ensemble": ensemble,
+        "stop": stop,
+        "groups": groups,
+        "diversity": diversity,
+        "coverage": coverage,
+        "samples": samples,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+        "mbr": mbr,
+        "min_length": min_length,
+        "max_length": max_length,
+        "no_repeat": no_repeat,
+    }
+    options: dict[str, Any] = {
         "beam": beam,
-        "alpha": alpha,
-        "n_best": n_best,
+        "search": {key: value for key, value in search.items() if value is not None},
+        "constraints": Constraints(
+            include=tuple(include or ()),
+            forbid=tuple(forbid or ()),
+            prefix=prefix,
+            glossary=read_glossary(read_lines(glossary), str(glossary)) if glossary else (),
+            placeholders=keep_placeholders,
+        ),
         "from_": from_,
         "to": to,
-        "batch_size": batch_size,
         "batch_independent": batch_independent,
         "bfloat16": bfloat16,
     }
+    if alpha is not None:
+        options["search"]["alpha"] = alpha
+    several = n_best > 1 or ((samples or 1) > 1 and mbr in (None, "none"))
+    if stream and (several or scores or output):
+        raise ModelError("--stream shows one translation of each line as it comes; leave out what asks for more.")
+    translator = load(bundle, device=device, with_=with_ or ())
+    if stream:
+        _stream(translator, file, options)
+        return
+    options |= {"n_best": n_best, "batch_size": batch_size}
 
     def lines() -> Iterator[str]:
         for number, found in _translated(translator, file, options):
-            yield from _lines_of(number, found, n_best, scores)
+            yield from _lines_of(number, found, several, scores)
 
     if output is not None:
         write_lines(output, lines())
@@ -85,6 +173,19 @@ def translate(
         write(f"{line}\n")
         if sys.stdin.isatty() and file == "-":
             sys.stdout.flush()
+
+
+def _stream(translator: Translator, file: str, options: dict[str, Any]) -> None:
+    """Writes each line's translation as it comes."""
+    from regard.text import iter_lines
+
+    lines = iter_lines(sys.stdin.buffer if file == "-" else file, allow_empty=file == "-")
+    for number, line in enumerate(lines, start=1):
+        with _named(file):
+            for part in translator.stream(line, number=number, **options):
+                write(part)
+                sys.stdout.flush()
+        write("\n")
 
 
 def _translated(translator: Translator, file: str, options: dict[str, Any]) -> Iterator[tuple[int, Translation]]:
@@ -101,8 +202,8 @@ def _translated(translator: Translator, file: str, options: dict[str, Any]) -> I
         number += len(chunk)
 
 
-def _lines_of(number: int, found: Translation, n_best: int, scores: bool) -> Iterator[str]:
-    if n_best > 1:
+def _lines_of(number: int, found: Translation, several: bool, scores: bool) -> Iterator[str]:
+    if several:
         for candidate in found.hypotheses:
             yield f"{number}\t{candidate.log_probability:.4f}\t{candidate.text}"
         if not found.hypotheses:

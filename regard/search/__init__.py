@@ -1,20 +1,48 @@
 """Search: (step, state) -> sequences."""
 
-from .beam import beam_search
+from .automaton import MOST, Phrases, Spelling, occurs
+from .beam import Beams, beam_search, beam_steps
 from .config import SearchConfig
+from .constraints import Ruled, Rules, allot, ruled, start_ruled
+from .coverage import Covered, coverage_penalty, covered
+from .diverse import diverse_search
+from .ensemble import Together, ensemble
 from .exhaustive import exhaustive_search
 from .greedy import greedy_search
 from .hypotheses import Hypothesis, Step
+from .mbr import expected_utilities
 from .penalties import PENALTIES, Penalty, penalty_of
+from .sample import Draw, sample_search, sample_steps
 
 __all__ = [
+    "MOST",
     "PENALTIES",
+    "Beams",
+    "Covered",
+    "Draw",
     "Hypothesis",
     "Penalty",
+    "Phrases",
+    "Ruled",
+    "Rules",
     "SearchConfig",
+    "Spelling",
     "Step",
+    "Together",
+    "allot",
     "beam_search",
+    "beam_steps",
+    "coverage_penalty",
+    "covered",
+    "diverse_search",
+    "ensemble",
     "exhaustive_search",
+    "expected_utilities",
     "greedy_search",
+    "occurs",
     "penalty_of",
+    "ruled",
+    "sample_search",
+    "sample_steps",
+    "start_ruled",
 ]

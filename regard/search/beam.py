@@ -5,13 +5,42 @@ Sizes: B sentences, K width, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from .hypotheses import Hypothesis, S, Step
+from .hypotheses import Bonus, Hypothesis, S, Step
 from .penalties import Penalty
 
-__all__ = ["beam_search"]
+__all__ = ["Beams", "Choose", "beam_search", "beam_steps", "best"]
+
+Choose = Callable[[Tensor, Tensor, int, S], tuple[Tensor, Tensor]]
+"""Log-probabilities (B·K, V), totals (B, K), a number and the state after the step -> that many candidates of each
+sentence, those that go on first in front: their totals (B, number) and indices into K·V."""
+
+
+@dataclass(frozen=True)
+class Beams:
+    """Where a beam search stands: hypotheses still open, a sentence a row, and those that finished."""
+
+    history: Tensor  # (B, K, T)
+    totals: Tensor  # (B, K); -inf where no hypothesis is
+    finished: list[list[Hypothesis]]
+
+    def agreed(self) -> list[int]:
+        """Of a search for one sentence: the pieces that its best hypothesis begins with, whatever is still to come."""
+        rows = [h.ids for h in self.finished[0][:1]]
+        rows += [r for r, t in zip(self.history.tolist(), self.totals.tolist(), strict=True) for r in _open(r, t)]
+        same = 0
+        while rows and same < min(map(len, rows)) and len({row[same] for row in rows}) == 1:
+            same += 1
+        return rows[0][:same] if rows else []
+
+
+def _open(rows: list[list[int]], totals: list[float]) -> list[list[int]]:
+    return [row for row, total in zip(rows, totals, strict=True) if total > float("-inf")]
 
 
 def beam_search(
@@ -25,15 +54,60 @@ def beam_search(
     penalty: Penalty,
     n_best: int = 1,
     shrink: bool = True,
+    stop: str = "bound",
+    bonus: Bonus[S] | None = None,
+    choose: Choose[S] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best `n_best` finished hypotheses of each sentence, best first.
 
     `first` (B,) is the piece that every sentence starts from and `state` has a row a sentence. A hypothesis finishes
     with `end`, or is cut at max_length[sentence] pieces, the end counted. Hypotheses are ranked by
-    log-probability / penalty(length). A sentence stops early when `n_best` of its finished ones cannot be overtaken by
-    any open one, whatever that goes on to (log-probabilities only fall, so an open one is bounded by its own
-    over the largest penalty it can reach). Finished sentences leave the batch when `shrink`.
+    log-probability / penalty(length), plus `bonus` of the state that finished them, which is at most 0.
+
+    When a sentence stops is named by `stop`. "bound": when `n_best` of its finished ones cannot be overtaken by any
+    open one, whatever that goes on to (log-probabilities only fall, so an open one is bounded by its own over the
+    largest penalty it can reach). "first": when `n_best` have finished. "full": at the length limit.
+    Finished sentences leave the batch when `shrink`. `choose` replaces `best`. A sentence of which no hypothesis is
+    possible gets none.
     """
+    steps = beam_steps(
+        step,
+        state,
+        first,
+        width=width,
+        max_length=max_length,
+        end=end,
+        penalty=penalty,
+        n_best=n_best,
+        shrink=shrink,
+        stop=stop,
+        bonus=bonus,
+        choose=choose,
+    )
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            return finished.value  # type: ignore[no-any-return]
+
+
+def beam_steps(
+    step: Step[S],
+    state: S,
+    first: Tensor,
+    *,
+    width: int,
+    max_length: Tensor,
+    end: int,
+    penalty: Penalty,
+    n_best: int = 1,
+    shrink: bool = True,
+    stop: str = "bound",
+    bonus: Bonus[S] | None = None,
+    choose: Choose[S] | None = None,
+) -> Generator[Beams, None, list[list[Hypothesis]]]:
+    """`beam_search` that stops after every step to show where it stands; it returns what `beam_search` does."""
+    choose = choose or best
     sentences, device = first.shape[0], first.device
     limits: list[int] = max_length.tolist()
     finished: list[list[Hypothesis]] = [[] for _ in range(sentences)]
@@ -52,13 +126,13 @@ def beam_search(
         vocabulary = log_probabilities.shape[-1]
         # Of 2K candidates at most K are ends, so K open ones are always left.
         keep = min(2 * width, width * vocabulary)
-        candidates = _top(log_probabilities, totals, keep)  # scores and flat indices (B, 2K)
-        scores, flat = candidates
+        scores, flat = choose(log_probabilities, totals, keep, state)  # totals and indices (B, 2K)
         parents, pieces = flat // vocabulary, flat % vocabulary
         is_end = pieces == end
         scores_list, ends_list, parents_list = scores.tolist(), is_end.tolist(), parents.tolist()
         rows = history.tolist() if bool(is_end.any()) or any(length >= limits[s] for s in alive) else []
         pieces_list = pieces.tolist() if rows else []
+        extra = bonus(state).view(-1, width).tolist() if bonus and rows else None  # (B, K)
         for i, s in enumerate(alive):
             if done[s]:
                 continue
@@ -68,21 +142,19 @@ def beam_search(
                     break
                 if ends_list[i][j] or cut:
                     ids = rows[i][parents_list[i][j]] + ([] if ends_list[i][j] else [pieces_list[i][j]])
-                    finished[s].append(Hypothesis(ids, score, score / penalty(length), bool(ends_list[i][j])))
+                    rank = score / penalty(length) + (extra[i][parents_list[i][j]] if extra else 0.0)
+                    finished[s].append(Hypothesis(ids, score, rank, bool(ends_list[i][j])))
             finished[s].sort(key=lambda h: -h.score)
             del finished[s][max(width, n_best) :]
             open_scores = [x for x, e in zip(scores_list[i], ends_list[i], strict=True) if not e]
-            best_open = open_scores[0] if open_scores else float("-inf")
+            best_open = max(open_scores, default=float("-inf"))
             # Every open hypothesis is bounded by the best one at its most generous penalty.
-            bound = best_open / max(penalty(length + 1), penalty(limits[s]))
-            done[s] = (
-                cut
-                or best_open == float("-inf")
-                or (len(finished[s]) >= n_best and finished[s][n_best - 1].score >= bound)
-            )
-        # The K best open candidates go on; a row of which fewer are left carries -inf.
-        scores = scores.masked_fill(is_end, float("-inf"))
-        totals, order = scores.topk(min(width, keep), dim=1, sorted=True)
+            bound = best_open / max(penalty(length + 1), penalty(limits[s])) if stop == "bound" else float("-inf")
+            enough = stop != "full" and len(finished[s]) >= n_best and finished[s][n_best - 1].score >= bound
+            done[s] = cut or best_open == float("-inf") or enough
+        # The first K open candidates go on; a row of which fewer are left carries -inf.
+        order = is_end.long().argsort(dim=1, stable=True)[:, :width]
+        totals = scores.masked_fill(is_end, float("-inf")).gather(1, order)
         if totals.shape[1] < width:  # a vocabulary smaller than the beam
             short = width - totals.shape[1]
             totals = torch.nn.functional.pad(totals, (0, short), value=float("-inf"))
@@ -91,6 +163,7 @@ def beam_search(
         history = torch.cat(
             (history.gather(1, parents[..., None].expand(-1, -1, history.shape[2])), pieces[..., None]), dim=2
         )
+        yield Beams(history, totals, finished)
         staying = [i for i, s in enumerate(alive) if not done[s]]
         select = parents + torch.arange(len(alive), device=device)[:, None] * width  # (B, K) rows of the state
         if shrink and len(staying) < len(alive):
@@ -103,13 +176,13 @@ def beam_search(
     return [found[:n_best] for found in finished]
 
 
-def _top(log_probabilities: Tensor, totals: Tensor, keep: int) -> tuple[Tensor, Tensor]:
+def best(log_probabilities: Tensor, totals: Tensor, keep: int, state: object = None) -> tuple[Tensor, Tensor]:
     """The best `keep` continuations of each sentence: log-probability (B, keep) in float64 and index into (K·V)."""
     sentences, width = totals.shape
     rows, vocabulary = log_probabilities.shape
     # Each row's own best first, so that the wide sort runs on K·keep numbers instead of K·V.
-    best, index = log_probabilities.topk(min(keep, vocabulary), dim=-1)  # (B·K, keep)
-    summed = (best.double() + totals.flatten()[:, None]).view(sentences, -1)
+    likely, index = log_probabilities.topk(min(keep, vocabulary), dim=-1)  # (B·K, keep)
+    summed = (likely.double() + totals.flatten()[:, None]).view(sentences, -1)
     flat = (index + torch.arange(rows, device=index.device).remainder(width)[:, None] * vocabulary).view(sentences, -1)
     scores, order = summed.topk(min(keep, summed.shape[1]), dim=1, sorted=True)
     return scores, flat.gather(1, order)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = ["SearchConfig"]
 
@@ -19,5 +19,38 @@ class SearchConfig(BaseModel):
         "gnmt", description="length penalty: gnmt ((5+L)/6)^alpha, power L^alpha, or none"
     )
     alpha: float = Field(0.6, ge=0, description="exponent of the length penalty")
+    coverage: float = Field(0.0, ge=0, description="beta of the coverage penalty; 0: none")
+    stop: Literal["bound", "first", "full"] = Field(
+        "bound", description="a beam stops when no open one can win, at the first finished, or at the full length"
+    )
+    groups: int = Field(1, gt=0, description="groups of a diverse beam; 1: a plain beam")
+    diversity: float = Field(0.5, ge=0, description="what a piece loses for each earlier group that took it")
+    samples: int = Field(0, ge=0, description="translations drawn of each line instead of a beam; 0: the beam")
+    temperature: float = Field(1.0, gt=0, description="log-probabilities are divided by it before a draw")
+    top_k: int = Field(0, ge=0, description="pieces that may be drawn, the likeliest; 0: all")
+    top_p: float = Field(1.0, gt=0, le=1, description="probability that the likeliest pieces drawn from must hold")
+    seed: int = Field(1, ge=0, description="of the draws")
+    mbr: Literal["none", "chrf", "bleu"] = Field(
+        "none", description="choose the sample or hypothesis that the others are most like by this metric"
+    )
+    min_length: int = Field(0, ge=0, description="shortest output: pieces, the end counted")
+    max_length: int = Field(0, ge=0, description="longest output in pieces, the end counted; 0: by extra_length alone")
     extra_length: int = Field(50, ge=0, description="longest output: pieces of the source plus this many")
+    no_repeat: int = Field(0, ge=0, description="no so many pieces in a row occur twice; 0: they may")
+    ensemble: Literal["probabilities", "logs"] = Field(
+        "probabilities", description="what several models are averaged by"
+    )
     batch_size: int = Field(32, gt=0, description="sentences decoded together")
+
+    @model_validator(mode="after")
+    def _fits(self) -> SearchConfig:
+        if self.max_length and self.min_length > self.max_length:
+            raise ValueError(f"min_length ({self.min_length}) must be at most max_length ({self.max_length})")
+        if self.beam % self.groups:
+            raise ValueError(f"groups ({self.groups}) must divide beam ({self.beam}); try beam = {2 * self.groups}")
+        if not self.samples and (self.top_k or self.top_p < 1 or self.temperature != 1):
+            raise ValueError("temperature, top_k and top_p say how samples are drawn; set samples to at least 1")
+        for key, default in (("groups", 1), ("coverage", 0.0), ("stop", "bound")):
+            if self.samples and getattr(self, key) != default:
+                raise ValueError(f"{key} belongs to a beam, and samples ({self.samples}) asks for draws; drop one")
+        return self

@@ -5,14 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .hypotheses import Hypothesis, S, Step
+from .hypotheses import Bonus, Hypothesis, S, Step
 from .penalties import Penalty
 
 __all__ = ["exhaustive_search"]
 
 
 def exhaustive_search(
-    step: Step[S], state: S, first: Tensor, *, max_length: int, end: int, penalty: Penalty, n_best: int = 1
+    step: Step[S],
+    state: S,
+    first: Tensor,
+    *,
+    max_length: int,
+    end: int,
+    penalty: Penalty,
+    n_best: int = 1,
+    bonus: Bonus[S] | None = None,
 ) -> list[Hypothesis]:
     """The best `n_best` of all sequences from `first` (1,) of at most `max_length` pieces, the end counted."""
     found: list[Hypothesis] = []
@@ -21,16 +29,19 @@ def exhaustive_search(
         log_probabilities, state = step(tokens, state)
         vocabulary = log_probabilities.shape[-1]
         length = len(ids) + 1
+        extra = float(bonus(state)[0]) if bonus else 0.0
         for piece, value in enumerate(log_probabilities[0].double().tolist()):
             score = total + value
+            if score == float("-inf"):
+                continue  # a rule forbids it
             if piece == end or length >= max_length:
                 reached = ids if piece == end else [*ids, piece]
-                found.append(Hypothesis(reached, score, score / penalty(length), piece == end))
+                found.append(Hypothesis(reached, score, score / penalty(length) + extra, piece == end))
         if length >= max_length:
             return
         every = state.select(torch.zeros(vocabulary, dtype=torch.long, device=tokens.device))
         for piece, value in enumerate(log_probabilities[0].double().tolist()):
-            if piece != end:
+            if piece != end and value > float("-inf"):
                 row = torch.tensor([piece], device=tokens.device)
                 visit(row, every.select(row), [*ids, piece], total + value)
 

@@ -13,12 +13,15 @@ from torch import Tensor
 
 from regard.nn.state import State
 
-__all__ = ["Hypothesis", "S", "Step"]
+__all__ = ["Bonus", "Hypothesis", "S", "Step"]
 
 S = TypeVar("S", bound=State)
 
 Step = Callable[[Tensor, S], tuple[Tensor, S]]
 """The last piece of each row (N,) and a state -> log-probabilities of the next piece (N, V) and the state after it."""
+
+Bonus = Callable[[S], Tensor]
+"""A state -> what is added to the score of a hypothesis that finishes in it (N,), at most 0."""
 
 
 @dataclass(frozen=True)

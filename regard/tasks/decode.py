@@ -9,21 +9,48 @@ differences is about 1e-15 of a score, where hypotheses that close do not occur 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder, device_of, layout_of
-from regard.search import Hypothesis, SearchConfig, beam_search, greedy_search, penalty_of
+from regard.search import (
+    Covered,
+    Draw,
+    Hypothesis,
+    Penalty,
+    Ruled,
+    Rules,
+    SearchConfig,
+    Step,
+    Together,
+    allot,
+    beam_search,
+    beam_steps,
+    coverage_penalty,
+    covered,
+    diverse_search,
+    ensemble,
+    greedy_search,
+    penalty_of,
+    ruled,
+    sample_search,
+    sample_steps,
+    start_ruled,
+)
 from regard.text import BEGIN, END, PAD
 from regard.train import mixed
 
-__all__ = ["decode", "independent", "step_of"]
+__all__ = ["RulesOf", "decode", "decode_steps", "independent", "step_of"]
 
 State = Any
 Ids = Sequence[int]
+RulesOf = Callable[[int, int], Rules]
+"""The index of a source and its length limit -> the rules of its hypotheses."""
 
 
 def step_of(model: EncoderDecoder, bfloat16: bool = False) -> Callable[[Tensor, State], tuple[Tensor, State]]:
@@ -38,6 +65,20 @@ def step_of(model: EncoderDecoder, bfloat16: bool = False) -> Callable[[Tensor, 
     return step
 
 
+def _looking_step(model: EncoderDecoder, bfloat16: bool) -> Callable[[Tensor, State], tuple[Tensor, State, Tensor]]:
+    """`step_of` that also returns where it looked: the last layer's weights, the mean of its heads (N, S)."""
+
+    def step(tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+        record: list[Tensor] = []
+        with mixed(tokens.device, bfloat16):
+            hidden, state = model.decode(tokens[:, None], state, record=record)
+            logits = model.project(hidden[:, -1])
+        logits = logits.float() if logits.dtype == torch.bfloat16 else logits
+        return logits.log_softmax(-1), state, record[-1].mean(dim=1)[:, -1]
+
+    return step
+
+
 def independent(model: EncoderDecoder) -> EncoderDecoder:
     """The model for batch-independent mode: a copy that computes in float64 (itself, if it does already)."""
     if next(iter(model.named_parameters()))[1].dtype == torch.float64:
@@ -47,56 +88,238 @@ def independent(model: EncoderDecoder) -> EncoderDecoder:
 
 @torch.inference_mode()
 def decode(
-    model: EncoderDecoder,
+    model: EncoderDecoder | Sequence[EncoderDecoder],
     sources: Sequence[Ids],
     search: SearchConfig,
     *,
     n_best: int = 1,
+    rules: RulesOf | None = None,
+    lines: Sequence[int] | None = None,
     batch_independent: bool = True,
     bfloat16: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` best hypotheses of each source (ids without end), best first; `progress` hears how many are done.
 
+    With `search.samples` they are that many samples instead, in the order of their numbers. Several models decode as an
+    ensemble. `lines` are the sources' line numbers (1 and on), which draws and messages go by.
     Batch-independent mode makes a float64 copy of the model; who calls often hands in `independent(model)` instead.
+    Raises ModelError for rules that a sentence cannot keep.
     """
-    if batch_independent:
-        model, bfloat16 = independent(model), False
-    device = device_of(model)  # type: ignore[arg-type]
-    step = step_of(model, bfloat16)
-    penalty = penalty_of(search.penalty, search.alpha)
+    models, bfloat16 = _computing(model, batch_independent, bfloat16)
+    lines = range(1, len(sources) + 1) if lines is None else lines
     found: list[list[Hypothesis]] = [[] for _ in sources]
     done = 0
     for batch in _batches([len(s) for s in sources], search.batch_size):
-        rows = [[*sources[i], END] for i in batch]
-        lengths = torch.tensor([len(r) for r in rows], device=device)
-        longest = int(lengths.max())
-        ids = torch.tensor([r + [PAD] * (longest - len(r)) for r in rows], device=device)
-        layout = layout_of("padded", lengths, longest)
-        with mixed(device, bfloat16):
-            state = model.start(model.encode(ids, layout), layout)
-        first = torch.full((len(rows),), BEGIN, device=device)
-        limit = lengths - 1 + search.extra_length
-        if search.beam == 1 and n_best == 1:
-            greedy = greedy_search(step, state, first, max_length=limit, end=END, penalty=penalty)
-            hypotheses = [[h] for h in greedy]
-        else:
-            hypotheses = beam_search(
-                step,
-                state,
-                first,
-                width=max(search.beam, n_best),
-                max_length=limit,
-                end=END,
-                penalty=penalty,
-                n_best=n_best,
-            )
-        for i, h in zip(batch, hypotheses, strict=True):
+        ready = _prepare(models, [sources[i] for i in batch], [lines[i] for i in batch], batch, search, rules, bfloat16)
+        for i, h in zip(batch, _search(ready, search, n_best), strict=True):
+            if any(each.log_probability == float("-inf") for each in h) or not h:
+                raise ModelError(
+                    f"line {lines[i]}: no translation keeps all of its rules within the length limit; loosen one, or "
+                    "raise max_length or extra_length."
+                )
             found[i] = h
         done += len(batch)
         if progress:
             progress(done)
     return found
+
+
+@torch.inference_mode()
+def decode_steps(
+    model: EncoderDecoder | Sequence[EncoderDecoder],
+    source: Ids,
+    search: SearchConfig,
+    *,
+    rules: RulesOf | None = None,
+    line: int = 1,
+    batch_independent: bool = True,
+    bfloat16: bool = False,
+) -> Iterator[list[int]]:
+    """After each step the ids that the translation begins with for certain; at last, all of them.
+
+    A greedy search and a sample are certain of every piece, a beam of those that all of its hypotheses agree on.
+    """
+    models, bfloat16 = _computing(model, batch_independent, bfloat16)
+    ready = _prepare(models, [source], [line], [0], search, rules, bfloat16)
+    steps: Generator[Any, None, Any]
+    if search.samples:
+        steps = sample_steps(
+            ready.step,
+            ready.state,
+            ready.first,
+            max_length=ready.limit,
+            end=END,
+            penalty=ready.penalty,
+            draw=_draw(search),
+            keys=[(line, 1)],
+        )
+    else:
+        steps = beam_steps(
+            ready.step,
+            ready.state,
+            ready.first,
+            width=search.beam,
+            max_length=ready.limit,
+            end=END,
+            penalty=ready.penalty,
+            stop=search.stop,
+            bonus=ready.bonus,
+            choose=ready.choose,
+        )
+    while True:
+        try:
+            now: Any = next(steps)
+        except StopIteration as finished:
+            best = finished.value[0] if search.samples else next(iter(finished.value[0]), None)
+            if best is None or best.log_probability == float("-inf"):
+                raise ModelError(f"line {line}: no translation keeps all of its rules; loosen one.") from None
+            yield best.ids
+            return
+        yield list(now[0]) if search.samples else now.agreed()
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What a search is given for one batch."""
+
+    step: Step[Any]
+    state: State
+    first: Tensor  # (B,)
+    limit: Tensor  # (B,)
+    lines: Sequence[int]
+    penalty: Penalty
+    bonus: Callable[[Any], Tensor] | None
+    choose: Callable[[Tensor, Tensor, int, Any], tuple[Tensor, Tensor]] | None
+
+
+def _computing(
+    model: EncoderDecoder | Sequence[EncoderDecoder], batch_independent: bool, bfloat16: bool
+) -> tuple[list[EncoderDecoder], bool]:
+    """The models to compute with, and whether in bfloat16."""
+    models: list[EncoderDecoder] = [*model] if isinstance(model, Sequence) else [model]
+    return ([independent(m) for m in models], False) if batch_independent else (models, bfloat16)
+
+
+def _prepare(
+    models: Sequence[EncoderDecoder],
+    sources: Sequence[Ids],
+    lines: Sequence[int],
+    indices: Sequence[int],
+    search: SearchConfig,
+    rules: RulesOf | None,
+    bfloat16: bool,
+) -> _Ready:
+    """Sources encoded, and the step function put together: models, their coverage, their mean, the rules."""
+    device = device_of(models[0])  # type: ignore[arg-type]
+    rows = [[*source, END] for source in sources]
+    lengths = torch.tensor([len(r) for r in rows], device=device)
+    longest = int(lengths.max())
+    ids = torch.tensor([r + [PAD] * (longest - len(r)) for r in rows], device=device)
+    layout = layout_of("padded", lengths, longest)
+    limit = lengths - 1 + search.extra_length
+    if search.max_length:
+        limit = limit.clamp(max=search.max_length)
+    steps: list[Step[Any]] = []
+    states: list[Any] = []
+    for model in models:
+        with mixed(device, bfloat16):
+            state = model.start(model.encode(ids, layout), layout)
+        if search.coverage:
+            nothing = torch.zeros(ids.shape, dtype=torch.float64, device=device)
+            state = Covered(state, nothing, torch.arange(longest, device=device) < lengths[:, None])
+        steps.append(covered(_looking_step(model, bfloat16)) if search.coverage else step_of(model, bfloat16))
+        states.append(state)
+    step, state = (
+        (steps[0], states[0]) if len(models) == 1 else (ensemble(steps, search.ensemble), Together((*states,)))
+    )
+    choose = None
+    under_rules = rules is not None or search.min_length > 0 or search.no_repeat > 0
+    if under_rules:
+        each = [_rules(rules, i, int(most), search) for i, most in zip(indices, limit, strict=True)]
+        for line, one in zip(lines, each, strict=True):
+            if reason := one.refusal():
+                raise ModelError(f"line {line}: {reason}; change one of the two.")
+        step, state = ruled(step, END), start_ruled(state, each)
+        choose = allot if any(one.phrases and one.phrases.full for one in each) else None
+
+    def bonus(state: Any) -> Tensor:
+        inner = state.inner if under_rules else state
+        members = inner.members if len(models) > 1 else (inner,)
+        return torch.stack([coverage_penalty(member, search.coverage) for member in members]).mean(0)
+
+    return _Ready(
+        step,
+        state,
+        torch.full((len(rows),), BEGIN, device=device),
+        limit,
+        lines,
+        penalty_of(search.penalty, search.alpha),
+        bonus if search.coverage else None,
+        choose,
+    )
+
+
+def _rules(rules: RulesOf | None, index: int, limit: int, search: SearchConfig) -> Rules:
+    if rules is not None:
+        return rules(index, limit)
+    return Rules(limit, search.min_length, search.no_repeat)
+
+
+def _draw(search: SearchConfig) -> Draw:
+    return Draw(search.seed, search.temperature, search.top_k, search.top_p)
+
+
+def _search(ready: _Ready, search: SearchConfig, n_best: int) -> list[list[Hypothesis]]:
+    """The search that the settings name."""
+    if search.samples:
+        number = search.samples
+        rows = torch.arange(len(ready.lines), device=ready.first.device).repeat_interleave(number)
+        drawn = sample_search(
+            ready.step,
+            ready.state.select(rows),
+            ready.first[rows],
+            max_length=ready.limit[rows],
+            end=END,
+            penalty=ready.penalty,
+            draw=_draw(search),
+            keys=[(line, sample) for line in ready.lines for sample in range(1, number + 1)],
+        )
+        return [drawn[start : start + number] for start in range(0, len(drawn), number)]
+    if search.groups > 1:
+        return diverse_search(
+            ready.step,
+            ready.state,
+            ready.first,
+            groups=search.groups,
+            diversity=search.diversity,
+            width=max(search.beam, n_best),
+            max_length=ready.limit,
+            end=END,
+            penalty=ready.penalty,
+            n_best=n_best,
+            stop=search.stop,
+            bonus=ready.bonus,
+            choose=ready.choose,
+        )
+    if search.beam == 1 and n_best == 1 and ready.bonus is None and not isinstance(ready.state, Ruled):
+        greedy = greedy_search(
+            ready.step, ready.state, ready.first, max_length=ready.limit, end=END, penalty=ready.penalty
+        )
+        return [[h] for h in greedy]
+    return beam_search(
+        ready.step,
+        ready.state,
+        ready.first,
+        width=max(search.beam, n_best),
+        max_length=ready.limit,
+        end=END,
+        penalty=ready.penalty,
+        n_best=n_best,
+        stop=search.stop,
+        bonus=ready.bonus,
+        choose=ready.choose,
+    )
 
 
 def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:

@@ -6,9 +6,11 @@ it (see `regard.tasks.decode`), unless that is given up for speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +20,17 @@ from pydantic import ValidationError
 from regard import bundle as bundles
 from regard.bundle import Bundle
 from regard.errors import ModelError, TextError
+from regard.metrics.sentence import likeness
 from regard.models.interface import EncoderDecoder, device_of, layout_of
 from regard.recipe import Recipe
-from regard.search import Hypothesis, SearchConfig
+from regard.search import Hypothesis, SearchConfig, Spelling, expected_utilities
 from regard.text import BEGIN, END, Subwords, split_tag, tag
 from regard.text.languages import name as language_name
 
-from .decode import decode, independent
+from .constraints import NONE, Constraints, Demand, demands_of, rules_of, spelling_of
+from .decode import decode, decode_steps, independent
 
-__all__ = ["Candidate", "Languages", "Translation", "Translator", "load", "search_with"]
+__all__ = ["Candidate", "Constraints", "Languages", "Translation", "Translator", "load", "search_with"]
 
 _ONE_LINE = str.maketrans({"\n": " ", "\r": " ", "\0": None})
 """Bytes that a model may spell and that would break line-in, line-out."""
@@ -44,6 +48,14 @@ class Candidate:
     pieces: tuple[str, ...]
     """The target's pieces, the end among them unless the length limit cut it off; U+2581 marks a space."""
     ended: bool
+    ids: tuple[int, ...] = ()
+    """Of the pieces, without the end."""
+    met: tuple[str, ...] = ()
+    """Required phrases that stand in the text."""
+    broken: tuple[str, ...] = ()
+    """Required phrases that do not, and forbidden ones that do: none, or the enforcement has a fault."""
+    utility: float | None = None
+    """Of minimum Bayes risk: how like the others it is, of 100."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,9 @@ class Translator:
     def __init__(self, model: EncoderDecoder, recipe: Recipe, source: Subwords, target: Subwords) -> None:
         self.model, self.recipe, self.source, self.target = model, recipe, source, target
         self._exact: EncoderDecoder | None = None
+        self._spelling: Spelling | None = None
+        self.others: tuple[Translator, ...] = ()
+        """What translates together with this one, as an ensemble; see `together`."""
         self.bundle: Bundle | None = None
         """Where it was loaded from."""
         data = recipe.data
@@ -125,6 +140,8 @@ class Translator:
         alpha: float | None = None,
         n_best: int = 1,
         batch_size: int | None = None,
+        search: Mapping[str, Any] | None = None,
+        constraints: Constraints | Sequence[Constraints] = NONE,
         from_: str | None = None,
         to: str | None = None,
         batch_independent: bool = True,
@@ -135,31 +152,103 @@ class Translator:
     ) -> list[Translation]:
         """A translation of each line, in order. What is None is as the bundle's recipe says.
 
+        `search` replaces other keys of the recipe's [search]. `constraints` hold for all lines, or are one a line.
         `from_` and `to` are language codes: they choose a multilingual bundle's target, and are checked otherwise.
         `first_line` is the number that messages give the first line.
-        Raises TextError naming the line for what cannot be read, ModelError for languages the bundle does not have.
+        Raises TextError naming the line for what cannot be read, ModelError for languages the bundle does not have and
+        for constraints that cannot be met.
         """
         if n_best < 1:
             raise ModelError(f"n_best is {n_best}; it must be at least 1.")
-        search = search_with(self.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size)
+        settings = search_with(self.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size, others=search)
+        if settings.samples and n_best > 1 and settings.mbr == "none":
+            raise ModelError(
+                f"n_best ({n_best}) ranks the hypotheses of a beam, and samples ({settings.samples}) are all given; "
+                "leave n_best out."
+            )
         ids = self.encode(lines, from_=from_, to=to, first_line=first_line)
         full = [i for i, pieces in enumerate(ids) if pieces]
+        demands = demands_of(constraints, lines, first_line, self.target)
         found = decode(
-            self.computing(batch_independent, bfloat16),
+            [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
             [ids[i] for i in full],
-            search,
-            n_best=n_best,
+            settings,
+            n_best=n_best if settings.mbr == "none" else max(n_best, settings.beam),
+            rules=self._rules([demands[i] for i in full], settings),
+            lines=[first_line + i for i in full],
             batch_independent=batch_independent,
             bfloat16=bfloat16,
             progress=progress,
         )
         translations = [Translation("")] * len(lines)
         for i, hypotheses in zip(full, found, strict=True):
-            translations[i] = self._translation(ids[i], hypotheses)
+            translations[i] = self._translation(ids[i], hypotheses, demands[i], settings, n_best)
             if attention:
-                weights = self.attention(ids[i], hypotheses[0].ids, ended=hypotheses[0].ended)
+                best = translations[i].hypotheses[0]
+                weights = self.attention(ids[i], best.ids, ended=best.ended)
                 translations[i] = replace(translations[i], attention=weights)
         return translations
+
+    def stream(
+        self,
+        line: str,
+        *,
+        beam: int | None = None,
+        search: Mapping[str, Any] | None = None,
+        constraints: Constraints = NONE,
+        from_: str | None = None,
+        to: str | None = None,
+        batch_independent: bool = True,
+        bfloat16: bool = False,
+        number: int = 1,
+    ) -> Iterator[str]:
+        """The translation of a line in parts, each as soon as it is certain; together they are what `translate` gives.
+
+        A greedy search and a sample (the first) are certain of every piece, a beam of what all its hypotheses agree on.
+        """
+        settings = search_with(self.recipe.search, beam=beam, others=search)
+        for key, is_off in (("mbr", settings.mbr == "none"), ("groups", settings.groups == 1)):
+            if not is_off:
+                raise ModelError(f"{key} = {getattr(settings, key)} chooses at the end, so nothing can be streamed.")
+        ids = self.encode([line], from_=from_, to=to, first_line=number)[0]
+        if not ids:
+            return
+        demands = demands_of(constraints, [line], number, self.target)
+        said = ""
+        steps = decode_steps(
+            [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
+            ids,
+            settings,
+            rules=self._rules(demands, settings),
+            line=number,
+            batch_independent=batch_independent,
+            bfloat16=bfloat16,
+        )
+        known: list[int] = []
+        for known in steps:
+            text = self.target.decode(known).translate(_ONE_LINE)
+            # A character that is spelt in bytes shows as U+FFFD until it is whole.
+            text = text.rstrip("\ufffd")
+            if len(text) > len(said) and text.startswith(said):
+                yield text[len(said) :]
+                said = text
+        rest = self.target.decode(known).translate(_ONE_LINE)[len(said) :]
+        if rest:
+            yield rest
+
+    def together(self, others: Sequence[Translator]) -> Translator:
+        """This translator with others as an ensemble. Raises ModelError unless all have the same vocabularies."""
+        for number, other in enumerate(others, start=2):
+            for side in ("source", "target"):
+                mine, its = (getattr(t, side).digest for t in (self, other))
+                if mine != its:
+                    raise ModelError(
+                        f"model {number} of the ensemble has another {side} vocabulary ({its[:12]}, not {mine[:12]}); "
+                        "train the models on one vocabulary to use them together."
+                    )
+        joined = Translator(self.model, self.recipe, self.source, self.target)
+        joined.bundle, joined.others = self.bundle, tuple(others)
+        return joined
 
     def encode(
         self, lines: Sequence[str], *, from_: str | None = None, to: str | None = None, first_line: int = 1
@@ -243,8 +332,30 @@ class Translator:
             )
         return line if code is not None else f"{tag(str(to))} {line}"
 
-    def _translation(self, ids: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Translation:
-        candidates = tuple(self._candidate(h) for h in hypotheses)
+    def _rules(self, demands: Sequence[Demand], search: SearchConfig) -> Any:
+        if not any(demands):
+            return None
+        if self._spelling is None and any(d.required or d.forbidden for d in demands):
+            self._spelling = spelling_of(self.target)
+        return rules_of(demands, search, self._spelling)
+
+    def _translation(
+        self,
+        ids: Sequence[int],
+        hypotheses: Sequence[Hypothesis],
+        demand: Demand,
+        search: SearchConfig,
+        n_best: int,
+    ) -> Translation:
+        candidates = [self._candidate(h, demand) for h in hypotheses]
+        if search.mbr != "none":
+            likes = likeness(search.mbr, self.languages.target)
+            values = expected_utilities([c.text for c in candidates], likes)
+            scored = [replace(c, utility=value) for c, value in zip(candidates, values, strict=True)]
+            unique: dict[str, Candidate] = {}
+            for candidate in scored:
+                unique.setdefault(candidate.text, candidate)
+            candidates = sorted(unique.values(), key=lambda c: -(c.utility or 0.0))[:n_best]
         best = candidates[0]
         return Translation(
             text=best.text,
@@ -254,22 +365,29 @@ class Translator:
             unfamiliar=self.source.unfamiliar(ids),
             source_pieces=tuple(self.source.pieces([*ids, END])),
             target_pieces=best.pieces,
-            hypotheses=candidates,
+            hypotheses=tuple(candidates),
         )
 
-    def _candidate(self, hypothesis: Hypothesis) -> Candidate:
+    def _candidate(self, hypothesis: Hypothesis, demand: Demand) -> Candidate:
         ids = [*hypothesis.ids, END] if hypothesis.ended else hypothesis.ids
+        text = self.target.decode(hypothesis.ids).translate(_ONE_LINE)
+        met, broken = demand.check(text)
         return Candidate(
-            text=self.target.decode(hypothesis.ids).translate(_ONE_LINE),
+            text=text,
             log_probability=hypothesis.log_probability,
             score=hypothesis.score,
             pieces=tuple(self.target.pieces(ids)),
             ended=hypothesis.ended,
+            ids=tuple(hypothesis.ids),
+            met=met,
+            broken=broken,
         )
 
 
-def load(path: str | Path | Bundle, *, device: str = "auto") -> Translator:
+def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str | Path] = ()) -> Translator:
     """A translator from a bundle, which is checked while it is read; `device` is auto, cpu, cuda or cuda:N.
+
+    `with_` are bundles that translate together with it, as an ensemble.
 
     Raises BundleError for a bundle that is missing or damaged, ModelError for a device that is not there.
     """
@@ -284,19 +402,30 @@ def load(path: str | Path | Bundle, *, device: str = "auto") -> Translator:
         raise ModelError(f"device {device!r} cannot be used ({reason}); try cpu.") from None
     translator = Translator(model, bundle.recipe, bundle.source, bundle.target)  # type: ignore[arg-type]
     translator.bundle = bundle
-    return translator
+    return translator.together([load(other, device=device) for other in with_]) if with_ else translator
 
 
 def search_with(
-    search: SearchConfig, *, beam: int | None = None, alpha: float | None = None, batch_size: int | None = None
+    search: SearchConfig,
+    *,
+    beam: int | None = None,
+    alpha: float | None = None,
+    batch_size: int | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> SearchConfig:
     """Decoding defaults with some of them replaced; ModelError for a value that is none."""
-    given = {"beam": beam, "alpha": alpha, "batch_size": batch_size}
+    given = {"beam": beam, "alpha": alpha, "batch_size": batch_size, **(others or {})}
+    for key in given:
+        if key not in SearchConfig.model_fields:
+            near = difflib.get_close_matches(key, SearchConfig.model_fields, n=1, cutoff=0)[0]
+            raise ModelError(f"search has no key {key!r}; did you mean {near!r}?")
     changes = {key: value for key, value in given.items() if value is not None}
     try:
         return SearchConfig.model_validate({**search.model_dump(), **changes})
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:
+            raise ModelError(f"{first['msg'].removeprefix('Value error, ')}.") from None
         raise ModelError(
             f"{first['loc'][0]} = {first['input']!r}: {first['msg'].replace('Input should', 'must')}."
         ) from None

@@ -1,0 +1,174 @@
+"""Phrases that must or must not occur in a text, followed piece by piece whatever pieces spell it.
+
+A finite automaton over bytes (Aho and Corasick 1975) reads what each piece spells, so a word is found in every
+segmentation, spelt in bytes too. Before each change between word and non-word characters it reads an edge, and a phrase
+that begins or ends with a word character asks for an edge there: "in" is not found in "Minute".
+
+Sizes: Q places of the automaton, V vocabulary, M = 2^required sets of phrases met.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["FAR", "MOST", "Phrases", "Spelling", "occurs"]
+
+FAR = 1 << 30
+"""Pieces to an end that cannot be reached."""
+MOST = 8
+"""Required phrases of one line: places are kept for every set of them."""
+
+_EDGE, _END = 256, 257
+"""What is read besides bytes: the edge of a word, and the end of the text, which is an edge where a word ends."""
+_WORD = [chr(b).isalnum() or b == 95 for b in range(128)]
+
+
+def _is_word(byte: int, before: bool) -> bool:
+    """Whether the character that this byte begins belongs to words that spaces part; inside of one: as it began."""
+    if byte < 0x80:
+        return _WORD[byte]
+    if byte < 0xC0:
+        return before
+    return 0xC3 <= byte <= 0xE1  # letters from Latin-1 to Thai; then punctuation and scripts without spaces
+
+
+class Spelling:
+    """What each id of a vocabulary spells: the bytes of all pieces as one table."""
+
+    def __init__(self, spellings: Sequence[bytes]) -> None:
+        lengths = np.array([len(s) for s in spellings])
+        self.order = np.argsort(-lengths, kind="stable")  # the longest first, so that a column is a slice
+        self.filled = [int((lengths > c).sum()) for c in range(int(lengths.max(initial=0)))]
+        self.bytes = np.full((len(spellings), len(self.filled)), _END, dtype=np.int64)
+        for row, i in enumerate(self.order):
+            self.bytes[row, : lengths[i]] = list(spellings[i])
+
+
+class Phrases:
+    """Required and forbidden phrases over a vocabulary. A hypothesis is at (place, met); `met` has a bit a phrase."""
+
+    def __init__(self, spelling: Spelling, required: Sequence[str], forbidden: Sequence[str] = ()) -> None:
+        self.full = (1 << len(required)) - 1
+        table, gains, banned = _machine([*map(_symbols, required)], [*map(_symbols, forbidden)])
+        places, vocabulary = len(table), len(spelling.order)
+        after = np.repeat(np.arange(places)[:, None], vocabulary, 1)  # (Q, V)
+        gained = np.zeros((places, vocabulary), dtype=np.int64)
+        for column, count in enumerate(spelling.filled):
+            here, read = after[:, :count], spelling.bytes[None, :count, column]
+            gained[:, :count] |= gains[here, read]
+            after[:, :count] = table[here, read]
+        self.after, self.gained = np.empty_like(after), np.empty_like(gained)
+        self.after[:, spelling.order], self.gained[:, spelling.order] = after, gained
+        # The end of the text is an edge too.
+        self.closing: NDArray[np.int64] = gains[:, _END]
+        self.closes: NDArray[np.bool_] = ~banned[table[:, _END]]
+        self.stays: NDArray[np.bool_] = ~banned
+        self.distance = self._distances()
+
+    def move(self, place: int, met: int, piece: int) -> tuple[int, int]:
+        """Where a hypothesis is after one more piece."""
+        return int(self.after[place, piece]), met | int(self.gained[place, piece])
+
+    def _distances(self) -> NDArray[np.int64]:
+        """The fewest pieces after which the text may end with everything met (Q, M); FAR if there is no way."""
+        masks = np.arange(self.full + 1)
+        ends = ((masks[None, :] | self.closing[:, None]) == self.full) & self.closes[:, None]
+        distance = np.where(ends, 0, FAR)
+        edges = [np.unique(np.stack((a, g), 1), axis=0) for a, g in zip(self.after, self.gained, strict=True)]
+        starts = np.cumsum([0, *map(len, edges)][:-1])
+        to, gain = np.concatenate(edges).T
+        while True:
+            onward = np.minimum.reduceat(distance[to[:, None], masks | gain[:, None]], starts, axis=0) + 1
+            better = np.where(self.stays[:, None], np.minimum(distance, onward), FAR)
+            if (better == distance).all():
+                return distance
+            distance = better
+
+
+def occurs(phrase: str, text: str) -> bool:
+    """Whether the phrase is in a whole text, as the automaton finds it."""
+    wanted, read = ("".join(map(chr, _symbols(x))) for x in (phrase, text))
+    return wanted in read
+
+
+def _symbols(phrase: str) -> list[int]:
+    """The phrase as the automaton reads it, with its edges."""
+    found: list[int] = []
+    word = False
+    for byte in phrase.encode():
+        now = _is_word(byte, word)
+        # What stands before a phrase that begins with a sign is not asked.
+        found += [_EDGE, byte] if now != word else [byte]
+        word = now
+    return [*found, _EDGE] if word else found
+
+
+def _machine(
+    required: list[list[int]], forbidden: list[list[int]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Next place (Q, 258) by byte, the edge of an end at the last; bits gained on the way (Q, 258); forbidden (Q,).
+
+    A place is twice a node of the trie, plus one after a word character; a text begins at place 0.
+    """
+    children: list[dict[int, int]] = [{}]
+    bits, bad = [0], [False]
+    for number, phrase in enumerate([*required, *forbidden]):
+        node = 0
+        for symbol in phrase:
+            if symbol not in children[node]:
+                children[node][symbol] = len(children)
+                children.append({})
+                bits.append(0)
+                bad.append(False)
+            node = children[node][symbol]
+        if number < len(required):
+            bits[node] |= 1 << number
+        else:
+            bad[node] = True
+    go = [[0] * 257 for _ in children]
+    fallback = [0] * len(children)
+    waiting = deque([0])
+    while waiting:
+        node = waiting.popleft()
+        bits[node] |= bits[fallback[node]]
+        bad[node] |= bad[fallback[node]]
+        go[node] = list(go[fallback[node]]) if node else go[0]
+        for symbol, child in children[node].items():
+            fallback[child] = go[fallback[node]][symbol] if node else 0
+            go[node][symbol] = child
+            waiting.append(child)
+
+    table = np.zeros((2 * len(go), 258), dtype=np.int64)
+    gains = np.zeros_like(table)
+    for node in range(len(go)):
+        for word in (False, True):
+            place = 2 * node + word
+            for symbol in range(258):
+                now = _is_word(symbol, word) if symbol < 256 else False
+                node_now, gained, stuck = _read(go, bits, bad, node, _read_as(symbol, word, now))
+                table[place, symbol] = place if stuck and bad[node] else 2 * node_now + now
+                gains[place, symbol] = gained
+    return table, gains, np.repeat(np.array(bad), 2)
+
+
+def _read_as(symbol: int, word: bool, now: bool) -> Iterable[int]:
+    """What is read when this byte, or the end, follows: an edge first where words begin or end."""
+    edge = [_EDGE] if now != word else []
+    return edge if symbol >= 256 else [*edge, symbol]
+
+
+def _read(
+    go: list[list[int]], bits: list[int], bad: list[bool], node: int, symbols: Iterable[int]
+) -> tuple[int, int, bool]:
+    """The node after these symbols, the bits on the way, and whether a forbidden phrase is complete: it stays so."""
+    gained = 0
+    for symbol in symbols:
+        if bad[node]:
+            break
+        node = go[node][symbol]
+        gained |= bits[node]
+    return node, gained, bad[node]

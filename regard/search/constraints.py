@@ -1,0 +1,174 @@
+"""Rules for hypotheses, kept by every search: a step function that gives what breaks a rule no probability.
+
+Log-probabilities stay the model's own. Required phrases are kept in reach: a piece after which too few are left for the
+phrases that are missing is not possible, and neither is an end before they are met. So whatever a search does, what
+finishes has met them, as in the finite-state beams of Anderson et al. (2017).
+
+Sizes: B sentences, K hypotheses a sentence, N rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .automaton import FAR, Phrases
+from .hypotheses import Step
+
+__all__ = ["Ruled", "Rules", "allot", "ruled", "start_ruled"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the hypotheses of one sentence must keep; lengths are in pieces, the end counted."""
+
+    limit: int
+    """The length limit of the search."""
+    minimum: int = 0
+    no_repeat: int = 0
+    """No n pieces in a row occur twice, but where the prefix or a required phrase needs them; 0: they may."""
+    forced: tuple[int, ...] = ()
+    """The pieces that every hypothesis begins with."""
+    phrases: Phrases | None = None
+
+    def refusal(self) -> str | None:
+        """Why no hypothesis can keep the rules, as far as that can be told beforehand."""
+        if self.minimum > self.limit:
+            return f"at least {self.minimum} pieces are asked for, and at most {self.limit} allowed"
+        if len(self.forced) > self.limit:
+            return f"the prefix has {len(self.forced)} pieces, and at most {self.limit} are allowed"
+        if self.phrases is None:
+            return None
+        row = Row(self)
+        for piece in self.forced:
+            row = row.after(piece)
+        if not self.phrases.stays[row.place]:
+            return "the prefix contains a forbidden phrase"
+        missing = int(self.phrases.distance[row.place, row.met])
+        if missing >= FAR:
+            return "the required phrases cannot be written without the forbidden ones"
+        if len(self.forced) + missing > self.limit:
+            return f"what is required needs {len(self.forced) + missing} pieces, and at most {self.limit} are allowed"
+        return None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One hypothesis: its ids, and where it stands among the phrases."""
+
+    rules: Rules
+    place: int = 0
+    met: int = 0
+    ids: tuple[int, ...] = ()
+
+    def after(self, piece: int) -> Row:
+        """The hypothesis with one more piece."""
+        place, met = self.rules.phrases.move(self.place, self.met, piece) if self.rules.phrases else (0, 0)
+        return Row(self.rules, place, met, (*self.ids, piece))
+
+    def missing(self) -> NDArray[np.int64]:
+        """After each piece, the fewest that are then needed before the text may end (V,)."""
+        phrases = self.rules.phrases
+        assert phrases is not None
+        needed: NDArray[np.int64] = phrases.distance[phrases.after[self.place], self.met | phrases.gained[self.place]]
+        return needed
+
+    def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]:
+        """The pieces that may come next (V,)."""
+        rules, length = self.rules, len(self.ids) + 1
+        may = np.ones(vocabulary, dtype=np.bool_)
+        if length <= len(rules.forced):
+            may[:] = False
+            may[rules.forced[length - 1]] = True
+            return may
+        needed = np.zeros(vocabulary, dtype=np.bool_)
+        done = True
+        if rules.phrases is not None:
+            missing = self.missing()
+            may = missing <= rules.limit - length
+            now = rules.phrases.distance[self.place, self.met]
+            needed, done = missing < now, bool(now == 0)
+        if rules.no_repeat:
+            again = np.zeros(vocabulary, dtype=np.bool_)
+            again[self._repeats()] = True
+            may &= ~again | needed
+        may[end] = done and length >= rules.minimum
+        return may
+
+    def _repeats(self) -> list[int]:
+        """The pieces that would end n in a row that are there already."""
+        n, ids = self.rules.no_repeat, self.ids
+        last = ids[len(ids) - n + 1 :]
+        return [ids[i + n - 1] for i in range(len(ids) - n + 1) if ids[i : i + n - 1] == last]
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """A state and its rows' hypotheses."""
+
+    inner: Any
+    rows: tuple[Row, ...]
+    begun: bool = False
+
+    def select(self, rows: Tensor) -> Ruled:
+        return Ruled(self.inner.select(rows), tuple(self.rows[i] for i in rows.tolist()), self.begun)
+
+
+def start_ruled(state: Any, rules: Sequence[Rules]) -> Ruled:
+    """The state before the first piece, with the rules of each row."""
+    return Ruled(state, tuple(Row(each) for each in rules))
+
+
+def ruled(step: Step[Any], end: int) -> Step[Ruled]:
+    """The step function under the rows' rules: what breaks one has log-probability -inf."""
+
+    def keeping(tokens: Tensor, state: Ruled) -> tuple[Tensor, Ruled]:
+        rows = state.rows
+        if state.begun:
+            rows = tuple(row.after(piece) for row, piece in zip(rows, tokens.tolist(), strict=True))
+        log_probabilities, inner = step(tokens, state.inner)
+        may = torch.from_numpy(np.stack([row.allowed(log_probabilities.shape[-1], end) for row in rows]))
+        kept = log_probabilities.masked_fill(~may.to(log_probabilities.device), float("-inf"))
+        return kept, Ruled(inner, rows, True)
+
+    return keeping
+
+
+def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: Ruled) -> tuple[Tensor, Tensor]:
+    """Dynamic beam allocation (Post and Vilar 2018): a `choose` for `beam_search` with required phrases.
+
+    Candidates are the likeliest pieces of each row and those that bring a missing phrase nearer. They stand in banks by
+    how much is missing still, and the banks take turns, so that the beam holds hypotheses at every stage.
+    """
+    sentences, width = totals.shape
+    vocabulary = log_probabilities.shape[-1]
+    scores = torch.full((sentences, keep), float("-inf"), dtype=torch.float64)
+    flat = torch.zeros((sentences, keep), dtype=torch.long)
+    values, before = log_probabilities.double().cpu().numpy(), totals.cpu().numpy()
+    for s in range(sentences):
+        found: list[tuple[float, int, int]] = []  # total, index, missing
+        for k in range(width):
+            if before[s, k] == -np.inf:
+                continue
+            row, each = state.rows[s * width + k], values[s * width + k]
+            missing = np.zeros(vocabulary, dtype=np.int64) if row.rules.phrases is None else row.missing()
+            order = np.argsort(-each, kind="stable")
+            least = 0 if row.rules.phrases is None else row.rules.phrases.distance[row.place, row.met]
+            nearer = order[missing[order] < least]
+            for piece in dict.fromkeys([*order[:keep].tolist(), *nearer[:keep].tolist()]):
+                if each[piece] > -np.inf:
+                    found.append((before[s, k] + each[piece], k * vocabulary + piece, int(missing[piece])))
+        taken: dict[int, int] = {}
+        turns = []
+        for total, index, bank in sorted(found, key=lambda c: (-c[0], c[1])):
+            taken[bank] = taken.get(bank, 0) + 1
+            turns.append((taken[bank], -total, index))
+        for j, (_, negative, index) in enumerate(sorted(turns)[:keep]):
+            scores[s, j], flat[s, j] = -negative, index
+    return scores.to(totals.device), flat.to(totals.device)

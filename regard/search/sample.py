@@ -1,0 +1,111 @@
+"""Sampling: each piece is drawn from the model's distribution, or from what is left of it.
+
+Sizes: N rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from .hypotheses import Hypothesis, S, Step
+from .penalties import Penalty
+
+__all__ = ["Draw", "sample_search", "sample_steps"]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How a piece is drawn: first the temperature, then the `top_k` likeliest, then of those the fewest that hold
+    `top_p` of the probability (Holtzman et al. 2020). The defaults are ancestral sampling.
+    """
+
+    seed: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    """0: all of them."""
+    top_p: float = 1.0
+
+    def pick(self, log_probabilities: Tensor, keys: Sequence[tuple[int, int]], place: int) -> Tensor:
+        """A piece of each row (N,) from (N, V); row i's draw is a function of (seed, keys[i], place) alone."""
+        chances = (log_probabilities.double() / self.temperature).softmax(-1).nan_to_num(0.0)
+        chances, pieces = chances.sort(dim=-1, descending=True, stable=True)
+        if self.top_k:
+            chances[:, self.top_k :] = 0.0
+        before = chances.cumsum(-1) - chances
+        if self.top_p < 1:
+            chances = chances.masked_fill(before >= self.top_p * chances.sum(-1, keepdim=True), 0.0)
+        reached = chances.cumsum(-1)
+        uniform = torch.tensor([[_uniform(self.seed, *key, place)] for key in keys], dtype=torch.float64)
+        wanted = uniform.to(reached.device) * reached[:, -1:]
+        drawn = torch.searchsorted(reached, wanted, right=True).clamp(max=reached.shape[-1] - 1)
+        return pieces.gather(-1, drawn)[:, 0]
+
+
+def _uniform(*key: int) -> float:
+    """A number in [0, 1) that looks drawn but is a function of the key, so that batches cannot change it."""
+    digest = blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
+    return float((int.from_bytes(digest, "big") >> 11) * 2.0**-53)
+
+
+def sample_search(
+    step: Step[S],
+    state: S,
+    first: Tensor,
+    *,
+    max_length: Tensor,
+    end: int,
+    penalty: Penalty,
+    draw: Draw,
+    keys: Sequence[tuple[int, int]],
+) -> list[Hypothesis]:
+    """A sequence for each row of `first` (N,) and `state`, drawn until `end` or until row i holds max_length[i] pieces.
+
+    keys[i] is (line, number of the sample). Log-probabilities are those of `step`, whatever the draw did to them;
+    -inf where no piece was possible.
+    """
+    steps = sample_steps(step, state, first, max_length=max_length, end=end, penalty=penalty, draw=draw, keys=keys)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            return finished.value  # type: ignore[no-any-return]
+
+
+def sample_steps(
+    step: Step[S],
+    state: S,
+    first: Tensor,
+    *,
+    max_length: Tensor,
+    end: int,
+    penalty: Penalty,
+    draw: Draw,
+    keys: Sequence[tuple[int, int]],
+) -> Generator[list[list[int]], None, list[Hypothesis]]:
+    """`sample_search` that shows every row's ids after each step; it returns what `sample_search` does."""
+    limits: list[int] = max_length.tolist()
+    ids: list[list[int]] = [[] for _ in limits]
+    totals, lengths, ended = [0.0] * len(ids), [0] * len(ids), [False] * len(ids)
+    tokens, place = first, 0
+    going = set(range(len(ids)))
+    while going:
+        log_probabilities, state = step(tokens, state)  # (N, V)
+        tokens = draw.pick(log_probabilities, keys, place)
+        values = log_probabilities.gather(-1, tokens[:, None])[:, 0].double().tolist()
+        place += 1
+        pieces = tokens.tolist()
+        for i in sorted(going):
+            totals[i] += values[i]
+            lengths[i] = place
+            ended[i] = pieces[i] == end
+            if not ended[i]:
+                ids[i].append(pieces[i])
+            if ended[i] or place >= limits[i] or totals[i] == float("-inf"):
+                going.remove(i)
+        yield ids
+    return [Hypothesis(ids[i], totals[i], totals[i] / penalty(lengths[i]), ended[i]) for i in range(len(ids))]

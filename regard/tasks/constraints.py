@@ -1,0 +1,150 @@
+"""What a translation must and must not contain, in words: from text to the rules of a search.
+
+A required or forbidden phrase is found in every segmentation, and by whole words: see `regard.search.automaton`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regard.errors import TextError
+from regard.search import MOST, Phrases, Rules, SearchConfig, Spelling, occurs
+from regard.text import BEGIN, END, PAD, UNK, Subwords
+
+from .decode import RulesOf
+
+__all__ = ["NONE", "PLACEHOLDER", "Constraints", "Demand", "demands_of", "read_glossary", "rules_of", "spelling_of"]
+
+PLACEHOLDER = re.compile(
+    r"https?://[^\s<>\"]*[^\s<>\".,;:!?)\]}']"  # a URL, without the sentence's punctuation
+    r"|\{[^{}\s]*\}"  # {name}
+    r"|</?[A-Za-z][\w-]*/?>"  # <x1>, </b>, <br/>
+    r"|%\(\w+\)[sdif]|%(?:\d+\$)?[sdif](?!\w)"  # %(name)s, %1$s, %s
+)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What the translations of a line, or of all lines, must keep."""
+
+    include: tuple[str, ...] = ()
+    """Phrases that must occur."""
+    forbid: tuple[str, ...] = ()
+    """Phrases that must not."""
+    prefix: str = ""
+    """What the translation begins with."""
+    glossary: tuple[tuple[str, str], ...] = ()
+    """(source term, target term): where the one occurs in the line, the other is required."""
+    placeholders: bool = False
+    """Whatever looks like {name}, <x1>, %s or a URL in the line is required as it stands."""
+
+
+NONE = Constraints()
+"""Translations need keep nothing."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The constraints of one line, in pieces and phrases."""
+
+    required: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    forced: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.required or self.forbidden or self.forced)
+
+    def check(self, text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The required phrases that the text has; those it lacks, and the forbidden ones it has."""
+        met = tuple(phrase for phrase in self.required if occurs(phrase, text))
+        lacking = tuple(phrase for phrase in self.required if phrase not in met)
+        return met, lacking + tuple(phrase for phrase in self.forbidden if occurs(phrase, text))
+
+
+def demands_of(
+    constraints: Constraints | Sequence[Constraints], lines: Sequence[str], first_line: int, target: Subwords
+) -> list[Demand]:
+    """What each line's translation must keep. Raises TextError, naming the line, for phrases that cannot be."""
+    each = [constraints] * len(lines) if isinstance(constraints, Constraints) else list(constraints)
+    if len(each) != len(lines):
+        raise TextError(f"{len(lines):,} lines but {len(each):,} constraints; give one for each line, or one for all.")
+    return [
+        _demand(c, line, number, target) for number, (c, line) in enumerate(zip(each, lines, strict=True), first_line)
+    ]
+
+
+def _demand(constraints: Constraints, line: str, number: int, target: Subwords) -> Demand:
+    wanted = list(constraints.include)
+    wanted += [theirs for ours, theirs in constraints.glossary if occurs(ours.strip(), line)]
+    if constraints.placeholders:
+        wanted += PLACEHOLDER.findall(line)
+    required = tuple(dict.fromkeys(_phrase(phrase, number, target) for phrase in wanted))
+    if len(required) > MOST:
+        raise TextError(
+            f"line {number} requires {len(required)} phrases; at most {MOST} can be kept at once: split the line."
+        )
+    forbidden = tuple(dict.fromkeys(_phrase(phrase, number, target) for phrase in constraints.forbid))
+    for phrase in required:
+        for banned in forbidden:
+            if occurs(banned, phrase):
+                raise TextError(
+                    f"line {number} requires {phrase!r} and forbids {banned!r}, which is in it; drop one of the two."
+                )
+    return Demand(required, forbidden, tuple(target.encode(constraints.prefix)) if constraints.prefix else ())
+
+
+def _phrase(phrase: str, number: int, target: Subwords) -> str:
+    phrase = phrase.strip()
+    if not phrase or "\u2581" in phrase or len(phrase.splitlines()) > 1 or "\0" in phrase:
+        raise TextError(f"line {number}: {phrase!r} is no phrase; give text of one line, without U+2581.")
+    written = target.decode(target.encode(phrase))
+    if "\u2047" in written and "\u2047" not in phrase:
+        raise TextError(f"line {number}: {phrase!r} has a character that this bundle's vocabulary cannot write.")
+    return written
+
+
+def rules_of(demands: Sequence[Demand], search: SearchConfig, spelling: Spelling | None) -> RulesOf:
+    """The rules of each line's search; lines with the same phrases share an automaton."""
+    made: dict[tuple[tuple[str, ...], tuple[str, ...]], Phrases] = {}
+
+    def rules(index: int, limit: int) -> Rules:
+        demand = demands[index]
+        key = (demand.required, demand.forbidden)
+        phrases = None
+        if spelling is not None and any(key):
+            phrases = made[key] = made.get(key) or Phrases(spelling, *key)
+        return Rules(limit, search.min_length, search.no_repeat, demand.forced, phrases)
+
+    return rules
+
+
+def spelling_of(target: Subwords) -> Spelling:
+    """What each piece of the vocabulary spells in a translation."""
+    spelled = []
+    for i, piece in enumerate(target.pieces(range(len(target)))):
+        if i in (PAD, BEGIN, END):
+            spelled.append(b"")
+        elif i == UNK:
+            spelled.append(" \u2047 ".encode())
+        elif target.unfamiliar([i]):
+            # Line breaks become spaces in a translation, and NUL goes.
+            byte = bytes([int(piece[3:5], 16)])
+            spelled.append({b"\n": b" ", b"\r": b" ", b"\0": b""}.get(byte, byte))
+        else:
+            spelled.append(piece.replace("\u2581", " ").encode())
+    return Spelling(spelled)
+
+
+def read_glossary(lines: Sequence[str], name: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of terms from lines "source term, tab, target term"; blank lines are left out."""
+    pairs = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        fields = [field.strip() for field in line.split("\t")]
+        if len(fields) != 2 or not all(fields):
+            raise TextError(f"{name}: line {number} ({line[:40]!r}) must be a source term, a tab and a target term.")
+        pairs.append((fields[0], fields[1]))
+    return tuple(pairs)
