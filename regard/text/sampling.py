@@ -8,20 +8,17 @@ randomness both give what SentencePiece gives.
 from __future__ import annotations
 
 import re
-import struct
 from bisect import bisect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from math import exp, log
 from random import Random
 
+from regard.text.format import Algorithm, Kind, algorithm_of, pieces_of
+
 __all__ = ["Sampler"]
 
-# Fields and kinds of SentencePiece's model format (sentencepiece_model.proto).
-_PIECE, _TRAINER = 1, 2
-_NORMAL, _UNKNOWN, _SYMBOL, _BYTE = 1, 2, 4, 6
-_UNIGRAM, _BPE = 1, 2
 # SentencePiece's own: a character without a piece costs this much more than the least likely piece.
 _UNKNOWN_PENALTY = 10.0
 
@@ -38,27 +35,21 @@ class Sampler:
         self._bytes: dict[int, int] = {}
         self._unknown = 0
         symbols = []
-        kind, number = _UNIGRAM, 0
-        for field, value in _fields(model):
-            if field == _TRAINER and isinstance(value, bytes):
-                kind = next((int(v) for f, v in _fields(value) if f == 3 and isinstance(v, int)), _UNIGRAM)
-            if field != _PIECE or not isinstance(value, bytes):
-                continue
-            piece, score, type_ = _piece(value)
-            if type_ in (_NORMAL, _SYMBOL):
+        for number, (piece, score, kind) in enumerate(pieces_of(model)):
+            if kind in (Kind.NORMAL, Kind.SYMBOL):
                 self._ids[piece] = number
-            if type_ == _NORMAL:
+            if kind == Kind.NORMAL:
                 self._scores[piece] = score
-            elif type_ == _SYMBOL:
+            elif kind == Kind.SYMBOL:
                 symbols.append(piece)
-            elif type_ == _BYTE:
+            elif kind == Kind.BYTE:
                 self._bytes[int(piece[3:5], 16)] = number
-            elif type_ == _UNKNOWN:
+            elif kind == Kind.UNKNOWN:
                 self._unknown = number
-            number += 1
-        if kind not in (_UNIGRAM, _BPE):
+        algorithm = algorithm_of(model)
+        if algorithm not in (Algorithm.UNIGRAM, Algorithm.BPE):
             raise ValueError("only BPE and unigram models can be drawn from.")
-        self._segment = self._unigram if kind == _UNIGRAM else self._bpe
+        self._segment = self._unigram if algorithm == Algorithm.UNIGRAM else self._bpe
         self._lowest = min(self._scores.values(), default=0.0) - _UNKNOWN_PENALTY
         self._beginnings = {piece[:end] for piece in self._scores for end in range(1, len(piece) + 1)}
         longest_first = sorted(symbols, key=len, reverse=True)
@@ -169,42 +160,3 @@ def _log_of_sum(ways: list[tuple[int, float]]) -> float:
         return ways[0][1]
     top = max(weight for _, weight in ways)
     return top + log(sum(exp(weight - top) for _, weight in ways))
-
-
-def _piece(value: bytes) -> tuple[str, float, int]:
-    """A piece's text, score and kind."""
-    text, score, kind = "", 0.0, _NORMAL
-    for field, content in _fields(value):
-        if field == 1 and isinstance(content, bytes):
-            text = content.decode("utf-8")
-        elif field == 2 and isinstance(content, bytes):
-            score = struct.unpack("<f", content)[0]
-        elif field == 3 and isinstance(content, int):
-            kind = content
-    return text, score, kind
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message in protocol-buffer format: number and value, in order."""
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(message):
-        key = number()
-        wire = key & 7
-        if wire == 0:
-            yield key >> 3, number()
-        else:
-            size = {1: 8, 5: 4}[wire] if wire != 2 else number()
-            yield key >> 3, message[at : at + size]
-            at += size
