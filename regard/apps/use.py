@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,7 @@ from regard.errors import ModelError, TextError
 if TYPE_CHECKING:
     from regard.tasks.translate import Translation, Translator
 
-__all__ = ["doctor", "evaluate", "inspect", "score", "translate"]
+__all__ = ["align", "doctor", "evaluate", "inspect", "score", "translate"]
 
 _BEAM, _DRAWS, _RULES = "Beam", "Draws", "What translations must keep"
 """Headings of `regard translate --help`."""
@@ -111,6 +112,9 @@ def translate(
     from_: From = None,
     to: To = None,
     batch_size: BatchSize = None,
+    split: Annotated[
+        bool, typer.Option("--split", help="Cut every line into sentences, not only those too long for the model.")
+    ] = False,
     batch_independent: Independent = True,
     bfloat16: Bfloat16 = False,
     device: Device = "auto",
@@ -163,7 +167,7 @@ def translate(
     options |= {"n_best": n_best, "batch_size": batch_size}
 
     def lines() -> Iterator[str]:
-        for number, found in _translated(translator, file, options):
+        for number, found in _translated(translator, file, options, split):
             yield from _lines_of(number, found, several, scores)
 
     if output is not None:
@@ -188,8 +192,11 @@ def _stream(translator: Translator, file: str, options: dict[str, Any]) -> None:
         write("\n")
 
 
-def _translated(translator: Translator, file: str, options: dict[str, Any]) -> Iterator[tuple[int, Translation]]:
+def _translated(
+    translator: Translator, file: str, options: dict[str, Any], split: bool = False
+) -> Iterator[tuple[int, Translation]]:
     """Each line's number and translation, a chunk at a time, so that a file may be of any length."""
+    from regard.tasks.long import translate_long
     from regard.text import iter_lines
 
     typed = file == "-" and sys.stdin.isatty()
@@ -197,7 +204,14 @@ def _translated(translator: Translator, file: str, options: dict[str, Any]) -> I
     number = 1
     while chunk := list(islice(lines, 1 if typed else _CHUNK)):
         with _named(file):
-            found = translator.translate(chunk, first_line=number, **options)
+            found = translate_long(
+                translator,
+                chunk,
+                partial(translator.translate, first_line=number, **options),
+                always=split,
+                to=options.get("to"),
+                first_line=number,
+            )
         yield from enumerate(found, start=number)
         number += len(chunk)
 
@@ -321,6 +335,76 @@ def score(
             tail = "".join(f"\t{piece} {value:.4f}" for piece, value in each) if pieces else ""
             write(f"{scored.log_probability:.4f}{tail}\n")
     console_on(sys.stderr).print(str(perplexity_of(found)), markup=False, highlight=False, soft_wrap=True)
+
+
+def align(
+    bundle: BundlePath,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Source lines; or lines `source ||| target`.")],
+    target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", help="Their translations, line by line.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the links here.")] = None,
+    reverse: Annotated[Path | None, typer.Option(help="A bundle that translates the other way.")] = None,
+    symmetry: Annotated[
+        str, typer.Option(help="How two directions are joined: intersection, union, grow-diag, grow-diag-final.")
+    ] = "grow-diag-final",
+    rule: Annotated[
+        str, typer.Option(help="The step that is looked at: whose input, or output, is the piece.")
+    ] = "input",
+    layer: Annotated[int | None, typer.Option(help="From 1, 0 for the mean of all; by default the middle one.")] = None,
+    head: Annotated[int, typer.Option(help="Of the layer, from 1; 0 for the mean of all.")] = 0,
+    reading: Annotated[Path | None, typer.Option(help="Rule and layer as --choose wrote them.")] = None,
+    gold: Annotated[Path | None, typer.Option(help="Show the alignment error rate against these links.")] = None,
+    gold_base: Annotated[int, typer.Option(min=0, max=1, help="The number of the first word in them.")] = 1,
+    choose: Annotated[Path | None, typer.Option(help="Choose rule and layer by --gold, and write them here.")] = None,
+    resamples: Annotated[int, typer.Option(help="Bootstrap samples behind the intervals; 0: no intervals.")] = 1000,
+    batch_size: Annotated[int, typer.Option(min=1, help="Lines read together.")] = 32,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Which word translates which: links like 0-0 1-2, a line for a line; with --gold, how good they are."""
+    from regard.metrics.aer import alignment_error_rate
+    from regard.tasks import align as task
+    from regard.tasks.translate import load
+    from regard.text import write_lines
+
+    if choose is not None and gold is None:
+        raise TextError("--choose needs --gold: layers are compared by their error rate against gold links.")
+    sources, targets = task.read_lines_of(source, target)
+    known = None if gold is None else task.read_gold(gold, len(sources), gold_base)
+    translator = load(bundle, device=device)
+    back = None if reverse is None else load(reverse, device=device)
+    if choose is not None and known is not None:
+        choice = task.choose(translator, back, sources, targets, known, batch_size=batch_size)
+        task.write_choice(choose, choice)
+    elif reading is not None:
+        choice = task.read_choice(reading)
+    else:
+        choice = task.choice_of(translator, back, rule, layer, head)
+    found = task.align_lines(
+        translator,
+        sources,
+        targets,
+        reading=choice.reading,
+        reverse=back,
+        reverse_reading=choice.reverse,
+        symmetry=symmetry,
+        batch_size=batch_size,
+    )
+    lines = [json.dumps(a.to_dict(), ensure_ascii=False) if as_json else task.pharaoh(a.links) for a in found]
+    if output is not None:
+        write_lines(output, lines)
+    elif known is None:
+        for line in lines:
+            write(f"{line}\n")
+    if known is None:
+        return
+    scores = alignment_error_rate([a.links for a in found], known, resamples=resamples)
+    if as_json:
+        write_json({"scores": {name: s.to_dict() for name, s in scores.items()}, **choice.model_dump()})
+        return
+    for name, shown in choice.model_dump(exclude={"rates"}, exclude_none=True).items():
+        write(f"{name}: rule {shown['rule']}, layer {shown['layer'] or 'mean'}, head {shown['head'] or 'mean'}\n")
+    for score in scores.values():
+        write(f"{score}\n")
 
 
 def inspect(

@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["split_long", "split_sentences"]
+__all__ = ["split_long", "split_sentences", "unspaced"]
 
 _WIDE = "。！？｡︒"
 _STOPS = ".!?…‥‽؟۔।॥։።។"
@@ -47,7 +47,7 @@ _ABBREVIATIONS = {
     "ro": "dl dna",
 }
 # These are abbreviations before a number only: "no. 5", but "He said no."
-_COUNTED = frozenset("no nr núm č nos pp pag pág págs blz vol fig art abs kap cap chap ch sec eq str kl s".split(" "))
+_COUNTED = frozenset("no nr núm č nos pp pag pág págs blz vol fig art abs kap cap chap ch sec eq str kl s".split(" "))  # noqa: SIM905
 _KNOWN = {
     language: frozenset(f"{_EVERYWHERE} {words}".split(" ")) for language, words in {"": "", **_ABBREVIATIONS}.items()
 }
@@ -77,6 +77,11 @@ def split_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
     A single character is never cut, whether it fits or not. The parts join to the sentence.
     """
     return list(_parts(sentence, fits, [_clauses, _words, _characters]))
+
+
+def unspaced(character: str) -> bool:
+    """Whether a character is of a script without spaces between words: Chinese, Japanese, their marks; not Hangul."""
+    return bool(character) and unicodedata.east_asian_width(character) in "WF" and not "\uac00" <= character <= "\ud7a3"
 
 
 def _ends(text: str, start: int, end: re.Match[str], language: str) -> bool:

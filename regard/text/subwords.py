@@ -150,6 +150,26 @@ class Subwords:
         """The ids of a line's pieces, without begin and end; the same every time."""
         return self._processor.encode(self._ready(line))  # type: ignore[no-any-return]
 
+    def spans(self, line: str) -> list[tuple[int, int]]:
+        """Where each piece of `encode(line)` stands in the line: its first character and the one behind its last.
+
+        Every byte of a character has the whole character's place. Places are those of the line after normalization and
+        with U+2581 escaped, and a space in front of the line, which SentencePiece adds, has no width.
+        """
+        ready = self._ready(line)
+        ahead = len(self._processor.normalize(ready)) - len(ready)
+        found, place = [], -ahead
+        for i, piece in zip(self._processor.encode(ready), self._processor.encode(ready, out_type=str), strict=True):
+            start = place
+            if not self._processor.is_byte(i):
+                place += len(piece)
+            elif int(piece[3:5], 16) & 0xC0 != 0x80:  # a character's first byte
+                place += 1
+            else:
+                start -= 1
+            found.append((max(start, 0), max(place, 0)))
+        return found
+
     def encode_lines(self, lines: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """`encode` of each line, by so many threads (None: one for each core): for whole files."""
         ready = [self._ready(line) for line in lines]

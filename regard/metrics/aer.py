@@ -1,0 +1,108 @@
+"""Alignment error rate of word alignments (Och and Ney 2003), with its precision and recall.
+
+    precision = |A ∩ P| / |A|      recall = |A ∩ S| / |S|      AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
+
+A: the links to be scored; S: the sure links of the gold set; P: the possible ones, the sure among them. A link is a
+pair of word numbers, source and target, from 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import DataError
+from .bootstrap import SEED, Rows, interval_of, resampled
+from .result import Score, resamples_for
+
+__all__ = ["Gold", "Link", "alignment_error_rate", "parse_gold"]
+
+Link = tuple[int, int]
+_LINK = re.compile(r"(\d+)([-p?])(\d+)")
+
+
+@dataclass(frozen=True)
+class Gold:
+    """What people say of one pair of lines."""
+
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+    """The sure links among them."""
+
+
+def parse_gold(line: str, *, base: int = 1, number: int = 1) -> Gold:
+    """The links of one line: `i-j` is sure, `ipj` and `i?j` are possible; words are counted from `base`.
+
+    Raises DataError, naming the line by `number`, for what is no link and for a word before the first.
+    """
+    sure, possible = set(), set()
+    for item in line.split():
+        found = _LINK.fullmatch(item)
+        if not found:
+            raise DataError(
+                f"line {number}: {item!r} is no link; write 3-4 for a sure link and 3p4 for a possible one."
+            )
+        link = (int(found[1]) - base, int(found[3]) - base)
+        if min(link) < 0:
+            raise DataError(
+                f"line {number}: {item!r} counts words from 0, and words are counted from {base} here; "
+                "say so (--gold-base 0)."
+            )
+        possible.add(link)
+        if found[2] == "-":
+            sure.add(link)
+    return Gold(frozenset(sure), frozenset(possible))
+
+
+def alignment_error_rate(
+    alignments: Sequence[Collection[Link]], gold: Sequence[Gold], *, resamples: int = 1000
+) -> dict[str, Score]:
+    """AER, precision and recall in percent, each with its interval by bootstrap over lines (0 resamples: none).
+
+    Raises DataError for no lines, unequal counts, and a gold set without any sure link.
+    """
+    if len(alignments) != len(gold) or not gold:
+        raise DataError(
+            f"{len(alignments):,} alignments but {len(gold):,} gold lines; there must be as many, and at least one."
+        )
+    counts = np.array(
+        [
+            (len(links), len(g.sure), len(g.sure.intersection(links)), len(g.possible.intersection(links)))
+            for links, g in zip(map(frozenset, alignments), gold, strict=True)
+        ],
+        dtype=np.float64,
+    )
+    if not counts[:, 1].sum():
+        raise DataError("the gold set has no sure link, so no error rate is defined; mark sure links as 3-4.")
+    kept = resamples_for(len(gold), resamples)
+    every = np.arange(len(gold))
+    drawn = f"|bs:{kept}|seed:{SEED}" if kept else ""
+    total = int(counts[:, 1].sum()), sum(len(g.possible) for g in gold)
+    scores = {}
+    for name, place in (("AER", 0), ("precision", 1), ("recall", 2)):
+
+        def figure(rows: Rows, place: int = place) -> float:
+            return _figures(counts[rows].sum(axis=0))[place]
+
+        scores[name.lower()] = Score(
+            name=name,
+            value=figure(every),
+            signature=f"nlines:{len(gold)}{drawn}|sure:{total[0]}|possible:{total[1]}|links:{int(counts[:, 0].sum())}",
+            unit="percent",
+            interval=interval_of(resampled(figure, len(gold), kept)) if kept else None,
+            higher_is_better=place > 0,
+        )
+    return scores
+
+
+def _figures(counts: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, float, float]:
+    """AER, precision and recall of summed counts; no links at all are 100 percent precise."""
+    links, sure, hit_sure, hit_possible = map(float, counts)
+    return (
+        100 * (1 - (hit_sure + hit_possible) / (links + sure)) if links + sure else 0.0,
+        100 * hit_possible / links if links else 100.0,
+        100 * hit_sure / sure if sure else 100.0,
+    )

@@ -1,0 +1,435 @@
+"""Which word translates which: links between the words of given pairs of lines, read off a model's attention.
+
+The model reads the source and is made to write the given target (forced decoding), its cross-attention recorded. Two
+rules say which step tells where a target piece comes from (Chen et al. 2020, "Accurate Word Alignment Induction from
+Neural Machine Translation"): the step whose *output* is the piece, which is the naive one, or the step whose *input* is
+the piece, when the decoder knows what it has just written. Weights of pieces become weights of words (the sum over the
+pieces of a source word, the mean over those of a target word), and a target word is linked to the source word that it
+looks at most. A model of the reverse direction gives links of its own, which may be joined with these.
+
+Sizes: B lines, L layers, H heads, T target pieces, S source pieces; N target and M source words.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from regard.errors import DataError, ModelError, TextError
+from regard.metrics.aer import Gold, Link, alignment_error_rate, parse_gold
+from regard.models.interface import device_of, layout_of
+from regard.text import BEGIN, END, PAD, Subwords, read_lines
+from regard.text.sentences import unspaced
+
+from .translate import Translator
+
+__all__ = [
+    "SYMMETRIES",
+    "Alignment",
+    "Choice",
+    "Reading",
+    "align_lines",
+    "choice_of",
+    "choose",
+    "choose_reading",
+    "default_reading",
+    "pharaoh",
+    "read_choice",
+    "read_gold",
+    "read_lines_of",
+    "words",
+    "write_choice",
+]
+
+Links = frozenset[Link]
+Weights = NDArray[np.float32]
+
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How attention is read."""
+
+    rule: Literal["input", "output"] = "input"
+    """The step whose input, or whose output, is the piece."""
+    layer: int = 0
+    """Of the decoder, from 1; 0: the mean over all of them."""
+    head: int = 0
+    """Of that layer, from 1; 0: the mean over all of them."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The links of one pair of lines."""
+
+    links: tuple[Link, ...]
+    """(source word, target word), from 0, in order."""
+    source: str
+    target: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"source": self.source, "target": self.target, "links": self.links, "spans": self.spans}
+
+    @property
+    def spans(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """The same as characters: the first and the one behind the last of the source word and of the target word."""
+        sources, targets = words(self.source), words(self.target)
+        return [(sources[i], targets[j]) for i, j in self.links]
+
+
+class Choice(BaseModel):
+    """What was chosen on a gold set, as `write_choice` keeps it in a file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reading: Reading
+    reverse: Reading | None = None
+    """Of the bundle of the reverse direction."""
+    rates: dict[str, float] = Field(default_factory=dict)
+    """AER in percent of everything that was tried, by "forward input 3" and the like."""
+
+
+def write_choice(path: str | Path, choice: Choice) -> None:
+    """Write a choice as JSON."""
+    Path(path).write_text(choice.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def read_choice(path: str | Path) -> Choice:
+    """Read a choice; ModelError for a file that holds none."""
+    try:
+        return Choice.model_validate_json(Path(path).read_bytes())
+    except (OSError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(
+            f"{path}: no choice of layer and rule can be read here ({reason}); make one with --choose."
+        ) from None
+
+
+def choose(
+    translator: Translator,
+    reverse: Translator | None,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    gold: Sequence[Gold],
+    *,
+    batch_size: int = 32,
+) -> Choice:
+    """The best reading of each direction on its own, see `choose_reading`."""
+    reading, rates = choose_reading(translator, sources, targets, gold, batch_size=batch_size)
+    every = {f"forward {r.rule} {r.layer or 'mean'}": rate for r, rate in rates.items()}
+    back = None
+    if reverse is not None:
+        back, rates = choose_reading(reverse, sources, targets, gold, turned=True, batch_size=batch_size)
+        every |= {f"reverse {r.rule} {r.layer or 'mean'}": rate for r, rate in rates.items()}
+    return Choice(reading=reading, reverse=back, rates=every)
+
+
+def choice_of(
+    translator: Translator, reverse: Translator | None, rule: str, layer: int | None = None, head: int = 0
+) -> Choice:
+    """The same rule, layer and head for both directions; without a layer, each model's own middle one."""
+
+    def one(by: Translator) -> Reading:
+        reading = Reading(rule, default_reading(by).layer if layer is None else layer, head)  # type: ignore[arg-type]
+        _check_reading(reading, by)
+        return reading
+
+    return Choice(reading=one(translator), reverse=None if reverse is None else one(reverse))
+
+
+def read_lines_of(source: str | Path, target: str | Path | None) -> tuple[list[str], list[str]]:
+    """The lines of two files; or of one whose lines are `source ||| target`."""
+    lines = read_lines(source)
+    if target is not None:
+        return lines, read_lines(target)
+    for number, line in enumerate(lines, start=1):
+        if line.count(" ||| ") != 1:
+            raise TextError(
+                f"{source}: line {number} has no ' ||| ' between its two sides, or several; give the target's file too."
+            )
+    pairs = [line.split(" ||| ") for line in lines]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def read_gold(path: str | Path, count: int, base: int = 1) -> list[Gold]:
+    """The gold links of so many pairs of lines, see `parse_gold`; DataError names the file and the line."""
+    lines = read_lines(path)
+    if len(lines) != count:
+        raise DataError(f"{path} has {len(lines):,} lines of links for {count:,} pairs; there must be one for each.")
+    try:
+        return [parse_gold(line, base=base, number=number) for number, line in enumerate(lines, start=1)]
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def words(line: str) -> list[tuple[int, int]]:
+    """Where the words of a line, which space separates, begin and end."""
+    return [found.span() for found in _WORD.finditer(line)]
+
+
+def pharaoh(links: Sequence[Link]) -> str:
+    """Links as `0-0 1-2`."""
+    return " ".join(f"{i}-{j}" for i, j in links)
+
+
+def default_reading(translator: Translator) -> Reading:
+    """Where nothing was chosen on a gold set: the input rule, heads averaged, in the layer in the middle.
+
+    Of 6 layers that is the 3rd, which Chen et al. 2020 take for models of that size.
+    """
+    return Reading("input", (translator.recipe.model.decoder_layers + 1) // 2)
+
+
+def align_lines(
+    translator: Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    reading: Reading | None = None,
+    reverse: Translator | None = None,
+    reverse_reading: Reading | None = None,
+    symmetry: str = "grow-diag-final",
+    batch_size: int = 32,
+    progress: Callable[[int], None] | None = None,
+) -> list[Alignment]:
+    """The alignment of each pair of lines, in order; a pair with an empty side has no links.
+
+    `reverse` translates the other way; its links are joined by `symmetry` (one of SYMMETRIES). Chinese and Japanese
+    words are put together without spaces before the model reads them, as it knows them.
+    Raises TextError for unequal counts and lines that cannot be read, ModelError for a layer or head that is not there.
+    """
+    _check(sources, targets, symmetry)
+
+    def one(by: Translator, how: Reading | None, read: Sequence[str], written: Sequence[str]) -> list[Links]:
+        each = _weights(by, read, written, [how or default_reading(by)], batch_size, progress)
+        return [_links(weights[0]) for weights in each]
+
+    found = one(translator, reading, sources, targets)
+    if reverse is not None:
+        back = one(reverse, reverse_reading, targets, sources)
+        turned = [frozenset((i, j) for j, i in links) for links in back]
+        found = [SYMMETRIES[symmetry](f, b) for f, b in zip(found, turned, strict=True)]
+    return [Alignment(tuple(sorted(f)), s, t) for f, s, t in zip(found, sources, targets, strict=True)]
+
+
+def choose_reading(
+    translator: Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    gold: Sequence[Gold],
+    *,
+    turned: bool = False,
+    batch_size: int = 32,
+) -> tuple[Reading, dict[Reading, float]]:
+    """The rule and layer with the lowest AER on a gold set, and the AER of each; heads are averaged.
+
+    With `turned` the translator is one of the reverse direction: it reads `targets` and writes `sources`.
+    """
+    _check(sources, targets, "union")
+    layers = range(translator.recipe.model.decoder_layers + 1)
+    rules: tuple[Literal["input", "output"], ...] = ("input", "output")
+    readings = [Reading(rule, layer) for rule in rules for layer in layers]
+    read, written = (targets, sources) if turned else (sources, targets)
+    each = _weights(translator, read, written, readings, batch_size, None)
+    rates = {}
+    for place, reading in enumerate(readings):
+        links = [_links(weights[place]) for weights in each]
+        if turned:
+            links = [frozenset((i, j) for j, i in found) for found in links]
+        rates[reading] = alignment_error_rate(links, gold, resamples=0)["aer"].value
+    return min(readings, key=lambda reading: rates[reading]), rates
+
+
+# -- weights between words ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One side of a pair: ids, and the word that each stands in."""
+
+    ids: list[int]
+    words: list[int]
+    count: int
+    """Of words."""
+
+
+def _weights(
+    translator: Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    readings: Sequence[Reading],
+    batch_size: int,
+    progress: Callable[[int], None] | None,
+) -> list[list[Weights]]:
+    """For each pair, its weights (N, M) by each reading."""
+    for reading in readings:
+        _check_reading(reading, translator)
+    read = [_side(translator.source, line, n, translator, "source") for n, line in enumerate(sources, 1)]
+    written = [_side(translator.target, line, n, translator, "target") for n, line in enumerate(targets, 1)]
+    found = [[np.zeros((t.count, s.count), np.float32)] * len(readings) for s, t in zip(read, written, strict=True)]
+    order = [i for i in range(len(read)) if read[i].ids and written[i].ids]
+    order.sort(key=lambda i: (len(written[i].ids), len(read[i].ids), i), reverse=True)
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        pairs = [(read[i], written[i]) for i in batch]
+        for i, attention in zip(batch, _attention(translator, pairs), strict=True):
+            found[i] = [_of_words(_of_pieces(attention, how), read[i], written[i]) for how in readings]
+        if progress:
+            progress(min(start + batch_size, len(order)))
+    return found
+
+
+@torch.inference_mode()
+def _attention(translator: Translator, pairs: Sequence[tuple[_Read, _Read]]) -> Iterator[list[Weights]]:
+    """Of each pair, each layer's weights (H, T + 1, S): a row for every step, the first of which reads BEGIN.
+
+    In float64, so that a pair's weights do not depend on its neighbours.
+    """
+    model = translator.computing(batch_independent=True, bfloat16=False)
+    device = device_of(model)  # type: ignore[arg-type]
+
+    def rows(lines: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        lengths = [len(line) for line in lines]
+        padded = [[*line, *[PAD] * (max(lengths) - len(line))] for line in lines]
+        return torch.tensor(padded, device=device), torch.tensor(lengths, device=device)
+
+    read, read_lengths = rows([[*source.ids, END] for source, _ in pairs])  # (B, S)
+    written, written_lengths = rows([[BEGIN, *target.ids] for _, target in pairs])  # (B, T)
+    reading = layout_of("padded", read_lengths, read.shape[1])
+    writing = layout_of("padded", written_lengths, written.shape[1])
+    record: list[torch.Tensor] = []
+    model.decode(written, model.start(model.encode(read, reading), reading), writing, record=record)
+    if not record:
+        raise ModelError("this model has no attention to read alignments off; use one that has, such as a Transformer.")
+    layers = [layer.float().cpu().numpy() for layer in record]  # each (B, H, T, S)
+    for row, (source, target) in enumerate(pairs):
+        yield [layer[row, :, : len(target.ids) + 1, : len(source.ids)] for layer in layers]
+
+
+def _of_pieces(attention: Sequence[Weights], reading: Reading) -> Weights:
+    """(T, S): the row of each target piece, by the reading."""
+    chosen = attention if reading.layer == 0 else [attention[reading.layer - 1]]
+    each = [layer.mean(axis=0) if reading.head == 0 else layer[reading.head - 1] for layer in chosen]
+    weights: Weights = np.stack(each).mean(axis=0)
+    return weights[1:] if reading.rule == "input" else weights[:-1]
+
+
+def _of_words(weights: Weights, read: _Read, written: _Read) -> Weights:
+    """(T, S) -> (N, M): the sum over a source word's pieces, the mean over a target word's."""
+    sources = np.zeros((len(read.ids), read.count), np.float32)
+    sources[np.arange(len(read.ids)), read.words] = 1
+    targets = np.zeros((written.count, len(written.ids)), np.float32)
+    targets[written.words, np.arange(len(written.ids))] = 1
+    targets /= np.maximum(targets.sum(axis=1, keepdims=True), 1)
+    merged: Weights = np.asarray(targets @ weights @ sources, dtype=np.float32)
+    return merged
+
+
+def _links(weights: Weights) -> Links:
+    """Each target word with the source word that it looks at most; (source, target)."""
+    if not weights.size:
+        return frozenset()
+    return frozenset((int(i), j) for j, i in enumerate(weights.argmax(axis=1)))
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+
+
+def _side(subwords: Subwords, line: str, number: int, translator: Translator, side: str) -> _Read:
+    """A line as the model reads it, with the word of each piece."""
+    for character, what in (("\0", "a NUL (U+0000)"), ("\n", "a line break")):
+        if character in line:
+            raise TextError(f"{side} line {number} contains {what}; a line is one segment of text: remove it.")
+    # U+2581 and its escape would move what comes behind; to an alignment they are a character like another.
+    plain = line.replace("\u2581", "_").replace("\U000f2581", "_")
+    if subwords.normalization != "identity":
+        form: Literal["NFC", "NFKC"] = "NFC" if subwords.normalization == "nfc" else "NFKC"
+        plain = " ".join("".join(unicodedata.normalize(form, word).split()) or "_" for word in plain.split())
+    text, owners, count = "", [], 0  # of each character the word it stands in, a space's being the next
+    for count, found in enumerate(_WORD.finditer(plain), start=1):
+        word = found.group()
+        if text and not (unspaced(text[-1]) or unspaced(word[0])):
+            word = f" {word}"
+        text += word
+        owners += [count - 1] * len(word)
+    ids = subwords.encode(text) if text else []
+    if len(ids) > translator.limit:
+        raise TextError(
+            f"{side} line {number} has {len(ids):,} pieces; this bundle takes at most {translator.limit:,} in one "
+            "line: split the pair into sentences."
+        )
+    # A piece may begin with the space before its word, or (Chinese) run over two words: its last character decides.
+    places = [owners[max(min(end, len(owners)) - 1, 0)] for _, end in subwords.spans(text)] if text else []
+    return _Read(ids, places, count)
+
+
+def _check(sources: Sequence[str], targets: Sequence[str], symmetry: str) -> None:
+    if len(sources) != len(targets):
+        raise TextError(
+            f"{len(sources):,} source lines but {len(targets):,} target lines; line n of one must go with line n of "
+            "the other."
+        )
+    if symmetry not in SYMMETRIES:
+        raise ModelError(f"symmetry is {symmetry!r}; choose one of {', '.join(SYMMETRIES)}.")
+
+
+def _check_reading(reading: Reading, translator: Translator) -> None:
+    model = translator.recipe.model
+    if reading.rule not in ("input", "output"):
+        raise ModelError(f"rule is {reading.rule!r}; choose input or output.")
+    for name, value, most in (("layer", reading.layer, model.decoder_layers), ("head", reading.head, model.heads)):
+        if not 0 <= value <= most:
+            raise ModelError(f"{name} is {value}; this model has {name}s 1 to {most}, and 0 stands for their mean.")
+
+
+# -- both directions ---------------------------------------------------------------------------------------------------
+
+
+def _grow_diag(forward: Links, backward: Links) -> Links:
+    """From the intersection, links of the union beside one that is in, of a word not linked yet (Koehn et al. 2003)."""
+    grown, union = set(forward & backward), forward | backward
+    sources, targets = {i for i, _ in grown}, {j for _, j in grown}
+    beside = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if (a, b) != (0, 0)]
+    fresh = sorted(grown)
+    while fresh:
+        reached = sorted({(i + a, j + b) for i, j in fresh for a, b in beside} & union - grown)
+        fresh = []
+        for i, j in reached:
+            if i not in sources or j not in targets:
+                fresh.append((i, j))
+                grown.add((i, j))
+                sources.add(i)
+                targets.add(j)
+    return frozenset(grown)
+
+
+def _final(forward: Links, backward: Links) -> Links:
+    """Then any link of either direction of a word that is not linked yet."""
+    grown = set(_grow_diag(forward, backward))
+    sources, targets = {i for i, _ in grown}, {j for _, j in grown}
+    for i, j in [*sorted(forward), *sorted(backward)]:
+        if i not in sources or j not in targets:
+            grown.add((i, j))
+            sources.add(i)
+            targets.add(j)
+    return frozenset(grown)
+
+
+SYMMETRIES: dict[str, Callable[[Links, Links], Links]] = {
+    "intersection": lambda forward, backward: forward & backward,
+    "union": lambda forward, backward: forward | backward,
+    "grow-diag": _grow_diag,
+    "grow-diag-final": _final,
+}
+"""How the links of two directions are joined."""

@@ -1,0 +1,318 @@
+"""Word alignments from attention: the two rules, words from pieces, both directions, and the error rate."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+import torch
+from bundles import ENGLISH, GERMAN, small_bundle
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.apps.cli import main
+from regard.errors import DataError, ModelError, TextError
+from regard.metrics.aer import Gold, alignment_error_rate, parse_gold
+from regard.tasks.align import (
+    SYMMETRIES,
+    Alignment,
+    Choice,
+    Reading,
+    align_lines,
+    choose_reading,
+    pharaoh,
+    read_choice,
+    write_choice,
+)
+from regard.tasks.translate import Translator, load
+from regard.text import write_lines
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return small_bundle(tmp_path_factory.mktemp("bundles") / "small")
+
+
+@pytest.fixture(scope="module")
+def translator(bundle):
+    return load(bundle, device="cpu")
+
+
+class Looking(torch.nn.Module):
+    """Stands in for a model: in layer 2 the step whose input is piece t looks at piece t, elsewhere at piece 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+
+    def encode(self, source, layout):
+        return source
+
+    def start(self, memory, layout):
+        return memory
+
+    def decode(self, tokens, state, layout, record):
+        (rows, steps), pieces = tokens.shape, state.shape[1]
+        first = torch.zeros(rows, 2, steps, pieces)
+        first[..., 0] = 1
+        second = first.clone()
+        for step in range(1, steps):
+            second[:, :, step] = 0
+            second[:, :, step, min(step - 1, pieces - 1)] = 1
+        record += [first, second]
+        return tokens, state
+
+
+@pytest.fixture(scope="module")
+def looking(bundle):
+    return Translator(Looking(), bundle.recipe, bundle.source, bundle.target)
+
+
+# -- links -------------------------------------------------------------------------------------------------------------
+
+LINES = ["A man in an orange hat .", "", "Two  men\tare at the stove", "土卫 is smiling ▁ ö"]
+
+
+def test_the_input_rule_reads_the_step_that_reads_the_piece(looking):
+    found = align_lines(looking, LINES, LINES, reading=Reading("input", 2))
+    assert [pharaoh(a.links) for a in found] == [
+        " ".join(f"{i}-{i}" for i in range(len(line.split()))) for line in LINES
+    ]
+
+
+def test_the_output_rule_reads_the_step_before(looking):
+    # One piece late, so that the first piece of each word looks at the word before, or the last one's pieces do.
+    (found,) = align_lines(looking, ["a b c d"], ["a b c d"], reading=Reading("output", 2))
+    assert found.links == ((0, 0), (0, 1), (1, 2), (2, 3))
+    (other,) = align_lines(looking, ["a b c d"], ["a b c d"], reading=Reading("input", 1))
+    assert other.links == ((0, 0), (0, 1), (0, 2), (0, 3))
+
+
+def test_each_target_word_has_one_link_whatever_its_neighbours(translator):
+    whole = align_lines(translator, ENGLISH, GERMAN)
+    for alignment, source, target in zip(whole, ENGLISH, GERMAN, strict=True):
+        assert [j for _, j in sorted(alignment.links, key=lambda link: link[1])] == list(range(len(target.split())))
+        assert all(0 <= i < len(source.split()) for i, _ in alignment.links)
+    order = list(reversed(range(len(ENGLISH))))
+    again = align_lines(translator, [ENGLISH[i] for i in order], [GERMAN[i] for i in order], batch_size=5)
+    assert [again[order.index(i)] for i in range(len(ENGLISH))] == whole
+
+
+def test_readings_differ(translator):
+    found = {
+        tuple(align_lines(translator, ENGLISH, GERMAN, reading=Reading(rule, layer, head)))
+        for rule in ("input", "output")
+        for layer, head in ((0, 0), (1, 0), (2, 0), (2, 1), (2, 2))
+    }
+    assert len(found) == 10
+
+
+def test_an_empty_side_has_no_links_and_keeps_its_line(translator):
+    found = align_lines(translator, ["", "a b", "  "], ["x", " ", ""])
+    assert [a.links for a in found] == [(), (), ()]
+
+
+def test_spans_are_places_in_the_lines_as_they_are_given():
+    found = Alignment(((0, 1), (1, 0)), "  Guten  Tag", "day good")
+    assert found.spans == [((2, 7), (4, 8)), ((9, 12), (0, 3))]
+
+
+def test_chinese_words_are_read_without_spaces(looking):
+    read = []
+    looking.source, kept = type("Spy", (), {
+        "normalization": "identity",
+        "encode": lambda self, text: read.append(text) or kept.encode(text),
+        "spans": lambda self, text: kept.spans(text),
+    })(), looking.source  # fmt: skip
+    try:
+        align_lines(looking, ["科学家 一直 猜想 NASA 2013 年 。 한국 말"], ["a"], reading=Reading("input", 2))
+    finally:
+        looking.source = kept
+    assert read == ["科学家一直猜想NASA 2013年。한국 말"]
+
+
+@pytest.mark.parametrize("form", ["nfc", "nfkc"])
+def test_normalization_moves_no_word(tmp_path, form):
+    from regard.text import Subwords
+
+    subwords = Subwords.train([*ENGLISH, "ﬁne e\u0301 ½ ①"], size=400, normalization=form)
+    bundle = small_bundle(tmp_path / "b")
+    line = "ﬁ ﬁ e\u0301 ½ ① \u00a8 e\u0301 man"
+    found = align_lines(
+        Translator(Looking(), bundle.recipe, subwords, subwords), [line], [line], reading=Reading("input", 2)
+    )
+    assert pharaoh(found[0].links) == " ".join(f"{i}-{i}" for i in range(len(line.split())))
+
+
+@pytest.mark.parametrize(
+    ("reading", "message"),
+    [
+        (Reading("input", 3), "layer is 3; this model has layers 1 to 2"),
+        (Reading("input", -1), "layer is -1"),
+        (Reading("output", 1, 9), "head is 9; this model has heads 1 to 2"),
+        (Reading("shift", 1), "rule is 'shift'"),
+    ],
+)
+def test_what_is_not_there_is_refused(translator, reading, message):
+    with pytest.raises(ModelError, match=message):
+        align_lines(translator, ["a"], ["b"], reading=reading)
+
+
+def test_lines_that_cannot_be_read_are_named(translator):
+    with pytest.raises(TextError, match="2 source lines but 1 target lines"):
+        align_lines(translator, ["a", "b"], ["a"])
+    with pytest.raises(TextError, match=r"target line 2 has .* pieces"):
+        align_lines(translator, ["a", "b"], ["a", "b " * 5000])
+    with pytest.raises(TextError, match="source line 1 contains a NUL"):
+        align_lines(translator, ["a\0"], ["b"])
+    with pytest.raises(ModelError, match="symmetry is 'both'"):
+        align_lines(translator, ["a"], ["b"], symmetry="both")
+
+
+# -- both directions ---------------------------------------------------------------------------------------------------
+
+
+def test_symmetries_of_a_known_case():
+    forward = frozenset({(0, 0), (1, 1), (1, 2), (4, 4)})
+    backward = frozenset({(0, 0), (1, 1), (2, 2), (3, 5)})
+    joined = {name: way(forward, backward) for name, way in SYMMETRIES.items()}
+    assert joined["intersection"] == {(0, 0), (1, 1)}
+    assert joined["union"] == forward | backward
+    assert joined["grow-diag"] == {(0, 0), (1, 1), (1, 2), (2, 2)}
+    assert joined["grow-diag-final"] == {(0, 0), (1, 1), (1, 2), (2, 2), (4, 4), (3, 5)}
+
+
+LINKS = st.frozensets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)
+
+
+@given(LINKS, LINKS)
+def test_each_symmetry_holds_the_one_before(forward, backward):
+    found = [SYMMETRIES[name](forward, backward) for name in ("intersection", "grow-diag", "grow-diag-final", "union")]
+    assert all(one <= other for one, other in itertools.pairwise(found))
+
+
+def test_a_reverse_model_is_turned_round(looking):
+    def both(symmetry):
+        reading = Reading("input", 2)
+        (found,) = align_lines(
+            looking, ["a b c"], ["a b"], reading=reading, reverse=looking, reverse_reading=reading, symmetry=symmetry
+        )
+        return found.links
+
+    assert both("intersection") == ((0, 0), (1, 1))
+    assert both("union")[:2] == ((0, 0), (1, 1))
+    assert both("union")[2][0] == 2
+
+
+# -- the error rate ----------------------------------------------------------------------------------------------------
+
+
+def test_the_error_rate_of_a_case_counted_by_hand():
+    gold = [parse_gold("1-1 2p2 3?1"), parse_gold("1-1 2-2")]
+    assert gold[0] == Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 0)}))
+    scores = alignment_error_rate([{(0, 0), (1, 1)}, {(0, 0), (0, 1)}], gold, resamples=0)
+    # |A| = 4, |S| = 3, |A and S| = 2, |A and P| = 3
+    assert scores["precision"].value == pytest.approx(75)
+    assert scores["recall"].value == pytest.approx(200 / 3)
+    assert scores["aer"].value == pytest.approx(100 * (1 - 5 / 7))
+    assert scores["aer"].interval is None
+    assert not scores["aer"].higher_is_better
+    assert scores["aer"].signature == "nlines:2|sure:3|possible:5|links:4"
+
+
+def test_the_interval_holds_the_value_and_gold_itself_has_no_error():
+    gold = [parse_gold(f"1-1 2p{2 + i % 3} 3-3") for i in range(40)]
+    scores = alignment_error_rate([{(0, 0), (1, 1), (2, 2 - i % 2)} for i in range(40)], gold, resamples=200)
+    low, high = scores["aer"].interval
+    assert low < scores["aer"].value < high
+    assert alignment_error_rate([g.sure for g in gold], gold, resamples=0)["aer"].value == 0
+    assert alignment_error_rate([()] * 40, gold, resamples=0)["aer"].value == 100
+
+
+@pytest.mark.parametrize(
+    ("line", "base", "message"),
+    [("1-1 0-2", 1, "'0-2' counts words from 0"), ("1:2", 0, "'1:2' is no link"), ("1-", 1, "line 7")],
+)
+def test_bad_gold_is_named(line, base, message):
+    with pytest.raises(DataError, match=message):
+        parse_gold(line, base=base, number=7)
+
+
+def test_gold_must_fit():
+    with pytest.raises(DataError, match="1 alignments but 0 gold lines"):
+        alignment_error_rate([()], [])
+    with pytest.raises(DataError, match="no sure link"):
+        alignment_error_rate([()], [parse_gold("1p1")])
+
+
+def test_the_best_reading_is_chosen(looking, tmp_path):
+    lines = ["A man in an orange hat .", "Two men are at the stove"]
+    gold = [parse_gold(" ".join(f"{i}-{i}" for i in range(len(line.split()))), base=0) for line in lines]
+    for turned in (False, True):
+        best, rates = choose_reading(looking, lines, lines, gold, turned=turned)
+        assert best == Reading("input", 2)
+        assert rates[best] == 0
+        assert len(rates) == 6
+        assert sorted(rates.values())[1] > 0
+    write_choice(tmp_path / "choice.json", Choice(reading=best, rates={"forward input 2": 0.0}))
+    assert read_choice(tmp_path / "choice.json").reading == best
+    (tmp_path / "choice.json").write_text('{"reading": {"rule": "no"}}')
+    with pytest.raises(ModelError, match=r"choice\.json: no choice"):
+        read_choice(tmp_path / "choice.json")
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "en", [*ENGLISH[:3], ""])
+    write_lines(tmp_path / "de", [*GERMAN[:3], ""])
+    write_lines(tmp_path / "both", [f"{s} ||| {t}" for s, t in zip(ENGLISH[:3], GERMAN[:3], strict=True)])
+    write_lines(tmp_path / "gold", ["1-1 2p2", "1-1", "2-2"])
+    return tmp_path
+
+
+def test_align_writes_a_line_for_a_line(bundle, files, capsys, translator):
+    assert main(["align", str(bundle.path), "en", "de", "--layer", "2", "--rule", "output"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    expected = align_lines(translator, [*ENGLISH[:3], ""], [*GERMAN[:3], ""], reading=Reading("output", 2))
+    assert lines == [*(pharaoh(a.links) for a in expected), ""]
+    assert lines[3] == ""
+    assert main(["align", str(bundle.path), "en", "de", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out.split("\n")[0])
+    assert first["source"] == ENGLISH[0]
+    assert len(first["spans"]) == len(first["links"])
+
+
+def test_align_scores_and_chooses(bundle, files, capsys):
+    path = str(bundle.path)
+    assert main(["align", path, "both", "--gold", "gold", "--reverse", path, "--choose", "choice.json"]) == 0
+    shown = capsys.readouterr()
+    assert "AER" in shown.out
+    assert "nlines:3|bs:1000|seed:12345|sure:3|possible:4" in shown.out
+    choice = json.loads((files / "choice.json").read_text())
+    assert set(choice["rates"]) >= {"forward input 1", "reverse output 2", "forward output mean"}
+    assert main(["align", path, "both", "--gold", "gold", "--reading", "choice.json", "--json", "-o", "links"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["scores"]["aer"]["unit"] == "percent"
+    assert scores["reading"] == choice["reading"]
+    assert len((files / "links").read_text().split("\n")) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["both", "--choose", "x"], "--choose needs --gold"),
+        (["en"], "line 1 has no ' \\|\\|\\| '"),
+        (["both", "--gold", "en"], "en has 4 lines of links for 3 pairs"),
+        (["both", "--layer", "7"], "layer is 7"),
+        (["both", "--symmetry", "all"], "symmetry is 'all'"),
+    ],
+)
+def test_mistakes_have_a_message(bundle, files, capsys, options, message):
+    assert main(["align", str(bundle.path), *options]) == 2
+    assert re.search(message, capsys.readouterr().err)
