@@ -13,7 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.search import SearchConfig, beam_search, exhaustive_search, greedy_search, penalty_of
+from regard.search import (
+    Covered,
+    Draw,
+    SearchConfig,
+    Together,
+    beam_search,
+    beam_steps,
+    coverage_penalty,
+    covered,
+    diverse_search,
+    ensemble,
+    exhaustive_search,
+    expected_utilities,
+    greedy_search,
+    penalty_of,
+    sample_search,
+)
 from regard.tasks.decode import decode, step_of
 
 VOCABULARY = 4
@@ -180,3 +196,228 @@ def test_a_models_beam_scores_are_its_log_probabilities() -> None:
         assert hypothesis.log_probability == pytest.approx(float(scores.sum()), abs=1e-4)
     logits, _ = step_of(model)(torch.tensor([toy.BEGIN]), model.start(model.encode(source, reading), reading))
     torch.testing.assert_close(logits.exp().sum(-1), torch.ones(1))
+
+
+# -- the other searches ------------------------------------------------------------------------------------------------
+
+
+def _beam(step: Any, sentences: int = 3, **changed: Any) -> Any:
+    state, first = _start(sentences)
+    settings = {"width": 4, "max_length": torch.tensor([6] * sentences), "end": 3, "penalty": penalty_of("gnmt", 0.6)}
+    return beam_search(step, state, first, **(settings | changed))
+
+
+def _samples(step: Any, draw: Draw, rows: int = 3, limit: int = 6) -> Any:
+    state, first = _start(rows)
+    keys = [(line, 1) for line in range(rows)]
+    limits, none = torch.tensor([limit] * rows), penalty_of("none", 0.0)
+    return sample_search(step, state, first, max_length=limits, end=3, penalty=none, draw=draw, keys=keys)
+
+
+@pytest.mark.parametrize("draw", [Draw(temperature=1e-6), Draw(top_k=1), Draw(top_p=1e-9)], ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_coldest_sample_is_greedy(draw: Draw, seed: int) -> None:
+    state, first = _start(3)
+    greedy = greedy_search(_table(seed, 1.0), state, first, max_length=torch.tensor([6] * 3), end=3)
+    found = _samples(_table(seed, 1.0), draw)
+    assert [h.ids for h in found] == [h.ids for h in greedy]
+    assert [h.log_probability for h in found] == pytest.approx([h.log_probability for h in greedy])
+    assert [h.ended for h in found] == [h.ended for h in greedy]
+
+
+CHANCES = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("draw", "expected"),
+    [
+        (Draw(seed=5), CHANCES),
+        (Draw(seed=6, temperature=0.5), CHANCES**2 / (CHANCES**2).sum()),
+        (Draw(seed=7, top_k=2), torch.tensor([4 / 7, 3 / 7, 0, 0], dtype=torch.float64)),
+        (Draw(seed=8, top_p=0.75), torch.tensor([4 / 9, 3 / 9, 2 / 9, 0], dtype=torch.float64)),
+        (Draw(seed=9, top_k=3, top_p=0.5), torch.tensor([4 / 7, 3 / 7, 0, 0], dtype=torch.float64)),
+    ],
+    ids=["ancestral", "temperature", "top_k", "top_p", "both"],
+)
+def test_samples_are_as_frequent_as_they_are_likely(draw: Draw, expected: Tensor) -> None:
+    """Pearson's chi-square of 4,000 draws; 16.27 is its 0.999 quantile for three degrees of freedom."""
+    draws = 4000
+
+    def step(tokens: Tensor, state: History) -> tuple[Tensor, History]:
+        return CHANCES.log().expand(len(tokens), -1), state
+
+    found = _samples(step, draw, draws, 1)
+    counts = torch.bincount(torch.tensor([h.ids[0] if h.ids else 3 for h in found]), minlength=4)
+    possible = expected > 0
+    assert int(counts[~possible].sum()) == 0
+    wanted = expected[possible] * draws
+    assert float(((counts[possible] - wanted) ** 2 / wanted).sum()) < 16.27
+    # What is reported is the model's, whatever the draw left of it.
+    assert found[0].log_probability == pytest.approx(float(CHANCES[found[0].ids[0] if found[0].ids else 3].log()))
+
+
+def test_a_draw_is_a_function_of_its_key() -> None:
+    step = _table(3, 0.3)
+    whole = _samples(step, Draw(), 5)
+    assert whole == _samples(step, Draw(), 5)
+    assert whole[:2] == _samples(step, Draw(), 2)
+    assert [h.ids for h in whole] != [h.ids for h in _samples(step, Draw(seed=2), 5)]
+
+
+@pytest.mark.parametrize("average", ["probabilities", "logs"])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_ensemble_of_a_model_with_itself_is_the_model(average: str, seed: int) -> None:
+    step = _table(seed, 1.5)
+    alone = _beam(step, n_best=4)
+    state, first = _start(3)
+    together = beam_search(
+        ensemble([step, step], average),
+        Together((state, state)),
+        first,
+        width=4,
+        max_length=torch.tensor([6] * 3),
+        end=3,
+        penalty=penalty_of("gnmt", 0.6),
+        n_best=4,
+    )
+    assert [[h.ids for h in found] for found in together] == [[h.ids for h in found] for found in alone]
+    assert [h.score for f in together for h in f] == pytest.approx([h.score for f in alone for h in f], abs=1e-5)
+
+
+def test_an_ensemble_is_the_mean_that_it_names() -> None:
+    one, two = torch.tensor([[0.8, 0.2]]), torch.tensor([[0.4, 0.6]])
+    steps = [lambda tokens, state, p=p: (p.log(), state) for p in (one, two)]
+    states = Together((History(torch.zeros(1, 1)),) * 2)
+    mean, _ = ensemble(steps)(torch.zeros(1), states)
+    torch.testing.assert_close(mean.exp(), torch.tensor([[0.6, 0.4]]))
+    product, _ = ensemble(steps, "logs")(torch.zeros(1), states)
+    geometric = (one * two).sqrt()
+    torch.testing.assert_close(product.exp(), geometric / geometric.sum())
+
+
+def _diverse(step: Any, sentences: int = 3, **changed: Any) -> Any:
+    state, first = _start(sentences)
+    settings = {
+        "groups": 2,
+        "diversity": 1.0,
+        "width": 4,
+        "max_length": torch.tensor([6] * sentences),
+        "end": 3,
+        "penalty": penalty_of("gnmt", 0.6),
+    }
+    return diverse_search(step, state, first, **(settings | changed))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_diverse_beam_of_one_group_is_the_beam(seed: int) -> None:
+    step = _table(seed, 1.0)
+    assert _diverse(step, groups=1, n_best=3) == _beam(step, n_best=3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_diverse_beam_reports_the_models_log_probabilities_and_differs(seed: int) -> None:
+    step = _table(seed, 0.5)
+    first_pieces = []
+    for diversity in (0.0, 50.0):
+        found = _diverse(step, groups=4, n_best=4, diversity=diversity)
+        for sentence, hypotheses in enumerate(found):
+            assert len({tuple(h.ids) for h in hypotheses}) == len(hypotheses)
+            for h in hypotheses:
+                total, state = 0.0, History(torch.tensor([[sentence]]))
+                for before, piece in zip([9, *h.ids], [*h.ids, 3][: len(h.ids) + h.ended], strict=False):
+                    values, state = step(torch.tensor([before]), state)
+                    total += float(values[0, piece])
+                assert h.log_probability == pytest.approx(total, abs=1e-5)
+                assert h.score == pytest.approx(total / penalty_of("gnmt", 0.6)(len(h.ids) + h.ended), abs=1e-5)
+        first_pieces.append(sum(len({h.ids[:1][0] if h.ids else 3 for h in each}) for each in found))
+    assert first_pieces[0] < first_pieces[1]
+    # Batches do not matter.
+    one = _diverse(step, 1, groups=2, n_best=2)
+    assert one[0] == _diverse(step, 3, groups=2, n_best=2)[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wide_beam_with_coverage_equals_exhaustive_search(seed: int) -> None:
+    table = _table(seed, 1.0)
+
+    def looking(tokens: Tensor, state: History) -> tuple[Tensor, History, Tensor]:
+        values, after = table(tokens, state)
+        weights = torch.stack([torch.full((len(tokens),), 0.1), tokens / 10, 0.9 - tokens / 10], 1)
+        return values, after, weights
+
+    def begin(rows: int) -> Covered:
+        present = torch.tensor([[True, True, False]] * rows)
+        return Covered(History(torch.arange(rows)[:, None]), torch.zeros(rows, 3, dtype=torch.float64), present)
+
+    limit, penalty = 3, penalty_of("gnmt", 0.6)
+    settings = {"end": 3, "penalty": penalty, "n_best": 3, "bonus": lambda s: coverage_penalty(s, 0.7)}
+    found = beam_search(
+        covered(looking),
+        begin(1),
+        torch.tensor([9]),
+        width=VOCABULARY**limit,
+        max_length=torch.tensor([limit]),
+        **settings,  # type: ignore[arg-type]
+    )[0]
+    exact = exhaustive_search(covered(looking), begin(1), torch.tensor([9]), max_length=limit, **settings)  # type: ignore[arg-type]
+    assert [h.ids for h in found] == [h.ids for h in exact]
+    best = found[0]
+    looked = [0.1 * (len(best.ids) + best.ended), sum([9, *best.ids][: len(best.ids) + best.ended]) / 10]
+    wanted = 0.7 * sum(math.log(min(x, 1.0)) for x in looked)
+    rank = best.log_probability / penalty(len(best.ids) + best.ended) + wanted
+    assert best.score == pytest.approx(rank)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_beams_stop_when_their_rule_says(seed: int) -> None:
+    step = _table(seed, 1.0)
+    exact, full, quick = (_beam(step, stop=stop)[0][0] for stop in ("bound", "full", "first"))
+    assert exact == full
+    assert quick.score <= exact.score
+    steps = 0
+
+    def counting(tokens: Tensor, state: History) -> tuple[Tensor, History]:
+        nonlocal steps
+        steps += 1
+        return step(tokens, state)  # type: ignore[no-any-return]
+
+    taken = []
+    for stop in ("first", "bound", "full"):
+        steps = 0
+        _beam(counting, 1, stop=stop)
+        taken.append(steps)
+    assert taken == sorted(taken)
+    assert taken[-1] == 6
+
+
+def test_what_a_beam_agrees_on_is_never_taken_back() -> None:
+    for seed in range(12):
+        state, first = _start(1)
+        steps = beam_steps(
+            _table(seed, 2.0),
+            state,
+            first,
+            width=3,
+            max_length=torch.tensor([7]),
+            end=3,
+            penalty=penalty_of("gnmt", 0.6),
+        )
+        agreed = []
+        while True:
+            try:
+                agreed.append(next(steps).agreed())
+            except StopIteration as finished:
+                best = finished.value[0][0].ids
+                break
+        assert all(best[: len(ids)] == ids for ids in agreed)
+
+
+def test_of_one_output_it_is_the_best_and_of_several_the_middle_one() -> None:
+    def alike(a: str, b: str) -> float:
+        return len(set(a) & set(b)) / len(set(a) | set(b))
+
+    assert expected_utilities(["abc"], alike) == [1.0]
+    values = expected_utilities(["ab", "abc", "bcd", "xyz", "abc"], alike)
+    assert values[1] == values[4] == max(values)
+    assert values[3] == min(values)
+    assert values[0] == pytest.approx((1 + 2 / 3 + 1 / 4 + 0 + 2 / 3) / 5)

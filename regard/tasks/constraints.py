@@ -6,11 +6,11 @@ A required or forbidden phrase is found in every segmentation, and by whole word
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from regard.errors import TextError
-from regard.search import MOST, Phrases, Rules, SearchConfig, Spelling, occurs
+from regard.errors import ModelError, TextError
+from regard.search import MOST, Hypothesis, Phrases, Rules, SearchConfig, Spelling, occurs
 from regard.text import BEGIN, END, PAD, UNK, Subwords
 
 from .decode import RulesOf
@@ -56,11 +56,27 @@ class Demand:
     def __bool__(self) -> bool:
         return bool(self.required or self.forbidden or self.forced)
 
-    def check(self, text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The required phrases that the text has; those it lacks, and the forbidden ones it has."""
-        met = tuple(phrase for phrase in self.required if occurs(phrase, text))
-        lacking = tuple(phrase for phrase in self.required if phrase not in met)
-        return met, lacking + tuple(phrase for phrase in self.forbidden if occurs(phrase, text))
+    def broken(self, text: str) -> str:
+        """What a text lacks of the required phrases, or has of the forbidden ones; empty if it keeps all."""
+        lacking = [f"{phrase!r} is missing" for phrase in self.required if not occurs(phrase, text)]
+        return "; ".join([*lacking, *(f"{phrase!r} is there" for phrase in self.forbidden if occurs(phrase, text))])
+
+    def check(self, text: str, number: int) -> None:
+        """Raises ModelError for a text that does not keep the demand."""
+        if broken := self.broken(text):
+            raise ModelError(
+                f"line {number}: the translation breaks its constraints ({broken}): it holds bytes that are no text, "
+                "which hid the phrase from the search; ask for a wider beam, more samples or another seed."
+            )
+
+    def kept(
+        self, hypotheses: Sequence[Hypothesis], text_of: Callable[[Hypothesis], str], number: int
+    ) -> list[Hypothesis]:
+        """The hypotheses whose texts keep the demand: nearly always all, since the search saw to it."""
+        kept = [h for h in hypotheses if not self.broken(text_of(h))]
+        if not kept:
+            self.check(text_of(hypotheses[0]), number)
+        return kept
 
 
 def demands_of(

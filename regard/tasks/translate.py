@@ -51,9 +51,7 @@ class Candidate:
     ids: tuple[int, ...] = ()
     """Of the pieces, without the end."""
     met: tuple[str, ...] = ()
-    """Required phrases that stand in the text."""
-    broken: tuple[str, ...] = ()
-    """Required phrases that do not, and forbidden ones that do: none, or the enforcement has a fault."""
+    """Required phrases, all of which stand in the text."""
     utility: float | None = None
     """Of minimum Bayes risk: how like the others it is, of 100."""
 
@@ -182,7 +180,8 @@ class Translator:
         )
         translations = [Translation("")] * len(lines)
         for i, hypotheses in zip(full, found, strict=True):
-            translations[i] = self._translation(ids[i], hypotheses, demands[i], settings, n_best)
+            kept = demands[i].kept(hypotheses, self._text, first_line + i)
+            translations[i] = self._translation(ids[i], kept, demands[i], settings, n_best)
             if attention:
                 best = translations[i].hypotheses[0]
                 weights = self.attention(ids[i], best.ids, ended=best.ended)
@@ -232,7 +231,9 @@ class Translator:
             if len(text) > len(said) and text.startswith(said):
                 yield text[len(said) :]
                 said = text
-        rest = self.target.decode(known).translate(_ONE_LINE)[len(said) :]
+        whole = self.target.decode(known).translate(_ONE_LINE)
+        demands[0].check(whole, number)
+        rest = whole[len(said) :]
         if rest:
             yield rest
 
@@ -368,10 +369,12 @@ class Translator:
             hypotheses=tuple(candidates),
         )
 
+    def _text(self, hypothesis: Hypothesis) -> str:
+        return self.target.decode(hypothesis.ids).translate(_ONE_LINE)
+
     def _candidate(self, hypothesis: Hypothesis, demand: Demand) -> Candidate:
         ids = [*hypothesis.ids, END] if hypothesis.ended else hypothesis.ids
-        text = self.target.decode(hypothesis.ids).translate(_ONE_LINE)
-        met, broken = demand.check(text)
+        text = self._text(hypothesis)
         return Candidate(
             text=text,
             log_probability=hypothesis.log_probability,
@@ -379,8 +382,7 @@ class Translator:
             pieces=tuple(self.target.pieces(ids)),
             ended=hypothesis.ended,
             ids=tuple(hypothesis.ids),
-            met=met,
-            broken=broken,
+            met=demand.required,
         )
 
 
