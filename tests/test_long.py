@@ -30,7 +30,7 @@ def echo(translator, seen=None):
     def translate(lines):
         translator.encode(lines, to="de" if translator.languages.targets else None)
         if seen is not None:
-            seen += lines
+            seen.extend(lines)
         return [Translation(line, log_probability=-1.0, ended=True) for line in lines]
 
     return translate
@@ -99,7 +99,7 @@ def test_each_part_carries_the_tag(multilingual):
     (found,) = translate_long(multilingual, ["<2fr> A man. Two dogs."], echo(multilingual, seen), always=True)
     assert seen == ["<2fr> A man.", "<2fr> Two dogs."]
     assert len(found.parts) == 2
-    with pytest.raises(TextError, match="line 7 .* does not say which language"):
+    with pytest.raises(TextError, match=r"line 7 .* does not say which language"):
         translate_long(multilingual, ["A man. Two dogs."], echo(multilingual), always=True, first_line=7)
     found = translate_long(multilingual, ["A man. Two dogs."], echo(multilingual), always=True, to="de")
     assert found[0].text == "A man. Two dogs."
