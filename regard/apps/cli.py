@@ -30,10 +30,10 @@ app = typer.Typer(
 )
 _WORDS: tuple[Callable[..., None], ...] = (
     *(make.train, use.translate, use.evaluate, use.score, use.align, use.inspect),
-    *(make.init, make.plan, make.prepare, make.get, make.demo, use.doctor),
+    *(make.init, make.plan, make.prepare, make.import_, make.export, make.get, make.demo, use.doctor),
 )
 for word in _WORDS:
-    app.command()(word)
+    app.command(word.__name__.rstrip("_"))(word)
 
 
 @app.callback(invoke_without_command=True)

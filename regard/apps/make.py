@@ -1,4 +1,7 @@
-"""The words that make models: train, plan, prepare, init, demo, get. Tasks are imported when a word is used."""
+"""The words that make models: train, plan, prepare, init, import, export, demo, get.
+
+Tasks are imported when a word is used.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from regard.errors import DataError, RecipeError
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-__all__ = ["demo", "get", "init", "plan", "prepare", "train"]
+__all__ = ["demo", "export", "get", "import_", "init", "plan", "prepare", "train"]
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
@@ -195,6 +198,46 @@ def init(
             stream.write(text)
     except FileExistsError:
         raise RecipeError(f"{file}: exists already; choose another name, or remove it.") from None
+
+
+def import_(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A Marian (OPUS-MT) model of Hugging Face.")],
+    out: Annotated[Path, typer.Option(help="Where to write the bundle.")],
+    golden: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Lines to verify the bundle with; left out: made of its pieces.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare with transformers, if it is installed.")
+    ] = True,
+) -> None:
+    """Make a bundle of another library's model."""
+    from regard.tasks.exchange import import_marian
+    from regard.text import read_lines
+
+    found = import_marian(directory, out, lines=read_lines(golden) if golden else (), verify=verify)
+    what = "Not compared with transformers." if found is None else str(found)
+    console_on(sys.stderr).print(what, highlight=False, soft_wrap=True, markup=False)
+    write(f"{out}\n")
+
+
+def export(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="huggingface or ctranslate2.")],
+    out: Annotated[Path, typer.Option(help="A new directory for it.")],
+    quantization: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Of CTranslate2's weights: float32, int8, float16, …")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Translate the golden sentences there too, and compare.")
+    ] = True,
+) -> None:
+    """Write a bundle for another library, and say what differs there."""
+    from regard.tasks.exchange import export as write_for
+
+    found = write_for(bundle, to, out, quantization=quantization, verify=verify)
+    what = "Not verified." if found is None else str(found)
+    console_on(sys.stderr).print(what, highlight=False, soft_wrap=True, markup=False)
+    write(f"{out}\n")
 
 
 def demo(

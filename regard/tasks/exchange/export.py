@@ -1,0 +1,69 @@
+"""A bundle written for another library, and verified by what that library makes of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from importlib import util
+from pathlib import Path
+
+from regard import bundle as bundles
+from regard.errors import BundleError, ModelError
+
+from .compare import Comparison, compare
+from .ctranslate2 import QUANTIZATIONS, CTranslate2, write_ctranslate2
+from .marian import HuggingFace, write_marian
+
+__all__ = ["FORMATS", "export"]
+
+FORMATS = {"huggingface": "transformers", "ctranslate2": "ctranslate2"}
+"""What a bundle can be exported to, and the package that reads it."""
+
+
+def export(
+    path: str | Path, to: str, out: str | Path, *, quantization: str | None = None, verify: bool = True
+) -> Comparison | None:
+    """Write the bundle at `path` into the new directory `out`; what differs there, unless `verify` is off.
+
+    `quantization` is CTranslate2's. `out` appears only when all is written and verified. Raises ModelError for a model
+    that the other library cannot be given, and for a package that is not installed.
+    """
+    _check(to, quantization, verify)
+    bundle = bundles.load(path)
+    out = Path(out)
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise BundleError(f"{out}: is in the way; remove it, or choose another place with --out.")
+    place = out.resolve()
+    part: Path | None = None
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
+        part.chmod(0o755)
+        found = None
+        if to == "huggingface":
+            write_marian(bundle, part)
+            if verify:
+                found = compare(bundle, HuggingFace(part))
+        else:
+            write_ctranslate2(bundle, part, quantization or "float32")
+            if verify:
+                found = compare(bundle, CTranslate2(part, bundle), exact=quantization in (None, "float32"))
+        part.rename(place)
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
+    return found
+
+
+def _check(to: str, quantization: str | None, verify: bool) -> None:
+    if to not in FORMATS:
+        raise ModelError(f"--to {to}: must be one of {', '.join(FORMATS)}.")
+    if quantization is not None and to != "ctranslate2":
+        raise ModelError("--quantization is CTranslate2's; leave it out, or export --to ctranslate2.")
+    if quantization is not None and quantization not in QUANTIZATIONS:
+        raise ModelError(f"--quantization {quantization}: must be one of {', '.join(QUANTIZATIONS)}.")
+    package = FORMATS[to]
+    needed = verify or to == "ctranslate2"
+    if needed and util.find_spec(package) is None:
+        other = "; or pass --no-verify" if to == "huggingface" else ""
+        raise ModelError(f"--to {to} needs {package}, which is not installed: pip install 'regard[{to}]'{other}.")

@@ -1,0 +1,431 @@
+"""Models of other libraries: what comes in computes the same, what goes out does there, what cannot go says why."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+import toy
+from bundles import ENGLISH, GERMAN, small_bundle
+from safetensors.torch import load_file, save_file
+
+from regard import bundle as bundles
+from regard.apps.cli import main
+from regard.errors import RegardError
+from regard.search import SearchConfig
+from regard.tasks.decode import decode
+from regard.tasks.exchange import export, import_marian
+from regard.tasks.exchange.compare import compare
+from regard.tasks.exchange.ctranslate2 import CTranslate2
+from regard.tasks.exchange.marian import HuggingFace
+from regard.tasks.inspect import verify
+from regard.tasks.translate import load
+from regard.text import BEGIN, END, PAD, Subwords
+from regard.text.format import Kind, pieces_of, with_pieces
+
+transformers = pytest.importorskip("transformers", reason="needs the dev extra's transformers")
+pytest.importorskip("ctranslate2", reason="needs the dev extra's ctranslate2")
+
+LINES = [*ENGLISH, "A man, 42 years old!", "  two   spaces ", "Ünïcode ½ ﬁ", "日本 unknown", "dot . dot ,"]
+
+
+def spm(path: Path, lines: list[str]) -> None:
+    """A unigram model as Marian's are: its own special ids, NFKC, spaces trimmed."""
+    with path.open("wb") as stream:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=stream,
+            vocab_size=180,
+            model_type="unigram",
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+
+
+def marian(path: Path, *, share: bool = True, **settings: Any) -> Path:
+    """A random Marian model with two SentencePiece models, as transformers writes it."""
+    path.mkdir(parents=True)
+    spm(path / "source.spm", ENGLISH)
+    spm(path / "target.spm", GERMAN)
+    sides = []
+    for name in ("source.spm", "target.spm"):
+        own = [p.text for p in pieces_of((path / name).read_bytes()) if p.kind == Kind.NORMAL]
+        sides.append(own[:-7])  # some pieces are known to SentencePiece alone
+    if share:
+        sides = [sorted({*sides[0], *sides[1], ">>de<<"}, key=lambda piece: piece[::-1])]
+    else:  # pad has one id on both sides
+        sides = [side[: min(map(len, sides))] for side in sides]
+    for file, side in zip(("vocab.json", "target_vocab.json"), sides, strict=False):
+        names = ["</s>", "<unk>", *side, "<pad>"]
+        (path / file).write_text(json.dumps({name: i for i, name in enumerate(names)}), encoding="utf-8")
+    sizes = [len(side) + 3 for side in sides]
+    pad = sizes[0] - 1
+    config = transformers.MarianConfig(
+        **{
+            "vocab_size": sizes[0],
+            "decoder_vocab_size": sizes[-1],
+            "d_model": 32,
+            "encoder_layers": 2,
+            "decoder_layers": 1,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 48,
+            "decoder_ffn_dim": 48,
+            "activation_function": "swish",
+            "scale_embedding": True,
+            "share_encoder_decoder_embeddings": share,
+            "pad_token_id": pad,
+            "eos_token_id": 0,
+            "decoder_start_token_id": pad,
+            "init_std": 0.3,
+            **settings,
+        }
+    )
+    torch.manual_seed(3)
+    model = transformers.MarianMTModel(config)
+    with torch.no_grad():
+        model.final_logits_bias.normal_()
+        model.final_logits_bias[0, 0] += 4  # the end comes sooner or later
+        for parameter in model.parameters():
+            if parameter.requires_grad and parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(path)
+    (path / "tokenizer_config.json").write_text(
+        json.dumps({"source_lang": "en", "target_lang": "de", "separate_vocabs": not share}), encoding="utf-8"
+    )
+    (path / "generation_config.json").write_text(
+        json.dumps({"num_beams": 2, "length_penalty": 1.0, "bad_words_ids": [[pad]], "decoder_start_token_id": pad}),
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return marian(tmp_path_factory.mktemp("marian") / "opus-mt-en-de")
+
+
+@pytest.fixture(scope="module")
+def imported(directory: Path) -> Path:
+    out = directory.parent / "bundle"
+    found = import_marian(directory, out, lines=ENGLISH[:3])
+    assert found is not None
+    assert found.largest < 1e-5
+    assert found.differing == ()
+    return out
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory: Path) -> Any:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return transformers.MarianTokenizer.from_pretrained(directory, local_files_only=True)
+
+
+# -- import ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_imported_bundle_is_a_bundle(imported: Path) -> None:
+    verify(load(imported, device="cpu"))
+    bundle = bundles.load(imported)
+    assert bundle.recipe.search.model_dump(include={"beam", "penalty", "alpha"}) == {
+        "beam": 2,
+        "penalty": "power",
+        "alpha": 1.0,
+    }
+    assert (bundle.recipe.data.source_language, bundle.recipe.data.target_language) == ("en", "de")
+    assert [g.source for g in bundle.golden] == ENGLISH[:3]
+    assert len(bundle.source) == len(bundle.target)
+
+
+@pytest.mark.parametrize("line", [*LINES, ">>de<< A man is smiling."])
+def test_text_becomes_the_pieces_that_marians_tokenizer_makes(line: str, imported: Path, tokenizer: Any) -> None:
+    bundle = bundles.load(imported)
+    theirs = tokenizer.convert_ids_to_tokens(tokenizer(line).input_ids[:-1])
+    known = set(tokenizer.get_vocab())
+    ours = [p.removeprefix("\u2581") if ">>" in p else p for p in bundle.source.pieces(bundle.source.encode(line))]
+    # What only SentencePiece knows is unknown to Marian; here it keeps its name and has the unknown's vector.
+    assert [p if p in known else "<unk>" for p in ours] == theirs
+
+
+@pytest.mark.parametrize("line", [*GERMAN, "ein 日 Mann"])
+def test_ids_become_the_text_that_marians_tokenizer_makes(line: str, imported: Path, tokenizer: Any) -> None:
+    bundle = bundles.load(imported)
+    names = bundle.target.pieces(range(len(bundle.target)))
+    theirs = tokenizer(text_target=line).input_ids[:-1]
+    ours = [names.index(piece) for piece in tokenizer.convert_ids_to_tokens(theirs)]
+    assert bundle.target.decode(ours) == tokenizer.decode(theirs, skip_special_tokens=True)
+    assert ours == [i if names[i] in tokenizer.get_vocab() else 1 for i in bundle.target.encode(line)]
+
+
+def test_there_and_back_logits_are_the_same(directory: Path, imported: Path) -> None:
+    out = directory.parent / "back"
+    found = export(imported, "huggingface", out)
+    assert found is not None
+    assert found.differing == ()
+    first, second = (
+        transformers.MarianMTModel.from_pretrained(d, local_files_only=True).eval() for d in (directory, out)
+    )
+    vocabularies = [json.loads((d / "vocab.json").read_text("utf-8")) for d in (directory, out)]
+    shared = [name for name in vocabularies[0] if name in vocabularies[1] and name != "<pad>"]
+    assert len(shared) == len(vocabularies[0]) - 1
+    ids = [torch.tensor([v[name] for name in shared]) for v in vocabularies]
+    rows = torch.randint(len(shared), (3, 9), generator=torch.Generator().manual_seed(1))
+    logits = []
+    with torch.no_grad():
+        for model, known in zip((first, second), ids, strict=True):
+            start = torch.full((3, 1), model.config.decoder_start_token_id)
+            written = torch.cat((start, known[rows[:, :5]]), dim=1)
+            logits.append(model(input_ids=known[rows], decoder_input_ids=written).logits[..., known])
+    torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-5)
+
+
+def test_back_again_ids_are_ours(imported: Path, directory: Path) -> None:
+    """An export that is imported gives the bundle that it came from: the same ids, the same weights."""
+    bundle = small_bundle(directory.parent / "ours", model={**SMALL, "positions": "sinusoidal-halves"})
+    export(bundle.path, "huggingface", directory.parent / "ours-there", verify=False)
+    import_marian(directory.parent / "ours-there", directory.parent / "ours-back", verify=False)
+    again = bundles.load(directory.parent / "ours-back")
+    weights = [load_file(b.path / "weights.safetensors") for b in (bundle, again)]
+    assert torch.count_nonzero(weights[1].pop("output.bias")) == 0
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+    assert [again.source.encode(line) for line in LINES] == [bundle.source.encode(line) for line in LINES]
+
+
+def test_separate_vocabularies(tmp_path: Path) -> None:
+    directory = marian(tmp_path / "separate", share=False, tie_word_embeddings=False)
+    found = import_marian(directory, tmp_path / "bundle", lines=ENGLISH[:2])
+    assert found is not None
+    assert found.largest < 1e-5
+    assert bundles.load(tmp_path / "bundle").recipe.model.share == "none"
+
+
+SMALL = {"width": 32, "heads": 2, "feedforward": 64, "encoder_layers": 2, "decoder_layers": 2}
+
+
+class _Runs:
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("it-ran"),)
+
+
+def _config(**changes: Any) -> Any:
+    def change(directory: Path) -> None:
+        file = directory / "config.json"
+        config = {**json.loads(file.read_text("utf-8")), **changes}
+        file.write_text(json.dumps({k: v for k, v in config.items() if v != "gone"}), encoding="utf-8")
+
+    return change
+
+
+def _cut(directory: Path) -> None:
+    file = directory / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def _pickle(directory: Path) -> None:
+    (directory / "model.safetensors").unlink()
+    (directory / "pytorch_model.bin").write_bytes(pickle.dumps({"model.shared.weight": _Runs()}))
+
+
+def _extra(directory: Path) -> None:
+    file = directory / "model.safetensors"
+    save_file({**load_file(file), "model.encoder.layernorm_embedding.weight": torch.ones(32)}, file)
+
+
+def _short_vocabulary(directory: Path) -> None:
+    file = directory / "vocab.json"
+    file.write_text(json.dumps(dict(list(json.loads(file.read_text("utf-8")).items())[:-2])), encoding="utf-8")
+
+
+MISTAKES = {
+    "another model": (_config(model_type="bart"), 'model_type = "bart"'),
+    "a missing key": (_config(d_model="gone"), "d_model is missing"),
+    "unscaled embeddings": (_config(scale_embedding=False), "scale_embedding = false"),
+    "pre-norm": (_config(normalize_before=True), "normalize_before = true"),
+    "an activation": (_config(activation_function="gelu_new"), 'activation_function = "gelu_new"'),
+    "unequal heads": (_config(decoder_attention_heads=2), "decoder_attention_heads = 2"),
+    "wrong sizes": (_config(encoder_ffn_dim=64, decoder_ffn_dim=64), "config.json asks for (64, 32)"),
+    "more layers": (_config(decoder_layers=3), "is missing, which config.json asks for"),
+    "cut short": (_cut, "damaged or cut short"),
+    "a pickle with code": (_pickle, "a pickle can run code"),
+    "a weight too many": (_extra, "layernorm_embedding.weight has no place"),
+    "another vocabulary": (_short_vocabulary, "belongs to another model"),
+    "no vocabulary": (lambda d: (d / "vocab.json").unlink(), "vocab.json: is missing"),
+    "no weights": (lambda d: (d / "model.safetensors").unlink(), "neither model.safetensors nor"),
+    "no SentencePiece": (lambda d: (d / "source.spm").write_bytes(b"no model"), "source.spm"),
+    "no JSON": (lambda d: (d / "config.json").write_text("{"), "is not JSON"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "says"), MISTAKES.values(), ids=MISTAKES)
+def test_what_is_wrong_is_named(
+    spoil: Any, says: str, directory: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(directory, "spoilt")
+    spoil(Path("spoilt"))
+    assert main(["import", "spoilt", "--out", "bundle"]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert "Traceback" not in said
+    assert not Path("bundle").exists()
+    assert not Path("it-ran").exists()
+
+
+def test_weights_of_pytorch_are_read_too(directory: Path, imported: Path, tmp_path: Path) -> None:
+    shutil.copytree(directory, tmp_path / "old")
+    file = tmp_path / "old" / "model.safetensors"
+    held = load_file(file)
+    torch.save({**held, "lm_head.weight": held["model.shared.weight"]}, file.with_name("pytorch_model.bin"))
+    file.unlink()
+    import_marian(tmp_path / "old", tmp_path / "bundle", verify=False)
+    weights = [load_file(d / "weights.safetensors") for d in (imported, tmp_path / "bundle")]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+
+# -- export ------------------------------------------------------------------------------------------------------------
+
+KINDS: dict[str, dict[str, Any]] = {
+    "post": {},
+    "pre": {"norm": "pre", "activation": "gelu"},
+    "separate": {"separate": True, "activation": "silu"},
+    "learned": {"positions": "learned", "max_positions": 300, "output_bias": True, "share": "target", "score": "dot"},
+}
+
+
+def kind_of_bundle(path: Path, kind: str, *, steps: int = 0) -> bundles.Bundle:
+    """A small bundle, taught its few sentences for so many steps."""
+    settings = dict(KINDS[kind])
+    separate = settings.pop("separate", False)
+    model = {**SMALL, "share": "none" if separate else "all", **settings}
+    bundle = small_bundle(path, separate=separate, model=model, search={"beam": 4, "extra_length": 10, "alpha": 0.6})
+    if not steps:
+        return bundle
+    network: Any = bundle.model()
+    optimizer = torch.optim.Adam(network.parameters(), lr=5e-3)
+    read, reading = toy.padded([[*bundle.source.encode(line), END] for line in ENGLISH])
+    written, writing = toy.padded([[BEGIN, *bundle.target.encode(line)] for line in GERMAN])
+    wanted, _ = toy.padded([[*bundle.target.encode(line), END] for line in GERMAN])
+    for _ in range(steps):
+        hidden, _ = network.decode(written, network.start(network.encode(read, reading), reading), writing)
+        loss = torch.nn.functional.cross_entropy(
+            network.project(hidden).flatten(0, 1), wanted.flatten(), ignore_index=0
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ids = [bundle.source.encode(line) for line in ENGLISH[:3]]
+    golden = [
+        bundles.Golden(source=line, source_ids=read, target_ids=found.ids, output=bundle.target.decode(found.ids))
+        for line, read, (found, *_) in zip(ENGLISH, ids, decode(network, ids, bundle.recipe.search), strict=False)
+    ]
+    bundles.save(
+        path,
+        recipe=bundle.recipe,
+        weights={name: parameter.detach() for name, parameter in network.named_parameters()},
+        source=bundle.source,
+        target=bundle.target,
+        provenance=bundle.provenance,
+        golden=golden,
+    )
+    return bundles.load(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctranslate2_translates_the_same(kind: str, tmp_path: Path) -> None:
+    bundle = kind_of_bundle(tmp_path / "bundle", kind, steps=30)
+    found = export(bundle.path, "ctranslate2", tmp_path / "there")
+    assert found is not None
+    assert found.largest < 1e-5
+    other = CTranslate2(tmp_path / "there", bundle)
+    model: Any = bundle.model()
+    sources = [bundle.source.encode(line) for line in ENGLISH]
+    for beam in (1, 4):
+        for alpha in (0.0, 0.6):
+            search = SearchConfig(beam=beam, penalty="power", alpha=alpha, extra_length=10)
+            ours = [found[0] for found in decode(model, sources, search)]
+            theirs = [other.translate(ids, search, len(ids) + 10) for ids in sources]
+            # An output that the limit cuts is ranked otherwise there; with one hypothesis there is nothing to rank.
+            kept = [i for i, found in enumerate(ours) if found.ended or beam == 1]
+            assert len(kept) > 3
+            assert [theirs[i] for i in kept] == [ours[i].ids for i in kept]
+
+
+@pytest.mark.parametrize("kind", ["post", "separate"])
+def test_hugging_face_translates_the_same(kind: str, tmp_path: Path) -> None:
+    bundle = kind_of_bundle(tmp_path / "bundle", kind, steps=30)
+    found = export(bundle.path, "huggingface", tmp_path / "there")
+    assert found is not None
+    assert found.largest < 1e-5
+    assert found.differing == ()
+    other = HuggingFace(tmp_path / "there")
+    assert all(other.reads(line, bundle.source.encode(line)) for line in LINES)
+
+
+def test_quantized(tmp_path: Path, capsys: Any) -> None:
+    small_bundle(tmp_path / "bundle")
+    there = tmp_path / "there"
+    line = ["export", str(tmp_path / "bundle"), "--to", "ctranslate2", "--out", str(there), "--quantization", "int8"]
+    assert main(line) == 0
+    assert "golden sentences come out the same" in capsys.readouterr().err
+    assert {f.name for f in there.iterdir()} == {
+        "config.json",
+        "model.bin",
+        "shared_vocabulary.json",
+        "source.spm",
+        "target.spm",
+    }
+    assert main(line) == 2
+    assert "is in the way" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "says"),
+    [
+        ("pre", ["--to", "huggingface"], "post-norm only"),
+        ("learned", ["--to", "huggingface"], "sinusoids only"),
+        ("post", ["--to", "onnx"], "must be one of huggingface, ctranslate2"),
+        ("post", ["--to", "huggingface", "--quantization", "int8"], "--quantization is CTranslate2's"),
+        ("post", ["--to", "ctranslate2", "--quantization", "int3"], "must be one of float32"),
+    ],
+)
+def test_what_cannot_be_exported_says_why(
+    kind: str, arguments: list[str], says: str, tmp_path: Path, capsys: Any
+) -> None:
+    kind_of_bundle(tmp_path / "bundle", kind)
+    assert main(["export", str(tmp_path / "bundle"), *arguments, "--out", str(tmp_path / "there")]) == 2
+    assert says in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_an_export_that_computes_otherwise_is_found_out(tmp_path: Path) -> None:
+    bundle = small_bundle(tmp_path / "bundle")
+    export(bundle.path, "huggingface", tmp_path / "there", verify=False)
+    file = tmp_path / "there" / "model.safetensors"
+    held = load_file(file)
+    held["model.decoder.layers.0.fc1.bias"] += 0.1
+    save_file(held, file, metadata={"format": "pt"})
+    with pytest.raises(RegardError, match="computes other log-probabilities"):
+        compare(bundle, HuggingFace(tmp_path / "there"))
+
+
+# -- SentencePiece's format --------------------------------------------------------------------------------------------
+
+
+def test_pieces_in_another_order_segment_the_same() -> None:
+    subwords = Subwords.train([*ENGLISH, *GERMAN], size=400, kind="unigram")
+    pieces = pieces_of(subwords.to_bytes())
+    first, rest = pieces[:4], pieces[4:]
+    turned = Subwords(with_pieces(subwords.to_bytes(), [*first, *reversed(rest)], unknown_surface=""))
+    for line in LINES:
+        assert turned.pieces(turned.encode(line)) == subwords.pieces(subwords.encode(line))
+        assert turned.decode(turned.encode(line)) == line
+    assert (PAD, BEGIN, END) == (0, 2, 3)
