@@ -204,6 +204,8 @@ def test_the_command_line(
     assert all(line.startswith("Das") for line in run("--prefix", "Das", "--no-repeat", "3", "--max-length", "9"))
     assert main(["translate", str(bundle), str(source), "--stream", "--n-best", "2"]) == 2
     assert "one translation of each line" in capsys.readouterr().err
+    assert main(["translate", str(bundle), str(source), "--split", "--samples", "2"]) == 2
+    assert "--split cuts lines" in capsys.readouterr().err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"A man\n")))
     assert main(["translate", str(bundle), "--stream", "--min-length", "3"]) == 0
     assert capsys.readouterr().out.endswith("\n")

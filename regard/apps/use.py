@@ -160,6 +160,10 @@ def translate(
     several = n_best > 1 or ((samples or 1) > 1 and mbr in (None, "none"))
     if stream and (several or scores or output):
         raise ModelError("--stream shows one translation of each line as it comes; leave out what asks for more.")
+    # A line's draws, prefix and phrases belong to the line, so it is not cut into sentences where they are asked for.
+    whole = bool(samples or include or prefix)
+    if split and (whole or stream):
+        raise ModelError("--split cuts lines, and --samples, --include, --prefix and --stream speak of whole lines.")
     translator = load(bundle, device=device, with_=with_ or ())
     if stream:
         _stream(translator, file, options)
@@ -167,7 +171,7 @@ def translate(
     options |= {"n_best": n_best, "batch_size": batch_size}
 
     def lines() -> Iterator[str]:
-        for number, found in _translated(translator, file, options, split):
+        for number, found in _translated(translator, file, options, split, whole):
             yield from _lines_of(number, found, several, scores)
 
     if output is not None:
@@ -193,7 +197,7 @@ def _stream(translator: Translator, file: str, options: dict[str, Any]) -> None:
 
 
 def _translated(
-    translator: Translator, file: str, options: dict[str, Any], split: bool = False
+    translator: Translator, file: str, options: dict[str, Any], split: bool = False, whole: bool = False
 ) -> Iterator[tuple[int, Translation]]:
     """Each line's number and translation, a chunk at a time, so that a file may be of any length."""
     from regard.tasks.long import translate_long
@@ -204,13 +208,11 @@ def _translated(
     number = 1
     while chunk := list(islice(lines, 1 if typed else _CHUNK)):
         with _named(file):
-            found = translate_long(
-                translator,
-                chunk,
-                partial(translator.translate, first_line=number, **options),
-                always=split,
-                to=options.get("to"),
-                first_line=number,
+            translate = partial(translator.translate, first_line=number, **options)
+            found = (
+                translate(chunk)
+                if whole
+                else translate_long(translator, chunk, translate, always=split, to=options.get("to"), first_line=number)
             )
         yield from enumerate(found, start=number)
         number += len(chunk)

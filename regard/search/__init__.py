@@ -1,7 +1,8 @@
 """Search: (step, state) -> sequences."""
 
 from .automaton import MOST, Phrases, Spelling, occurs
-from .beam import Beams, beam_search, beam_steps
+from .beam import beam_search, beam_steps
+from .candidates import Beams, Choose, best
 from .config import SearchConfig
 from .constraints import Ruled, Rules, allot, ruled, start_ruled
 from .coverage import Covered, coverage_penalty, covered
@@ -18,6 +19,7 @@ __all__ = [
     "MOST",
     "PENALTIES",
     "Beams",
+    "Choose",
     "Covered",
     "Draw",
     "Hypothesis",
@@ -32,6 +34,7 @@ __all__ = [
     "allot",
     "beam_search",
     "beam_steps",
+    "best",
     "coverage_penalty",
     "covered",
     "diverse_search",

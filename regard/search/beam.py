@@ -5,42 +5,16 @@ Sizes: B sentences, K width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Generator
 
 import torch
 from torch import Tensor
 
-from .hypotheses import Bonus, Hypothesis, S, Step
+from .candidates import Beams, Choose, best
+from .hypotheses import Bonus, Hypothesis, S, Step, outcome
 from .penalties import Penalty
 
-__all__ = ["Beams", "Choose", "beam_search", "beam_steps", "best"]
-
-Choose = Callable[[Tensor, Tensor, int, S], tuple[Tensor, Tensor]]
-"""Log-probabilities (B·K, V), totals (B, K), a number and the state after the step -> that many candidates of each
-sentence, those that go on first in front: their totals (B, number) and indices into K·V."""
-
-
-@dataclass(frozen=True)
-class Beams:
-    """Where a beam search stands: hypotheses still open, a sentence a row, and those that finished."""
-
-    history: Tensor  # (B, K, T)
-    totals: Tensor  # (B, K); -inf where no hypothesis is
-    finished: list[list[Hypothesis]]
-
-    def agreed(self) -> list[int]:
-        """Of a search for one sentence: the pieces that its best hypothesis begins with, whatever is still to come."""
-        rows = [h.ids for h in self.finished[0][:1]]
-        rows += [r for r, t in zip(self.history.tolist(), self.totals.tolist(), strict=True) for r in _open(r, t)]
-        same = 0
-        while rows and same < min(map(len, rows)) and len({row[same] for row in rows}) == 1:
-            same += 1
-        return rows[0][:same] if rows else []
-
-
-def _open(rows: list[list[int]], totals: list[float]) -> list[list[int]]:
-    return [row for row, total in zip(rows, totals, strict=True) if total > float("-inf")]
+__all__ = ["beam_search", "beam_steps"]
 
 
 def beam_search(
@@ -70,25 +44,22 @@ def beam_search(
     Finished sentences leave the batch when `shrink`. `choose` replaces `best`. A sentence of which no hypothesis is
     possible gets none.
     """
-    steps = beam_steps(
-        step,
-        state,
-        first,
-        width=width,
-        max_length=max_length,
-        end=end,
-        penalty=penalty,
-        n_best=n_best,
-        shrink=shrink,
-        stop=stop,
-        bonus=bonus,
-        choose=choose,
+    return outcome(
+        beam_steps(
+            step,
+            state,
+            first,
+            width=width,
+            max_length=max_length,
+            end=end,
+            penalty=penalty,
+            n_best=n_best,
+            shrink=shrink,
+            stop=stop,
+            bonus=bonus,
+            choose=choose,
+        )
     )
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            return finished.value  # type: ignore[no-any-return]
 
 
 def beam_steps(
@@ -174,15 +145,3 @@ def beam_steps(
         if alive:
             state = state.select(select.flatten())
     return [found[:n_best] for found in finished]
-
-
-def best(log_probabilities: Tensor, totals: Tensor, keep: int, state: object = None) -> tuple[Tensor, Tensor]:
-    """The best `keep` continuations of each sentence: log-probability (B, keep) in float64 and index into (K·V)."""
-    sentences, width = totals.shape
-    rows, vocabulary = log_probabilities.shape
-    # Each row's own best first, so that the wide sort runs on K·keep numbers instead of K·V.
-    likely, index = log_probabilities.topk(min(keep, vocabulary), dim=-1)  # (B·K, keep)
-    summed = (likely.double() + totals.flatten()[:, None]).view(sentences, -1)
-    flat = (index + torch.arange(rows, device=index.device).remainder(width)[:, None] * vocabulary).view(sentences, -1)
-    scores, order = summed.topk(min(keep, summed.shape[1]), dim=1, sorted=True)
-    return scores, flat.gather(1, order)

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .beam import Choose, beam_search
+from .beam import beam_search
+from .candidates import Choose
 from .hypotheses import Bonus, Hypothesis, S, Step
 from .penalties import Penalty
 

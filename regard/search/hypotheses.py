@@ -5,7 +5,7 @@ Sizes: B sentences, K hypotheses a sentence, V vocabulary. Log-probabilities are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,9 +13,10 @@ from torch import Tensor
 
 from regard.nn.state import State
 
-__all__ = ["Bonus", "Hypothesis", "S", "Step"]
+__all__ = ["Bonus", "Hypothesis", "R", "S", "Step", "outcome"]
 
 S = TypeVar("S", bound=State)
+R = TypeVar("R")
 
 Step = Callable[[Tensor, S], tuple[Tensor, S]]
 """The last piece of each row (N,) and a state -> log-probabilities of the next piece (N, V) and the state after it."""
@@ -33,3 +34,12 @@ class Hypothesis:
     score: float
     ended: bool
     """False where the length limit cut it off."""
+
+
+def outcome(steps: Generator[object, None, R]) -> R:
+    """What a search that shows its steps returns at last."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            return finished.value  # type: ignore[no-any-return]

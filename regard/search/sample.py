@@ -12,7 +12,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from .hypotheses import Hypothesis, S, Step
+from .hypotheses import Hypothesis, S, Step, outcome
 from .penalties import Penalty
 
 __all__ = ["Draw", "sample_search", "sample_steps"]
@@ -68,12 +68,9 @@ def sample_search(
     keys[i] is (line, number of the sample). Log-probabilities are those of `step`, whatever the draw did to them;
     -inf where no piece was possible.
     """
-    steps = sample_steps(step, state, first, max_length=max_length, end=end, penalty=penalty, draw=draw, keys=keys)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            return finished.value  # type: ignore[no-any-return]
+    return outcome(
+        sample_steps(step, state, first, max_length=max_length, end=end, penalty=penalty, draw=draw, keys=keys)
+    )
 
 
 def sample_steps(
