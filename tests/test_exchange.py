@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 import shutil
@@ -261,6 +262,7 @@ MISTAKES = {
     "no vocabulary": (lambda d: (d / "vocab.json").unlink(), "vocab.json: is missing"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "neither model.safetensors nor"),
     "no SentencePiece": (lambda d: (d / "source.spm").write_bytes(b"no model"), "source.spm"),
+    "another tokeniser": (lambda d: (d / "tokenizer_config.json").write_text("[]"), "must hold a JSON object"),
     "no JSON": (lambda d: (d / "config.json").write_text("{"), "is not JSON"),
 }
 
@@ -339,9 +341,16 @@ def kind_of_bundle(path: Path, kind: str, *, steps: int = 0) -> bundles.Bundle:
     return bundles.load(path)
 
 
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A taught bundle of a kind, made once."""
+    place = tmp_path_factory.mktemp("taught")
+    return functools.cache(lambda kind: kind_of_bundle(place / kind, kind, steps=30))
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_ctranslate2_translates_the_same(kind: str, tmp_path: Path) -> None:
-    bundle = kind_of_bundle(tmp_path / "bundle", kind, steps=30)
+def test_ctranslate2_translates_the_same(kind: str, taught: Any, tmp_path: Path) -> None:
+    bundle = taught(kind)
     found = export(bundle.path, "ctranslate2", tmp_path / "there")
     assert found is not None
     assert found.largest < 1e-5
@@ -360,8 +369,8 @@ def test_ctranslate2_translates_the_same(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["post", "separate"])
-def test_hugging_face_translates_the_same(kind: str, tmp_path: Path) -> None:
-    bundle = kind_of_bundle(tmp_path / "bundle", kind, steps=30)
+def test_hugging_face_translates_the_same(kind: str, taught: Any, tmp_path: Path) -> None:
+    bundle = taught(kind)
     found = export(bundle.path, "huggingface", tmp_path / "there")
     assert found is not None
     assert found.largest < 1e-5

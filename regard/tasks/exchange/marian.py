@@ -33,7 +33,7 @@ from regard.search import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.fit import versions
 from regard.text import BEGIN, END, PAD, UNK, Subwords
-from regard.text.format import Kind, pieces_of
+from regard.text.format import Algorithm, Kind, algorithm_of, pieces_of
 
 from .compare import Comparison, compare
 from .vocabulary import Specials, Vocabulary, arrange, marian_names
@@ -353,7 +353,7 @@ def import_marian(
     silent = [*target.silent, *_forbidden(directory, settings, target)]
     weights["output.bias"][silent] = _NEVER
     read, write = source.subwords[0], target.subwords[-1]
-    recipe = _recipe(directory, settings, config, len(write))
+    recipe = _recipe(directory, settings, config, read, len(write))
     model = build(config, len(read), len(write), PAD)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -384,7 +384,7 @@ def _forbidden(directory: Path, settings: _Settings, target: Vocabulary) -> Iter
         yield target.rows.index(word[0])
 
 
-def _recipe(directory: Path, settings: _Settings, config: TransformerConfig, size: int) -> Recipe:
+def _recipe(directory: Path, settings: _Settings, config: TransformerConfig, source: Subwords, size: int) -> Recipe:
     file = directory / "tokenizer_config.json"
     said = _json(file) if file.exists() else {}
     languages = {
@@ -392,6 +392,7 @@ def _recipe(directory: Path, settings: _Settings, config: TransformerConfig, siz
         for side in ("source", "target")
         if isinstance(code := said.get(f"{side}_lang"), str) and re.fullmatch("[a-z]{2,3}", code)
     }
+    kind = "unigram" if algorithm_of(source.to_bytes()) == Algorithm.UNIGRAM else "bpe"
     search = SearchConfig(beam=settings.num_beams, penalty="power", alpha=settings.length_penalty)
     name = directory.resolve().name
     try:
@@ -400,7 +401,7 @@ def _recipe(directory: Path, settings: _Settings, config: TransformerConfig, siz
                 "name": name,
                 # What it was trained on is not known; who trains on names files of their own.
                 "data": {"source": "train.source", "target": "train.target", **languages},
-                "text": {"kind": "unigram", "size": size, "joint": config.share == "all", "byte_fallback": False},
+                "text": {"kind": kind, "size": size, "joint": config.share == "all", "byte_fallback": False},
                 "model": config.model_dump(mode="json"),
                 "search": search.model_dump(mode="json"),
             }
@@ -564,15 +565,22 @@ class HuggingFace:
         from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
         self.name = f"transformers {metadata.version('transformers')}"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it recommends another package
-            self.tokenizer: Any = MarianTokenizer.from_pretrained(directory, local_files_only=True)
+        self.tokenizer: Any
         self.model: Any
-        if held is None:
-            self.model = MarianMTModel.from_pretrained(directory, local_files_only=True)
-        else:
-            self.model = MarianMTModel(MarianConfig.from_dict(_json(directory / "config.json")))
-            self.model.load_state_dict({name: tensor.float() for name, tensor in held.items()}, strict=False)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it recommends another package
+                self.tokenizer = MarianTokenizer.from_pretrained(directory, local_files_only=True)
+            if held is None:
+                self.model = MarianMTModel.from_pretrained(directory, local_files_only=True)
+            else:
+                self.model = MarianMTModel(MarianConfig.from_dict(_json(directory / "config.json")))
+                self.model.load_state_dict({name: tensor.float() for name, tensor in held.items()}, strict=False)
+        except (OSError, ValueError, KeyError, TypeError, AssertionError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ModelError(
+                f"{directory}: {self.name} cannot read it ({reason}); --no-verify does without."
+            ) from error
         self.model.float().eval()
         self.model.generation_config.forced_eos_token_id = None  # an output that is cut is not ended here either
         same = range(max(self.model.config.vocab_size, self.model.config.decoder_vocab_size))
