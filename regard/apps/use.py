@@ -17,6 +17,7 @@ from regard.apps.terminal import console_on, write, write_json
 from regard.errors import ModelError, TextError
 
 if TYPE_CHECKING:
+    from regard.tasks.long import Translate
     from regard.tasks.translate import Translation, Translator
 
 __all__ = ["align", "doctor", "evaluate", "inspect", "score", "translate"]
@@ -208,7 +209,7 @@ def _translated(
     number = 1
     while chunk := list(islice(lines, 1 if typed else _CHUNK)):
         with _named(file):
-            translate = partial(translator.translate, first_line=number, **options)
+            translate: Translate = partial(translator.translate, first_line=number, **options)
             found = (
                 translate(chunk)
                 if whole
