@@ -13,6 +13,8 @@ its own (`.peers/`, made once with the versions below) and its best setting:
 * torch-transformer: torch.nn.Transformer in a plain loop.
 * marian: Hugging Face's MarianMTModel in a plain loop.
 * joeynmt, eole: their models and losses in a plain loop, on Regard's buckets of near-equal length.
+* joeynmt-own: JoeyNMT 2.3 as its users run it, `python -m joeynmt train` on the text as pieces, in float32, for it has
+  no 16-bit training on CPUs. Batches, loop, optimiser and dropout are its own; only the pieces are Regard's.
 
 The plain loop (`peers/loop.py`) reads batches that are in memory before the clock starts, and has fused AdamW; peers
 are tried with bfloat16 autocast and without in the first round, and go on with the quicker. Where a peer can leave out
@@ -50,6 +52,7 @@ from workers import ISAS, SCRATCH, BenchmarkError, Machine, at_least, exit_code,
 from regard.data.batches import Batch, Batches, Layout
 from regard.data.config import DataConfig
 from regard.tasks.prepare import Prepared
+from regard.text import END, write_lines
 
 TORCH = "torch==2.13.0"
 
@@ -64,12 +67,16 @@ ENVIRONMENTS: dict[str, tuple[list[str], list[str]]] = {
 }
 """Peers that need packages of their own: those installed with what they ask for, and those without."""
 
+OWN = "joeynmt-own"
+"""JoeyNMT's command; in the environment of `joeynmt`, on batches of its own."""
+
 SYSTEMS = {
     "regard": "regard_trainer",
     "batched-products": "batched_products",
     "torch-transformer": "torch_transformer",
     "marian": "marian",
     "joeynmt": "joeynmt_model",
+    OWN: "joeynmt_own",
     "eole": "eole_model",
 }
 """Each system's script in `peers/`."""
@@ -77,6 +84,9 @@ SYSTEMS = {
 SHAPE = {"layers": 4, "width": 256, "feedforward": 1024, "heads": 4, "dropout": 0.1, "smoothing": 0.1}
 QUICK = {**SHAPE, "layers": 1, "width": 64, "feedforward": 256}
 REFERENCE = "regard (float32)"
+
+Lengths = list[tuple[int, int]]
+"""Pieces of the source and of the target of pairs, ends counted."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,8 @@ def rows_of(systems: list[str], isa: str) -> list[Row]:
     for system in systems:
         if system == "regard":
             rows += [Row(system, system, "auto"), Row(system, REFERENCE, "float32")]
+        elif system == OWN:
+            rows.append(Row(system, system, "float32"))
         else:
             rows += [Row(system, system, precision) for precision in ("bfloat16", "float32")]
     return rows
@@ -103,6 +115,8 @@ def rows_of(systems: list[str], isa: str) -> list[Row]:
 
 def interpreter(system: str) -> Path | None:
     """The Python of a system's environment, which is made if it is not there; None for Regard's own."""
+    if system == OWN:
+        system = "joeynmt"
     if system not in ENVIRONMENTS:
         return None
     whole, bare = ENVIRONMENTS[system]
@@ -137,9 +151,37 @@ def batches_of(prepared: Prepared, tokens: int, layout: Layout, count: int) -> l
     return [next(made) for _ in range(count)]
 
 
-def work_of(shape: dict[str, Any], batches: list[Batch]) -> tuple[int, float]:
+def unsorted(lengths: Lengths, tokens: int, count: int) -> list[list[int]]:
+    """The first batches of pairs in random order, cut as JoeyNMT does: once the longest side times pairs is `tokens`.
+
+    They hold the pairs' places in `lengths`, which are drawn anew when all were there.
+    """
+    draw = np.random.default_rng(1)
+    batches: list[list[int]] = [[]]
+    while True:
+        for place in draw.permutation(len(lengths)).tolist():
+            batches[-1].append(place)
+            if max(max(lengths[i]) for i in batches[-1]) * len(batches[-1]) >= tokens:
+                if len(batches) == count:
+                    return batches
+                batches.append([])
+
+
+def save_text(folder: Path, prepared: Prepared, lines: list[int]) -> None:
+    """The pieces of these lines and the vocabulary, as `peers/joeynmt_own.py` reads them."""
+    subwords, store = prepared.source_subwords, prepared.train
+    for side, ids_of in (("source", store.source_ids), ("target", store.target_ids)):
+        write_lines(folder / f"train.{side}", (" ".join(subwords.pieces(ids_of(line))) for line in lines))
+    write_lines(folder / "vocabulary.txt", subwords.pieces(range(END + 1, len(subwords))))
+
+
+def lengths_of(batch: Batch) -> Lengths:
+    return list(zip(batch.source_lengths.tolist(), batch.target_lengths.tolist(), strict=True))
+
+
+def work_of(shape: dict[str, Any], batches: list[Lengths]) -> tuple[int, float]:
     """Target tokens and operations of training on these batches once."""
-    pairs = [pair for b in batches for pair in zip(b.source_lengths.tolist(), b.target_lengths.tolist(), strict=True)]
+    pairs = [pair for batch in batches for pair in batch]
     return sum(t for _, t in pairs), step_flops(shape, pairs)
 
 
@@ -155,9 +197,12 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     steps = arguments.warmup + arguments.steps
     padded = batches_of(prepared, arguments.batch_tokens, "padded", steps)
     own = padded if arguments.layout == "padded" else batches_of(prepared, arguments.batch_tokens, "packed", steps)
-    work = {
-        system: work_of(shape, (own if system == "regard" else padded)[arguments.warmup :]) for system in arguments.only
-    }
+    store = prepared.train
+    stored = list(zip((store.source_lengths + 1).tolist(), (store.target_lengths + 1).tolist(), strict=True))
+    mixed = unsorted(stored, arguments.batch_tokens, steps)
+    read = {system: [lengths_of(batch) for batch in padded] for system in arguments.only}
+    read |= {"regard": [lengths_of(batch) for batch in own], OWN: [[stored[i] for i in lines] for lines in mixed]}
+    work = {system: work_of(shape, batches[arguments.warmup :]) for system, batches in read.items()}
     peak = {"bfloat16": 0.0, "float32": 0.0}
     sizes = [512] if arguments.quick else [2048, 4096]
     rows = rows_of(arguments.only, arguments.isa)
@@ -166,6 +211,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder) / "batches.npz"
         pairs = [(b.source, np.concatenate([b.target_input[:, :1], b.target_output], axis=1)) for b in padded]
         save_batches(path, pairs)
+        save_text(Path(folder), prepared, [line for lines in mixed for line in lines])
         for turn in range(arguments.rounds):
             # In every round, for one that falls into a busy moment would flatter all.
             measured = machine.run("peak", {"sizes": sizes, "turns": 3})
@@ -173,7 +219,9 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
             for row in rows if turn % 2 == 0 else rows[::-1]:  # so that a machine that slows down slows all
                 job = {
                     "batches": str(path),
-                    "store": str(prepared.train.path),
+                    "store": str(store.path),
+                    "text": folder,
+                    "sizes": [(len(pairs), sum(t for _, t in pairs)) for pairs in read[OWN]],
                     "batch_tokens": arguments.batch_tokens,
                     "layout": arguments.layout,
                     "shape": shape,

@@ -76,6 +76,36 @@ def test_regard_and_its_peers_count_the_same_tokens(tmp_path):
     assert own.target_input[:, 0].tolist() == [loop.BEGIN] * 3
 
 
+def test_batches_for_joeynmt_are_full_with_their_last_pair_and_not_before():
+    from train_step import unsorted
+
+    lengths = [(3, 5), (9, 2), (4, 4), (1, 7), (6, 6)]
+    batches = unsorted(lengths, 20, 4)  # more than one pass
+    assert len(batches) == 4
+    for batch in batches:
+        assert len(batch) * max(max(lengths[i]) for i in batch) >= 20
+        assert (len(batch) - 1) * max(max(lengths[i]) for i in batch[:-1]) < 20
+    assert sorted([i for batch in batches for i in batch][:5]) == list(range(5))
+
+
+def test_joeynmts_log_is_read_and_held_against_the_batches():
+    from joeynmt_own import found_in
+
+    line = "Epoch   1, Step: {:8d}, Batch Loss: {:12.6f}, Batch Acc: 0.000000, Tokens per Sec: {:8.0f}, Lr: 0.000500"
+    log = "\n".join(
+        [
+            "Total params: 77",
+            *(line.format(step, loss, speed) for step, loss, speed in ((1, 9.5, 10), (2, 9.0, 40), (3, 8.5, 100))),
+            "Epoch   1, total training loss: 27.00, num. of seqs: 9, num. of tokens: 260, 5.5000[sec]",
+        ]
+    )
+    job = {"sizes": [(3, 80), (2, 80), (4, 100)], "warmup": 1}
+    assert found_in(log, job) == {"seconds": 2 + 1, "tokens": 180, "losses": [9.5, 9.0, 8.5], "parameters": 77}
+    for wrong in ([(3, 80), (2, 80)], [(3, 80), (2, 81), (4, 100)], [(3, 80), (3, 80), (4, 100)]):
+        with pytest.raises(ValueError, match="3 updates"):
+            found_in(log, {**job, "sizes": wrong})
+
+
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux only")
 def test_the_peak_of_memory_is_that_since_it_was_forgotten():
     import memory
