@@ -30,7 +30,8 @@ def folder() -> Path:
 def load(out: Path, vocabulary: int) -> Prepared:
     """Stores of training and validation pairs with a joint BPE vocabulary, below `out`; made if not there yet."""
     place = folder()
-    train, valid = ((str(place / f"{name}.{side}.gz") for side in ("en", "de")) for name in ("train", "val"))
+    # Lists, for a generator inside of a generator would look its name up when it is over.
+    train, valid = ([str(place / f"{name}.{side}.gz") for side in ("en", "de")] for name in ("train", "val"))
     (source, target), (valid_source, valid_target) = train, valid
     data = DataConfig(source=source, target=target, valid_source=valid_source, valid_target=valid_target)
     return prepare(data, TextConfig(kind="bpe", size=vocabulary, joint=True), out)

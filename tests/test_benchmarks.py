@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -71,9 +72,19 @@ def test_regard_and_its_peers_count_the_same_tokens(tmp_path):
     own = next(regard_trainer.Given(str(tmp_path / "batches.npz")))
     assert peers.tokens == own.target_tokens == 6 + 4 + 6
     assert peers.source_lengths.tolist() == own.source_lengths.tolist() == [6, 6, 6]
-    assert np.array_equal(peers.target_output.numpy(), own.target_output)
-    assert own.target_output[0, -1] == loop.END
-    assert own.target_input[:, 0].tolist() == [loop.BEGIN] * 3
+    for theirs, ours in ((peers.target_output, own.target_output), (peers.target_input, own.target_input)):
+        assert np.array_equal(theirs[peers.target_output != loop.PAD].numpy(), ours)
+    starts = [0, 6, 10]
+    assert own.target_input[starts].tolist() == [loop.BEGIN] * 3
+    assert own.target_output[[5, 9, 15]].tolist() == [loop.END] * 3
+
+
+@pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="needs REGARD_DATA, a directory with multi30k/ in it")
+def test_multi30k_is_trained_on_its_training_pairs(tmp_path):
+    import multi30k
+
+    made = multi30k.load(tmp_path, 8000)
+    assert (len(made.train), len(made.valid)) == (29000, 1014)
 
 
 def test_batches_for_joeynmt_are_full_with_their_last_pair_and_not_before():
