@@ -118,7 +118,11 @@ def test_bad_text_and_a_worker_that_is_killed_are_told(tmp_path: Path, subwords:
 
 
 SCRIPT = """
-import fcntl, os, sys, time
+import fcntl, os, signal, sys, time
+
+# What a shell starts in the background is born deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 from regard.apps.cli import main
 from regard.data import shards
 
