@@ -150,7 +150,7 @@ template <class T> void copy_out(const float* x, int from, int n, int width, T* 
 template <class T> struct View { T* at; int64_t head, row; T* of(int h, int64_t i) const { return at + h * head + i * row; } };
 
 struct Room {  // scratch of one thread, grown when a longer sequence comes
-    std::vector<float> q, k, kt, v, vt, p, dp, o, grad, more;
+    std::vector<float> q, k, kt, v, p, dp, o, grad, more;
     static float* of(std::vector<float>& x, int64_t n) { if (int64_t(x.size()) < n) x.resize(n); return x.data(); }
 };
 
@@ -355,17 +355,6 @@ void norm_back(const T* x, const T* gain, const T* g, const float* kept, T* dx, 
     }
 }
 
-// Column sums of x (n, D): partial (threads, D) receives each thread's share.
-template <class T> void columns(const T* x, float* partial, int threads, int64_t n, int D) {
-    #pragma omp parallel for schedule(static) num_threads(threads)
-    for (int share = 0; share < threads; share++) {
-        float* s = partial + int64_t(share) * D;
-        std::memset(s, 0, D * sizeof(float));
-        for (int64_t i = n * share / threads; i < n * (share + 1) / threads; i++)
-            for (int d = 0; d < D; d += W) store(s + d, load(s + d) + load(x + i * D + d));
-    }
-}
-
 }  // namespace
 
 #define FOR(T, NAME)                                                                                                    \
@@ -396,9 +385,6 @@ template <class T> void columns(const T* x, float* partial, int threads, int64_t
     extern "C" void norm_back_##NAME(const T* x, const T* gain, const T* g, const float* kept, T* dx, float* partial,   \
                                      int threads, int64_t n, int D) {                                                   \
         norm_back<T>(x, gain, g, kept, dx, partial, threads, n, D);                                                     \
-    }                                                                                                                   \
-    extern "C" void columns_##NAME(const T* x, float* partial, int threads, int64_t n, int D) {                         \
-        columns<T>(x, partial, threads, n, D);                                                                          \
     }
 
 FOR(float, float32)

@@ -24,7 +24,6 @@ from torch import Tensor
 
 __all__ = [
     "attend",
-    "columns",
     "drop_add",
     "keep_memory",
     "layer_norm",
@@ -64,10 +63,11 @@ def _built() -> tuple[ctypes.CDLL | None, str]:
     runtime = next(iter(sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))), None)
     if runtime is None:
         return None, "this build of PyTorch does not bring GNU OpenMP"
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
-    key = "\0".join((version, torch.__version__, str(runtime), _processor(), *_FLAGS)).encode() + _SOURCE.read_bytes()
-    place = Path.home() / ".cache" / "regard" / f"native-{hashlib.sha256(key).hexdigest()[:16]}.so"
     try:
+        version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+        key = "\0".join((version, torch.__version__, str(runtime), _processor(), *_FLAGS)).encode()
+        name = f"native-{hashlib.sha256(key + _SOURCE.read_bytes()).hexdigest()[:16]}.so"
+        place = Path.home() / ".cache" / "regard" / name
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=place.parent) as folder:
@@ -81,7 +81,7 @@ def _built() -> tuple[ctypes.CDLL | None, str]:
                         return None, f"{compiler} could not build the kernels: {done.stderr.strip().splitlines()[-1]}"
                 os.replace(made, place)
         return ctypes.CDLL(str(place)), ""
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home folder
         return None, f"the kernels could not be built or loaded ({error})"
 
 
@@ -249,11 +249,3 @@ class _LayerNorm(torch.autograd.Function):
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
     """Layer norm over the last axis, whose size D is a multiple of 16."""
     return _LayerNorm.apply(x, gain, bias, epsilon)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def columns(x: Tensor) -> Tensor:
-    """Column sums of a contiguous (n, D), D a multiple of 16, taken in float32: what a bias's gradient is."""
-    threads = torch.get_num_threads()
-    partial = x.new_empty(threads, x.shape[1], dtype=torch.float32)
-    _call("columns", x, _at(x), _at(partial), _INT(threads), _LONG(len(x)), _INT(x.shape[1]))
-    return partial.sum(0).to(x.dtype)
