@@ -12,10 +12,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from regard.errors import ModelError
 from regard.nn.layout import Layout, Packed, Padded
 from regard.nn.state import State
 
-__all__ = ["EncoderDecoder", "Layout", "State", "device_of", "layout_of"]
+__all__ = ["EncoderDecoder", "Layout", "State", "device_named", "device_of", "layout_of"]
 
 
 class EncoderDecoder(Protocol):
@@ -61,3 +62,18 @@ def layout_of(kind: str, lengths: Tensor, width: int, tokens: int = 0) -> Layout
 def device_of(model: nn.Module) -> torch.device:
     """Where the model's parameters lie."""
     return next(model.parameters()).device
+
+
+def device_named(name: str) -> torch.device:
+    """The device that a recipe names, "auto" being a GPU where there is one; raises ModelError if it is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(
+            f'train.device = "{name}": this machine or this build of PyTorch has none ({reason}).'
+        ) from None
+    return device

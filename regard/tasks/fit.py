@@ -28,10 +28,10 @@ from regard import recipe as recipes
 from regard.bundle import Golden, Provenance
 from regard.data.batches import Batches
 from regard.data.store import Store
-from regard.errors import BundleError, CheckpointError, DataError, ModelError, RecipeError
+from regard.errors import BundleError, CheckpointError, DataError, RecipeError
 from regard.metrics import bleu
 from regard.models import MODELS, parameter_count
-from regard.models.interface import layout_of
+from regard.models.interface import device_named, layout_of
 from regard.nn.attention import kernels
 from regard.recipe import Recipe
 from regard.search import SearchConfig
@@ -60,7 +60,7 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
     checkpoint saved. Started by torchrun, this is one process of the run; only the first one reports.
     """
     parallel = Parallel.started(recipe.train.parallel)
-    device = parallel.device(_device(recipe.train.device))
+    device = parallel.device(device_named(recipe.train.device))
     with joined(parallel, device) as parallel:
         tell = report if report and parallel.main else (lambda event: None)
         return _fit(recipe, Path(out), resume, tell, parallel, device)
@@ -231,20 +231,6 @@ def _check_place(recipe: Recipe, out: Path, resume: bool) -> None:
                     f"{out}: was begun with another recipe ([{table}] {', '.join(keys)} differs), so it cannot go on "
                     f"exactly; resume with {out / 'recipe.toml'}, or choose another --out."
                 )
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(
-            f'train.device = "{name}": this machine or this build of PyTorch has none ({reason}).'
-        ) from None
-    return device
 
 
 class _Validator:

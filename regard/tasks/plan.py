@@ -22,6 +22,7 @@ from regard.data.batches import Batch, Batches
 from regard.data.config import DataConfig
 from regard.errors import ModelError
 from regard.models import MODELS
+from regard.models.interface import device_named
 from regard.recipe import Recipe
 from regard.text import PAD, read_pairs, write_lines
 from regard.train import Trainer, resolve_precision
@@ -159,7 +160,7 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
     With `measure` the model trains for a few seconds, from random weights that are then forgotten. Raises TextError or
     DataError for text that cannot be used, ModelError for a model that cannot be built or an unknown device.
     """
-    out, device = Path(out), _device(recipe.train.device)
+    out, device = Path(out), device_named(recipe.train.device)
     with TemporaryDirectory(prefix="regard-plan-") as folder:
         corpus = _Corpus.of(recipe, out, Path(folder), progress)
         bfloat16 = resolve_precision(recipe.train.precision, device)
@@ -438,17 +439,3 @@ def _trained(recipe: Recipe, corpus: _Corpus, model: nn.Module, tokens: int, sec
             "as fit."
         ) from None
     return (began[-1][1] - began[0][1]) / (began[-1][0] - began[0][0])
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(
-            f'train.device = "{name}": this machine or this build of PyTorch has none ({reason}).'
-        ) from None
-    return device
