@@ -208,6 +208,42 @@ def test_a_model_with_other_special_ids_is_refused(tmp_path: Path) -> None:
         Subwords.load(tmp_path / "foreign.model")
 
 
+def test_words_are_a_closed_vocabulary_and_each_unknown_one_counts() -> None:
+    made = Subwords.train([*LINES, "(NP XX )NP", "a b  c"], size=8000, kind="words")
+    words = Subwords.from_bytes(made.to_bytes())
+    line = "(NP two zebras quagga dogs )NP"
+    ids = words.encode(line)
+    assert words.pieces(ids) == ["\u2581(NP", "\u2581two", "<unk>", "<unk>", "\u2581dogs", "\u2581)NP"]
+    assert words.decode(ids) == "(NP two <unk> <unk> dogs )NP"
+    assert words.encode(words.decode(ids)) == ids
+    assert words.encode_lines([line, "two  dogs"]) == [ids, words.encode("two  dogs")]
+    assert words.spans(line) == [(0, 3), (3, 7), (7, 14), (14, 21), (21, 26), (26, 30)]
+    assert words.decode([UNK, *words.encode("dogs")]) == "<unk> dogs"
+    assert all(words.decode(words.encode(known)) == known for known in [*LINES, "a b  c"])
+    assert words.sample(line, alpha=0.5, seed=1) == ids
+    assert len(Subwords.train(LINES, size=9, kind="words")) == 9
+
+
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_characters_are_one_piece_each(byte_fallback: bool) -> None:
+    characters = Subwords.train(LINES, size=8000, kind="characters", byte_fallback=byte_fallback)
+    assert len(characters) == 4 + 256 * byte_fallback + len(set("".join(LINES)))
+    for line in [*LINES, "  two  spaces  ", " "]:
+        assert characters.decode(characters.encode(line)) == line
+        assert len(characters.encode(line)) == len(line)
+    if byte_fallback:
+        assert characters.decode(characters.encode("два Ж")) == "два Ж"
+    else:
+        assert characters.encode("жжж a") == [UNK, UNK, UNK, *characters.encode(" a")]
+        assert characters.decode(characters.encode("жж a")) == "⁇⁇ a"
+        assert characters.spans("жж a") == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_characters_without_room_for_bytes_are_refused() -> None:
+    with pytest.raises(TextError, match="byte_fallback = false"):
+        Subwords.train(LINES, size=100, kind="characters")
+
+
 @pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="needs REGARD_DATA, a directory with multi30k/ in it")
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_text_comes_back_and_is_familiar(kind: str) -> None:

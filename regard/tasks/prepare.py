@@ -18,7 +18,7 @@ from regard.errors import DataError, TextError
 from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import read_pairs
-from regard.text.subwords import Subwords
+from regard.text.subwords import Kind, Subwords
 
 __all__ = ["Prepared", "prepare"]
 
@@ -214,7 +214,9 @@ def _subwords(
         if progress is not None:
             progress("pairs to learn subwords from", len(pairs))
         sides = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]
-        models = [_learn(lines, data, text) for lines in ([sides[0] + sides[1]] if text.joint else sides)]
+        kinds = [text.kind] if text.joint else [text.kind, text.target_kind or text.kind]
+        texts = [sides[0] + sides[1]] if text.joint else sides
+        models = [_learn(lines, kind, data, text) for lines, kind in zip(texts, kinds, strict=True)]
         for name, model in zip(names, models, strict=True):
             model.save(root / name)
         notes.put("subwords", learnt, [model.digest for model in models])
@@ -231,12 +233,12 @@ def _known_subwords(root: Path, names: list[str], digests: Any) -> list[Subwords
     return models if [model.digest for model in models] == digests else None
 
 
-def _learn(lines: list[str], data: DataConfig, text: TextConfig) -> Subwords:
+def _learn(lines: list[str], kind: Kind, data: DataConfig, text: TextConfig) -> Subwords:
     tags = [tag(code) for code in data.target_languages]
     return Subwords.train(
         lines,
         size=text.size,
-        kind=text.kind,
+        kind=kind,
         byte_fallback=text.byte_fallback,
         split_digits=text.split_digits,
         normalization=text.normalization,

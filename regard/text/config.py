@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = ["TextConfig"]
 
@@ -14,11 +14,20 @@ class TextConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["bpe", "unigram"] = Field(
-        default="bpe", description="How pieces are chosen: bpe merges pairs, unigram prunes."
+    kind: Literal["bpe", "unigram", "characters", "words"] = Field(
+        default="bpe",
+        description="How pieces are chosen: bpe merges pairs, unigram prunes; or characters; or whole words between "
+        "spaces, any other being unknown.",
+    )
+    target_kind: Literal["", "bpe", "unigram", "characters", "words"] = Field(
+        default="",
+        description="The target's kind where it is another, such as words for labels; joint is false then.",
     )
     size: int = Field(
-        default=8000, ge=5, description="Pieces in a vocabulary, with the 4 special ones and the 256 bytes."
+        default=8000,
+        ge=5,
+        description="Pieces in a vocabulary, with the 4 special ones and the 256 bytes; the most of "
+        "characters and words.",
     )
     joint: bool = Field(
         default=True, description="One vocabulary for source and target (needed for shared embeddings)."
@@ -48,3 +57,12 @@ class TextConfig(BaseModel):
     symbols: tuple[str, ...] = Field(
         default=(), description="Strings that are always one piece, beside the language tags."
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.target_kind and self.joint:
+            raise ValueError(
+                f'target_kind = "{self.target_kind}" needs a vocabulary of its own; set joint = false, '
+                "or leave target_kind out."
+            )
+        return self

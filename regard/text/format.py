@@ -19,10 +19,12 @@ _UNKNOWN_SURFACE = 44
 
 
 class Algorithm(IntEnum):
-    """How a model segments; SentencePiece has two more, words and characters."""
+    """How a model segments."""
 
     UNIGRAM = 1
     BPE = 2
+    WORDS = 3
+    CHARACTERS = 4
 
 
 class Kind(IntEnum):

@@ -3,6 +3,9 @@
 Text to ids to text is the identity for any line when `normalization` is "identity" and `byte_fallback` is on: nothing
 is tokenised, trimmed or folded behind the user's back. SentencePiece marks a space with U+2581, so that character alone
 would come back as a space; it is escaped here with a private-use character, and that character with itself.
+
+Beside pieces that are learnt (bpe, unigram) there are characters, and whole words between spaces: a closed vocabulary,
+such as labels, in which any other word is unknown.
 """
 
 from __future__ import annotations
@@ -19,13 +22,14 @@ from typing import Literal, get_args
 import sentencepiece
 
 from regard.errors import TextError
+from regard.text.format import Algorithm, algorithm_of
 from regard.text.sampling import Sampler
 
 __all__ = ["BEGIN", "END", "PAD", "UNK", "Subwords"]
 
 PAD, UNK, BEGIN, END = 0, 1, 2, 3
 
-Kind = Literal["bpe", "unigram"]
+Kind = Literal["bpe", "unigram", "characters", "words"]
 Normalization = Literal["identity", "nfc", "nfkc"]
 
 _SPACE = "\u2581"
@@ -33,6 +37,10 @@ _ESCAPE = "\U000f2581"
 _ESCAPED = re.compile(f"[{_SPACE}{_ESCAPE}]")
 _UNESCAPED = re.compile(f"{_ESCAPE}([01])")
 _MAX_BYTES = 400_000
+_ALGORITHM = {"bpe": "bpe", "unigram": "unigram", "characters": "char", "words": "word"}
+"""SentencePiece's names of the kinds."""
+_UNKNOWN = {"characters": "\u2047", "words": " <unk>"}
+"""How an unknown character or word reads; corpora of words write it so, and SentencePiece reads it so."""
 
 
 class Subwords:
@@ -52,6 +60,7 @@ class Subwords:
             )
         self._model = model
         self._size = int(self._processor.get_piece_size())
+        self._algorithm = algorithm_of(model)
         self._sampler: Sampler | None = None  # made when it is first asked for
         self.normalization: Normalization = _normalization_in(model)
 
@@ -71,10 +80,12 @@ class Subwords:
     ) -> Subwords:
         """A vocabulary of `size` pieces from raw lines; deterministic.
 
-        Raises TextError if the lines cannot give that many pieces, naming the largest possible size (with `shrink`,
-        takes that), if `size` has no room for every character, and if there is no text at all.
+        Of characters and words `size` is the most that are taken, the most frequent ones; words are never spelt in
+        bytes. Raises TextError if the lines cannot give that many pieces, naming the largest possible size (with
+        `shrink`, takes that), if `size` has no room for every character, and if there is no text at all.
         """
         _check_symbols(symbols)
+        given = kind in ("characters", "words")  # by the text, not learnt from it
         prepared = [_escape(_normalize(line, normalization)) for line in lines if line.strip()]
         if not prepared:
             raise TextError("there is no text to learn subwords from: every line is empty.")
@@ -85,13 +96,15 @@ class Subwords:
                 sentence_iterator=iter(prepared),
                 model_writer=out,
                 vocab_size=size,
-                model_type=kind,
-                byte_fallback=byte_fallback,
+                model_type=_ALGORITHM[kind],
+                byte_fallback=byte_fallback and kind != "words",
                 split_digits=split_digits,
                 character_coverage=character_coverage,
                 user_defined_symbols=list(symbols),
                 normalization_rule_name="identity",
                 remove_extra_whitespaces=False,
+                add_dummy_prefix=kind != "characters",
+                unk_surface=_UNKNOWN.get(kind, " \u2047 "),
                 pad_id=PAD,
                 unk_id=UNK,
                 bos_id=BEGIN,
@@ -105,7 +118,7 @@ class Subwords:
             model = attempt(size)
         except RuntimeError as error:
             largest = _largest_size(error)
-            if largest is None or not shrink:
+            if largest is None or not (shrink or given):
                 raise _training_error(error, size, largest) from None
             model = attempt(largest)
         return cls(model + _normalization_field(normalization))
@@ -148,7 +161,7 @@ class Subwords:
 
     def encode(self, line: str) -> list[int]:
         """The ids of a line's pieces, without begin and end; the same every time."""
-        return self._processor.encode(self._ready(line))  # type: ignore[no-any-return]
+        return self._read(self._ready(line))
 
     def spans(self, line: str) -> list[tuple[int, int]]:
         """Where each piece of `encode(line)` stands in the line: its first character and the one behind its last.
@@ -159,7 +172,8 @@ class Subwords:
         ready = self._ready(line)
         ahead = len(self._processor.normalize(ready)) - len(ready)
         found, place = [], -ahead
-        for i, piece in zip(self._processor.encode(ready), self._processor.encode(ready, out_type=str), strict=True):
+        texts: list[str] = self._processor.encode(ready, out_type=str)
+        for i, piece in self._apart(zip(self._processor.encode(ready), texts, strict=True)):
             start = place
             if not self._processor.is_byte(i):
                 place += len(piece)
@@ -173,14 +187,19 @@ class Subwords:
     def encode_lines(self, lines: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """`encode` of each line, by so many threads (None: one for each core): for whole files."""
         ready = [self._ready(line) for line in lines]
-        return self._processor.encode(ready, num_threads=threads or -1)  # type: ignore[no-any-return]
+        found: list[list[int]] = self._processor.encode(ready, num_threads=threads or -1)
+        if self._whole:
+            return [self._read(line) if UNK in ids else ids for line, ids in zip(ready, found, strict=True)]
+        return found
 
     def sample(self, line: str, *, alpha: float, seed: int) -> list[int]:
         """The ids of one of a line's other segmentations: a pure function of (line, alpha, seed).
 
         `alpha` is the share of merges left out for BPE (Provilkov et al. 2020) and the smoothing for unigram
-        (Kudo 2018).
+        (Kudo 2018); characters and words have one segmentation only.
         """
+        if self._whole:
+            return self.encode(line)
         if self._sampler is None:
             self._sampler = Sampler(self._model)
         return self._sampler.sample(self._processor.normalize(self._ready(line)), alpha=alpha, seed=seed)
@@ -190,6 +209,8 @@ class Subwords:
         kept = [int(i) for i in ids if i not in (PAD, BEGIN, END)]
         self._check(kept)
         text: str = self._processor.decode(kept)
+        if self._algorithm == Algorithm.WORDS and kept[:1] == [UNK]:
+            text = text.removeprefix(" ")
         return _UNESCAPED.sub(_original, text) if _ESCAPE in text else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -208,6 +229,27 @@ class Subwords:
         """The id of exactly this piece (a language tag, say), or None if the vocabulary has no such piece."""
         found: int = self._processor.piece_to_id(piece)
         return found if found != UNK or piece == self._processor.id_to_piece(UNK) else None
+
+    @property
+    def _whole(self) -> bool:
+        """Whether its pieces are characters or words, each of them one id, known or not."""
+        return self._algorithm in (Algorithm.CHARACTERS, Algorithm.WORDS)
+
+    def _read(self, ready: str) -> list[int]:
+        ids: list[int] = self._processor.encode(ready)
+        if UNK not in ids or not self._whole:
+            return ids
+        return [i for i, _ in self._apart(zip(ids, self._processor.encode(ready, out_type=str), strict=True))]
+
+    def _apart(self, pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+        """Ids with their text; a run of unknown characters or words is one id to SentencePiece, and one each here."""
+        for i, piece in pieces:
+            if i != UNK or not self._whole:
+                yield i, piece
+            elif self._algorithm == Algorithm.CHARACTERS:
+                yield from ((UNK, character) for character in piece)
+            else:
+                yield from ((UNK, word) for word in re.findall(f"{_SPACE}?[^{_SPACE}]*", piece) if word)
 
     def _ready(self, line: str) -> str:
         line = _escape(_normalize(line, self.normalization))
@@ -273,6 +315,11 @@ def _training_error(error: RuntimeError, size: int, largest: int | None) -> Text
         return TextError(
             f"a vocabulary of {size:,} pieces is more than this text can give: set size to at most {largest:,}, "
             "set shrink = true, or give more text."
+        )
+    if "(vocab_size) >= (0)" in str(error):
+        return TextError(
+            f"a vocabulary of {size:,} characters has no room for the 256 bytes that spell others: "
+            "set size to at least 261, or byte_fallback = false."
         )
     if found := re.search(r"smaller than required_chars. (\d+) vs (\d+)", str(error)):
         return TextError(
