@@ -24,6 +24,7 @@ from torch import Tensor
 
 __all__ = [
     "attend",
+    "built",
     "drop_add",
     "keep_memory",
     "layer_norm",
@@ -52,8 +53,8 @@ def only_references() -> Iterator[None]:
 
 
 @cache
-def _built() -> tuple[ctypes.CDLL | None, str]:
-    """The library, or None and the reason in a sentence."""
+def built(source: Path = _SOURCE) -> tuple[ctypes.CDLL | None, str]:
+    """The library made of a source file beside this one, or None and the reason in a sentence."""
     if platform.system() != "Linux":
         return None, "compiled kernels are built on Linux only"
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
@@ -66,14 +67,14 @@ def _built() -> tuple[ctypes.CDLL | None, str]:
     try:
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
         key = "\0".join((version, torch.__version__, str(runtime), _processor(), *_FLAGS)).encode()
-        name = f"native-{hashlib.sha256(key + _SOURCE.read_bytes()).hexdigest()[:16]}.so"
+        name = f"{source.stem}-{hashlib.sha256(key + source.read_bytes()).hexdigest()[:16]}.so"
         place = Path.home() / ".cache" / "regard" / name
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=place.parent) as folder:
                 part, made = Path(folder) / "native.o", Path(folder) / "native.so"
                 for command in (
-                    [compiler, *_FLAGS, "-c", str(_SOURCE), "-o", str(part)],
+                    [compiler, *_FLAGS, "-c", str(source), "-o", str(part)],
                     [compiler, "-shared", str(part), str(runtime), "-o", str(made)],
                 ):
                     done = subprocess.run(command, capture_output=True, text=True)
@@ -104,7 +105,7 @@ def keep_memory() -> None:
 
 def refusal() -> str | None:
     """None if the compiled kernels can be used here, else why not."""
-    return "compiled kernels are switched off" if _off else _built()[1] or None
+    return "compiled kernels are switched off" if _off else built()[1] or None
 
 
 def takes(*tensors: Tensor) -> bool:
@@ -125,7 +126,7 @@ _POINTER, _LONG, _INT, _FLOAT, _WORD = (
 
 
 def _call(name: str, like: Tensor, *arguments: Any) -> None:
-    library = _built()[0]
+    library = built()[0]
     assert library is not None
     getattr(library, f"{name}_{_TYPES[like.dtype]}")(*arguments)
 
