@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.models import MODELS
+from regard.models.convs2s import ConvS2SConfig
 from regard.models.interface import Layout, layout_of
 from regard.models.transformer import TransformerConfig
 
 PAD, BEGIN, END = 0, 2, 3
 
-CONFIGS = {
+CONFIGS: dict[str, Any] = {
     f"{norm}-{positions}-{share}": TransformerConfig(
         width=16,
         heads=2,
@@ -32,9 +34,12 @@ CONFIGS = {
         ("pre", "sinusoidal-halves", "none"),
     )
 }
+CONFIGS["convs2s"] = ConvS2SConfig(
+    width=16, channels=24, encoder_layers=2, decoder_layers=2, kernel=3, dropout=0.0, max_positions=32
+)
 
 
-def make(config: TransformerConfig, vocabulary: int = 20, dtype: torch.dtype = torch.float32) -> nn.Module:
+def make(config: Any, vocabulary: int = 20, dtype: torch.dtype = torch.float32) -> nn.Module:
     """A model with fixed random weights, biases and norms included, so that none hides behind a zero or a one."""
     torch.manual_seed(0)
     model: nn.Module = MODELS[config.family][1](config, vocabulary, vocabulary, PAD)

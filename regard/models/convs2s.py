@@ -1,0 +1,240 @@
+"""Convolutional sequence to sequence (Gehring et al. 2017): gated convolutions, attention in every decoder layer.
+
+Sizes: B sentences, S source pieces, T target pieces, D width of embeddings, C channels of a convolution, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.errors import ModelError
+from regard.nn import Dropout, KeysValues, Layout, Packed, Padded, look_up
+from regard.nn.attention import SCORES, Lengths
+from regard.nn.attention.kernels import Call, run
+from regard.nn.attention.scores import Score
+from regard.nn.convolution import Convolution, WeightNormed
+from regard.nn.positions import POSITIONS
+
+__all__ = ["ConvS2S", "ConvS2SConfig", "ConvS2SState", "build"]
+
+_HALF = math.sqrt(0.5)
+"""What a sum of two is multiplied by to keep its variance (section 3.5)."""
+
+
+class ConvS2SConfig(BaseModel):
+    """Sizes of a convolutional translator; the defaults are the paper's for WMT16 English to Romanian (section 4.2)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    family: Literal["convs2s"] = Field("convs2s", description="the model family")
+    width: int = Field(512, gt=0, description="features of an embedding and of the decoder's output")
+    channels: int = Field(512, gt=0, description="features between the convolutions")
+    encoder_layers: int = Field(20, gt=0, description="gated convolutions of the encoder")
+    decoder_layers: int = Field(20, gt=0, description="gated convolutions of the decoder, each with attention")
+    kernel: int = Field(3, gt=0, description="places that a convolution sees: odd")
+    dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings, before each convolution and on the output")
+    positions: Literal["learned", "sinusoidal", "none"] = Field(
+        "learned", description="how a piece knows its place: learned, sinusoidal or none"
+    )
+    max_positions: int = Field(1024, gt=0, description="places that learned positions have")
+    score: Literal["dot", "scaled_dot"] = Field("dot", description="how queries and keys are compared")
+    share: Literal["all", "target", "none"] = Field(
+        "none",
+        description="one matrix for source and target embeddings and the projection (all), the last two, or none",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> ConvS2SConfig:
+        if self.kernel % 2 == 0:
+            raise ValueError(
+                f"kernel ({self.kernel}) must be odd, so that a place has as many neighbours on either side; "
+                f"try {self.kernel + 1}"
+            )
+        return self
+
+
+def build(config: ConvS2SConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> ConvS2S:
+    """A new, randomly initialised model; both vocabularies must be equal when embeddings are shared by all."""
+    c = config
+    if c.share == "all" and source_vocabulary != target_vocabulary:
+        raise ModelError(
+            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} pieces and the target '
+            f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
+        )
+
+    def table(size: int) -> nn.Embedding:
+        made = nn.Embedding(size, c.width, padding_idx=pad)
+        nn.init.normal_(made.weight, std=0.1)
+        nn.init.zeros_(made.weight[pad])
+        return made
+
+    def side(made: nn.Embedding) -> Embedding:
+        positions = POSITIONS[c.positions](c.width, c.max_positions)
+        return Embedding(made, positions, c.dropout)
+
+    def convolution(causal: bool) -> GatedConvolution:
+        return GatedConvolution(Convolution(c.channels, 2 * c.channels, c.kernel, c.dropout, 4.0, causal), c.dropout)
+
+    target_table = table(target_vocabulary)
+    source_table = target_table if c.share == "all" else table(source_vocabulary)
+    output = nn.Linear(c.width, target_vocabulary)
+    nn.init.normal_(output.weight, std=math.sqrt((1.0 - c.dropout) / c.width))
+    nn.init.zeros_(output.bias)
+    if c.share != "none":
+        output.weight = target_table.weight
+    return ConvS2S(
+        side(source_table),
+        Stack(c.width, c.channels, c.dropout, [convolution(False) for _ in range(c.encoder_layers)]),
+        side(target_table),
+        Stack(c.width, c.channels, c.dropout, [convolution(True) for _ in range(c.decoder_layers)]),
+        [Attention(c.width, c.channels, SCORES[c.score](c.width)) for _ in range(c.decoder_layers)],
+        output,
+        c.dropout,
+    )
+
+
+class Embedding(nn.Module):
+    """The piece's vector plus its place's (section 3.1): ids (…) -> (…, D)."""
+
+    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.table, self.positions, self.dropout = table, positions, Dropout(dropout)
+
+    def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
+        vectors = look_up(ids, self.table.weight)
+        return self.dropout(vectors + self.positions(places, longest).to(vectors.dtype))  # type: ignore[no-any-return]
+
+
+class GatedConvolution(nn.Module):
+    """A convolution whose one half gates the other, A · sigmoid(B) (section 3.2; Dauphin et al. 2017)."""
+
+    def __init__(self, convolution: Convolution, dropout: float) -> None:
+        super().__init__()
+        self.convolution, self.dropout = convolution, Dropout(dropout)
+
+    def forward(self, x: Tensor, layout: Layout, past: Tensor | None) -> tuple[Tensor, Tensor]:
+        y, past = self.convolution(self.dropout(x), layout, past)
+        return F.glu(y, dim=-1), past
+
+
+class Attention(nn.Module):
+    """Where a decoder layer looks: its state and the piece just read beside the encoder's outputs (section 3.3)."""
+
+    def __init__(self, width: int, channels: int, score: Score) -> None:
+        super().__init__()
+        self.query = WeightNormed(channels, width, 0.0)
+        self.output = WeightNormed(width, channels, 0.0)
+        self.score = score
+
+    def forward(
+        self,
+        x: Tensor,
+        pieces: Tensor,
+        layout: Layout,
+        memory: KeysValues,
+        mask: Lengths,
+        record: list[Tensor] | None,
+    ) -> Tensor:
+        queries = self.score.queries(layout.rows((self.query(x) + pieces) * _HALF)[:, None])  # (B, 1, T, D)
+        keys = self.score.keys(memory.keys)
+        call = Call(queries, keys, memory.values, self.score, mask, record is not None, layout, memory.layout)
+        mixed, weights = run(call)
+        if record is not None and weights is not None:
+            record.append(weights)
+        return self.output(layout.unrows(mixed[:, 0]))  # type: ignore[no-any-return]
+
+
+class Stack(nn.Module):
+    """What the encoder and the decoder have alike: maps into and out of the channels, and the convolutions between."""
+
+    def __init__(self, width: int, channels: int, dropout: float, layers: list[GatedConvolution]) -> None:
+        super().__init__()
+        self.into, self.out = WeightNormed(width, channels, dropout), WeightNormed(channels, width, 0.0)
+        self.layers = nn.ModuleList(layers)
+
+
+@dataclass(frozen=True)
+class ConvS2SState:
+    """The memory, which all layers share; per decoder layer the places that its convolution still sees."""
+
+    memory: KeysValues
+    memory_lengths: Tensor
+    past: tuple[Tensor | None, ...]
+    place: int = 0
+
+    def select(self, rows: Tensor) -> ConvS2SState:
+        past = tuple(None if p is None else p.index_select(0, rows) for p in self.past)
+        return ConvS2SState(self.memory.select(rows), self.memory_lengths.index_select(0, rows), past, self.place)
+
+
+class ConvS2S(nn.Module):
+    """Encoder, decoder and projection; made by `build`."""
+
+    def __init__(
+        self,
+        source: Embedding,
+        encoder: Stack,
+        target: Embedding,
+        decoder: Stack,
+        attentions: list[Attention],
+        output: nn.Linear,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.source, self.target, self.output = source, target, output
+        self.encoder, self.decoder = encoder, decoder
+        self.attentions = nn.ModuleList(attentions)
+        self.dropout = Dropout(dropout)
+
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Source ids (B, S) or (L,) -> keys z and values (z + e) sqrt(1/2), each (…, D); there is no self-attention to
+        record."""
+        pieces = self.source(source, layout.positions(), layout.width)
+        x = self.encoder.into(pieces)
+        for layer in self.encoder.layers:
+            x = (x + layer(x, layout, None)[0]) * _HALF
+        z = self.encoder.out(x)
+        # Every decoder layer sends a gradient here; their sum is brought to the size of one (section 3.5).
+        share = 1.0 / (2.0 * len(self.attentions))
+        z = z * share + z.detach() * (1.0 - share)
+        return z, (z + pieces) * _HALF
+
+    def start(self, memory: tuple[Tensor, Tensor], layout: Layout, capacity: int | None = None) -> ConvS2SState:
+        """The state before the first piece; it has one size, whatever the capacity."""
+        keys, values = (layout.rows(x)[:, None] for x in memory)  # (B, 1, S, D)
+        lengths = layout.lengths.clamp(min=1).to(values.dtype)
+        if isinstance(layout, Packed):
+            lengths = F.pad(lengths, (0, 1), value=1.0)[layout.sequences()][None, None, :, None]
+        else:
+            lengths = lengths[:, None, None, None]
+        # A mean over S places has 1/S of a place's variance: S sqrt(1/S) undoes it (section 3.5).
+        return ConvS2SState(
+            KeysValues(keys, values * lengths.sqrt(), layout), layout.lengths, (None,) * len(self.attentions)
+        )
+
+    def decode(
+        self, tokens: Tensor, state: ConvS2SState, layout: Layout | None = None, record: list[Tensor] | None = None
+    ) -> tuple[Tensor, ConvS2SState]:
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets cross-attention (B, 1, T, S)."""
+        if layout is None:
+            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        pieces = self.target(tokens, layout.positions() + state.place, state.place + layout.width)
+        mask = Lengths(state.memory_lengths)
+        x, kept = self.decoder.into(pieces), []
+        for layer, attention, past in zip(self.decoder.layers, self.attentions, state.past, strict=True):
+            y, past = layer(x, layout, past)
+            kept.append(past)
+            y = (y + attention(y, pieces, layout, state.memory, mask, record)) * _HALF
+            x = (x + y) * _HALF
+        hidden = self.dropout(self.decoder.out(x))
+        return hidden, replace(state, past=tuple(kept), place=state.place + layout.width)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V)."""
+        return self.output(hidden)  # type: ignore[no-any-return]

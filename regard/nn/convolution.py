@@ -1,0 +1,77 @@
+"""Convolutions over the places of a sequence, and the weight-normalised maps that they are made of.
+
+Sizes: B sequences, T places, L tokens of a pack, C features in, D features out, K width of the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .layout import Layout, Packed
+
+__all__ = ["Convolution", "WeightNormed"]
+
+
+class WeightNormed(nn.Module):
+    """A linear map whose rows have a direction and a length of their own, w = g v / |v| (Salimans & Kingma 2016).
+
+    Starts from N(0, `gain` (1 - dropout) / C) with bias 0, which keeps a layer's variance when dropout precedes it
+    (Gehring et al. 2017, section 3.5).
+    """
+
+    def __init__(self, features: int, out: int, dropout: float, gain: float = 1.0) -> None:
+        super().__init__()
+        self.direction = nn.Parameter(torch.empty(out, features))
+        nn.init.normal_(self.direction, std=math.sqrt(gain * (1.0 - dropout) / features))
+        self.length = nn.Parameter(self.direction.detach().norm(dim=1, keepdim=True))
+        self.bias = nn.Parameter(torch.zeros(out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.length * F.normalize(self.direction, dim=1), self.bias)
+
+
+class Convolution(nn.Module):
+    """Each place's K neighbours and itself, mapped together: (…, C) -> (…, D).
+
+    Neighbours outside of the sequence are zeros. A causal one looks at the K - 1 places before, another one at
+    (K - 1) / 2 places to either side; as one product of all neighbours side by side, (K·C, D).
+    """
+
+    def __init__(self, features: int, out: int, kernel: int, dropout: float, gain: float, causal: bool) -> None:
+        super().__init__()
+        self.kernel, self.causal = kernel, causal
+        self.before = kernel - 1 if causal else (kernel - 1) // 2
+        self.map = WeightNormed(kernel * features, out, dropout, gain)
+
+    def forward(self, x: Tensor, layout: Layout, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The result, and the last K - 1 places for going on; `past` (B, K - 1, C) are those before x."""
+        rows = layout.rows(x)  # (B, T, C), or (1, L, C)
+        if past is None:
+            past = rows.new_zeros(rows.shape[0], self.before, rows.shape[2])
+            places = layout.positions()
+        else:
+            places = layout.positions() + self.before  # what came before is there to be seen
+        size, after = rows.shape[1], self.kernel - 1 - self.before
+        wide = F.pad(torch.cat((past, rows), dim=1), (0, 0, 0, after))
+        ends = _ends(layout)
+        seen = []
+        for j in range(self.kernel):
+            shift = j - self.before
+            part = wide[:, j : j + size]
+            if shift < 0:
+                part = part.masked_fill((places + shift < 0).expand(part.shape[:2])[..., None], 0.0)
+            elif shift > 0:
+                part = part.masked_fill((places + shift >= ends).expand(part.shape[:2])[..., None], 0.0)
+            seen.append(part)
+        return layout.unrows(self.map(torch.cat(seen, dim=-1))), wide[:, size : size + self.before]
+
+
+def _ends(layout: Layout) -> Tensor:
+    """The length of each token's own sequence, in a shape that broadcasts with the rows' first two axes."""
+    if isinstance(layout, Packed):
+        return F.pad(layout.lengths, (0, 1))[layout.sequences()]  # (L,); a tail's belong to none
+    return layout.lengths[:, None]
