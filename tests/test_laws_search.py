@@ -374,6 +374,9 @@ def test_beams_stop_when_their_rule_says(seed: int) -> None:
     exact, full, quick = (_beam(step, stop=stop)[0][0] for stop in ("bound", "full", "first"))
     assert exact == full
     assert quick.score <= exact.score
+    many = _beam(step, stop="beam", n_best=4)[0]
+    assert len(many) == 4
+    assert quick.score <= many[0].score <= exact.score
     steps = 0
 
     def counting(tokens: Tensor, state: History) -> tuple[Tensor, History]:
@@ -382,12 +385,14 @@ def test_beams_stop_when_their_rule_says(seed: int) -> None:
         return step(tokens, state)  # type: ignore[no-any-return]
 
     taken = []
-    for stop in ("first", "bound", "full"):
+    for stop in ("first", "bound", "full", "beam"):
         steps = 0
         _beam(counting, 1, stop=stop)
         taken.append(steps)
+    *taken, by_number = taken
     assert taken == sorted(taken)
     assert taken[-1] == 6
+    assert taken[0] <= by_number <= 6
 
 
 def test_what_a_beam_agrees_on_is_never_taken_back() -> None:

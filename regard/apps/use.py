@@ -65,7 +65,7 @@ def translate(
     ] = None,
     ensemble: Annotated[str | None, typer.Option(help="Average probabilities (default) or logs.")] = None,
     stop: Annotated[
-        str | None, typer.Option(help="When a beam stops: bound, first or full.", rich_help_panel=_BEAM)
+        str | None, typer.Option(help="When a beam stops: bound, first, beam or full.", rich_help_panel=_BEAM)
     ] = None,
     groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.", rich_help_panel=_BEAM)] = None,
     diversity: Annotated[

@@ -40,7 +40,8 @@ def beam_search(
 
     When a sentence stops is named by `stop`. "bound": when `n_best` of its finished ones cannot be overtaken by any
     open one, whatever that goes on to (log-probabilities only fall, so an open one is bounded by its own over the
-    largest penalty it can reach). "first": when `n_best` have finished. "full": at the length limit.
+    largest penalty it can reach). "first": when `n_best` have finished. "beam": when `width` have, as other libraries'
+    beams do. "full": at the length limit.
     Finished sentences leave the batch when `shrink`. `choose` replaces `best`. A sentence of which no hypothesis is
     possible gets none.
     """
@@ -121,7 +122,8 @@ def beam_steps(
             best_open = max(open_scores, default=float("-inf"))
             # Every open hypothesis is bounded by the best one at its most generous penalty.
             bound = best_open / max(penalty(length + 1), penalty(limits[s])) if stop == "bound" else float("-inf")
-            enough = stop != "full" and len(finished[s]) >= n_best and finished[s][n_best - 1].score >= bound
+            needed = max(width, n_best) if stop == "beam" else n_best
+            enough = stop != "full" and len(finished[s]) >= needed and finished[s][needed - 1].score >= bound
             done[s] = cut or best_open == float("-inf") or enough
         # The first K open candidates go on; a row of which fewer are left carries -inf.
         order = is_end.long().argsort(dim=1, stable=True)[:, :width]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -25,6 +25,8 @@ class Other(Protocol):
     """Another library with the exported model."""
 
     name: str
+    stop: Literal["bound", "beam"]
+    """When its beams stop, as `SearchConfig.stop` names it."""
 
     def reads(self, line: str, ids: Sequence[int]) -> bool:
         """Whether its tokeniser reads the line as these pieces (without end)."""
@@ -58,10 +60,10 @@ class Comparison:
         return "\n".join(lines)
 
 
-def nearest(search: SearchConfig) -> SearchConfig:
+def nearest(search: SearchConfig, stop: Literal["bound", "beam"]) -> SearchConfig:
     """The search that others can be asked for: a plain beam whose length penalty is a power of the length."""
     alpha = 0.0 if search.penalty == "none" else search.alpha
-    return SearchConfig(beam=search.beam, penalty="power", alpha=alpha, extra_length=search.extra_length)
+    return SearchConfig(beam=search.beam, penalty="power", alpha=alpha, stop=stop, extra_length=search.extra_length)
 
 
 def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: Any = None) -> Comparison:
@@ -73,7 +75,7 @@ def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: Any = No
     if not bundle.golden:
         raise ModelError(f"{bundle.path}: has no golden sentences to verify with; --no-verify exports without.")
     model = model or bundle.model()
-    search = nearest(bundle.recipe.search)
+    search = nearest(bundle.recipe.search, other.stop)
     sources = [golden.source_ids for golden in bundle.golden]
     ours = [found[0].ids for found in decode(model, sources, search)]
     differing, largest = [], 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -128,6 +128,8 @@ def _array(tensor: Tensor) -> Any:
 class CTranslate2:
     """A directory as CTranslate2 reads it; its pieces are the bundle's."""
 
+    stop: Literal["bound", "beam"] = "beam"
+
     def __init__(self, directory: Path, bundle: Bundle) -> None:
         import ctranslate2
 
@@ -146,11 +148,14 @@ class CTranslate2:
             [self.source.pieces(source)],
             beam_size=search.beam,
             length_penalty=search.alpha,
+            # A length counts the end only where the end is asked for.
+            return_end_token=True,
             max_decoding_length=limit,
             min_decoding_length=0,
             max_input_length=0,
         )
-        return [self.ids[piece] for piece in found.hypotheses[0]]
+        ids = [self.ids[piece] for piece in found.hypotheses[0]]
+        return ids[:-1] if ids[-1:] == [END] else ids
 
     def log_probability(self, source: Sequence[int], target: Sequence[int]) -> float:
         """See `Other`."""

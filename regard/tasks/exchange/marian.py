@@ -555,6 +555,8 @@ class HuggingFace:
     ids are ours. `held` are its tensors if they were read already.
     """
 
+    stop: Literal["bound", "beam"] = "bound"
+
     def __init__(
         self,
         directory: Path,
