@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
+from regard.errors import ModelError
 from regard.nn import Dropout, LayerNorm, Packed, Padded, look_up, native
-from regard.nn.attention import SCORES, Both, Causal, Lengths, Mask, Window, attend, weigh
+from regard.nn.attention import SCORES, Both, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
 from regard.nn.attention.kernels import KERNELS, Call, Reference, choose
 from regard.nn.dropout import keep_mask
 from regard.nn.positions import POSITIONS, sinusoids
@@ -38,12 +41,16 @@ def _qkv(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 def test_kernels_agree_with_attend_in_float64(kernel: object, score: str, mask: str) -> None:
-    part = SCORES[score](D)
     results = []
     for dtype, runner in ((torch.float32, kernel), (torch.float64, None)):
+        torch.manual_seed(0)
+        part = SCORES[score](D).to(dtype)
         q, k, v = (x.requires_grad_() for x in _qkv(dtype))
         prepared = part.queries(q), part.keys(k)
         call = Call(*prepared, v, part, MASKS[mask])
+        if runner is not None and getattr(runner, "name") != "reference" and not part.is_dot:  # noqa: B009
+            assert runner.refuses(call) == "the score is not a dot product"  # type: ignore[attr-defined]
+            return
         if runner is not None and getattr(runner, "name") in ("compiled", "variable-length", "flexible"):  # noqa: B009
             assert runner.refuses(call) == "the sequences are not packed"  # type: ignore[attr-defined]
             return
@@ -57,9 +64,84 @@ def test_kernels_agree_with_attend_in_float64(kernel: object, score: str, mask: 
                     pytest.skip("a query that sees nothing is the reference's own case")
             mixed, _ = runner.run(call)  # type: ignore[attr-defined]
         mixed.square().sum().backward()
-        results.append([mixed.double(), *(x.grad.double() for x in (q, k, v) if x.grad is not None)])
+        leaves = (q, k, v, *part.parameters())
+        results.append([mixed.double(), *(x.grad.double() for x in leaves if x.grad is not None)])
     for fast, exact in zip(*results, strict=True):
-        torch.testing.assert_close(fast, exact, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(fast, exact, rtol=2e-5, atol=2e-5)
+
+
+def _formula(part: Any, name: str, q: Tensor, k: Tensor) -> Tensor:
+    """The score of one query (Q,) and one key (D,), as its paper writes it."""
+    match name:
+        case "dot":
+            return q @ k
+        case "scaled_dot":
+            return q @ k / D**0.5
+        case "bilinear":
+            return k @ part.query.weight @ q
+        case "reduced_rank":
+            return (part.query.weight @ q) @ (part.key.weight @ k)
+        case "additive":
+            return part.v @ torch.tanh(part.query.weight @ q + part.key.weight @ k)
+        case "concat":
+            return part.v @ torch.tanh(part.both.weight @ torch.cat((q, k)))
+        case "cosine":
+            return q @ k / q.norm() / k.norm() * part.log_temperature.exp()
+        case "fixed_cosine":
+            return q @ k / q.norm() / k.norm() * D**0.5
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("query_width", [D, D + 2])
+def test_a_score_is_its_papers_formula(name: str, query_width: int) -> None:
+    torch.manual_seed(0)
+    if query_width != D and issubclass(SCORES[name], Dot):
+        with pytest.raises(ModelError, match="queries of width 6 and keys of width 4 have no dot product; make them"):
+            SCORES[name](D, query_width)
+        return
+    part: Any = SCORES[name](D, query_width).double()
+    q, k = torch.randn(2, T, query_width, dtype=torch.float64), torch.randn(2, S, D, dtype=torch.float64)
+    scores = part.compare(part.queries(q), part.keys(k))
+    assert scores.shape == (2, T, S)
+    if name == "location":
+        torch.testing.assert_close(scores, (q @ part.places.weight.T)[..., :S])
+        return
+    rows = [[[_formula(part, name, query, key) for key in k[b]] for query in q[b]] for b in range(2)]
+    torch.testing.assert_close(scores, torch.stack([torch.stack([torch.stack(r) for r in row]) for row in rows]))
+
+
+def test_the_concatenated_form_of_an_additive_score_is_the_sum_form() -> None:
+    torch.manual_seed(0)
+    one: Any = SCORES["additive"](D, D + 2, 3)
+    two: Any = SCORES["concat"](D, D + 2, 3)
+    with torch.no_grad():
+        two.both.weight.copy_(torch.cat((one.query.weight, one.key.weight), 1))
+        two.v.copy_(one.v)
+    q, k = torch.randn(T, D + 2), torch.randn(S, D)
+    torch.testing.assert_close(*(x.compare(x.queries(q), x.keys(k)) for x in (one, two)))
+
+
+def test_an_additive_score_made_in_parts_is_the_same_with_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    part = SCORES["additive"](D).double()
+    given = [torch.randn(2, n, D, dtype=torch.float64) for n in (T, S)]
+    found = []
+    for cells in (1 << 24, 100):
+        monkeypatch.setattr(scores, "_CELLS", cells)
+        q, k = (x.clone().requires_grad_() for x in given)
+        part.zero_grad()
+        made = part.compare(part.queries(q), part.keys(k))
+        made.square().sum().backward()
+        found.append([made, *(x.grad for x in (q, k, *part.parameters()))])
+    for whole, pieces in zip(*found, strict=True):
+        torch.testing.assert_close(whole, pieces)
+
+
+def test_a_location_score_refuses_more_places_than_it_has() -> None:
+    part = SCORES["location"](D, size=6)
+    with pytest.raises(ModelError, match=r"7 places to look at are more than the 6 .* larger model.score_size"):
+        part.compare(part.queries(torch.randn(T, D)), part.keys(torch.randn(S, D)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

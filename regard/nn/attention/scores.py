@@ -1,7 +1,8 @@
 """Score functions: how a query is compared with a key.
 
-Sizes: T queries, S keys, D key width. A score splits into what is done to queries (every step), to keys (once, kept in
-the state) and the comparison itself; one whose comparison is a plain dot product may be taken over by a fused kernel.
+Sizes: T queries, S keys, D key width, Q query width, A the score's own size. A score splits into what is done to
+queries (every step), to keys (once, kept in the state) and the comparison itself; one whose comparison is a plain dot
+product may be taken over by a fused kernel. Leading axes broadcast: heads, if there are any, share a score's weights.
 """
 
 from __future__ import annotations
@@ -9,9 +10,29 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
-__all__ = ["SCORES", "Dot", "ScaledDot", "Score"]
+from regard.errors import ModelError
+
+__all__ = [
+    "SCORES",
+    "Additive",
+    "Bilinear",
+    "Concat",
+    "Cosine",
+    "Dot",
+    "FixedCosine",
+    "Location",
+    "ReducedRank",
+    "ScaledDot",
+    "Score",
+]
+
+_CELLS = 1 << 24
+"""Numbers of the (…, T, S, A) tensor of an additive score that may stand at once; beyond, it is made in parts."""
 
 
 class Score(Protocol):
@@ -27,13 +48,15 @@ class Score(Protocol):
         ...
 
 
-class Dot(nn.Module):
-    """q · k (Luong et al. 2015, equation 8, "dot")."""
+class _Product(nn.Module):
+    """What scores begin as: queries (…, T, Q) and keys (…, S, D) are left as they are and multiplied."""
 
     is_dot = True
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
+        """`width` of the keys, `query_width` of the queries (0: the same), `size` of the score itself (0: its own)."""
         super().__init__()
+        self.width, self.query_width, self.size = width, query_width or width, size
 
     def queries(self, q: Tensor) -> Tensor:
         return q
@@ -45,15 +68,167 @@ class Dot(nn.Module):
         return q @ k.transpose(-2, -1)
 
 
+class Dot(_Product):
+    """q · k (Luong et al. 2015, equation 8, "dot")."""
+
+    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
+        super().__init__(width, query_width, size)
+        if self.query_width != width:
+            raise ModelError(
+                f"queries of width {query_width} and keys of width {width} have no dot product; make them equal, or "
+                "take a score with weights of its own, such as bilinear or additive"
+            )
+
+
 class ScaledDot(Dot):
     """q · k / sqrt(D) (Vaswani et al. 2017, equation 1); the queries are scaled, being the fewer."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__(width)
+    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
+        super().__init__(width, query_width, size)
         self.scale = 1.0 / math.sqrt(width)
 
     def queries(self, q: Tensor) -> Tensor:
         return q * self.scale
 
 
-SCORES: dict[str, type[Dot]] = {"dot": Dot, "scaled_dot": ScaledDot}
+class Bilinear(_Product):
+    """qᵀ W k, or multiplicative (Luong et al. 2015, equation 8, "general"); W stands with the queries."""
+
+    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
+        super().__init__(width, query_width, size)
+        self.query = nn.Linear(self.query_width, width, bias=False)
+
+    def queries(self, q: Tensor) -> Tensor:
+        return self.query(q)  # type: ignore[no-any-return]
+
+
+class ReducedRank(_Product):
+    """(U q) · (V k): a bilinear score whose W = Uᵀ V has the rank A, a quarter of the keys' width unless given."""
+
+    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
+        super().__init__(width, query_width, size or max(1, width // 4))
+        self.query = nn.Linear(self.query_width, self.size, bias=False)
+        self.key = nn.Linear(width, self.size, bias=False)
+
+    def queries(self, q: Tensor) -> Tensor:
+        return self.query(q)  # type: ignore[no-any-return]
+
+    def keys(self, k: Tensor) -> Tensor:
+        return self.key(k)  # type: ignore[no-any-return]
+
+
+class Additive(_Product):
+    """v · tanh(W q + U k) (Bahdanau et al. 2015, appendix A.1.2); A inner features, the keys' width unless given.
+
+    Tensors of all pairs (…, T, S, A) that are too large are made in parts, which are made again for the gradient.
+    """
+
+    is_dot = False
+
+    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
+        super().__init__(width, query_width, size or width)
+        self._project()
+        self.v = nn.Parameter(torch.empty(self.size))
+        nn.init.uniform_(self.v, -1 / math.sqrt(self.size), 1 / math.sqrt(self.size))
+
+    def _project(self) -> None:
+        self.query = nn.Linear(self.query_width, self.size, bias=False)
+        self.key = nn.Linear(self.width, self.size, bias=False)
+
+    def queries(self, q: Tensor) -> Tensor:
+        return self.query(q)  # type: ignore[no-any-return]
+
+    def keys(self, k: Tensor) -> Tensor:
+        return self.key(k)  # type: ignore[no-any-return]
+
+    def compare(self, q: Tensor, k: Tensor) -> Tensor:
+        rows = max(1, _CELLS // max(1, k.numel()))
+        if rows >= q.shape[-2]:
+            return self._all_pairs(q, k)
+        made = [
+            checkpoint(self._all_pairs, part, k, use_reentrant=False, preserve_rng_state=False)
+            for part in q.split(rows, -2)
+        ]
+        return torch.cat(made, -2)
+
+    def _all_pairs(self, q: Tensor, k: Tensor) -> Tensor:
+        pairs = q[..., :, None, :] + k[..., None, :, :]  # (…, T, S, A)
+        return pairs.tanh_() @ self.v.to(pairs.dtype)
+
+
+class Concat(Additive):
+    """v · tanh(W [q; k]) (Luong et al. 2015, equation 8, "concat"), one matrix (A, Q + D).
+
+    The product with a concatenation is the sum of two products, so each half is done once, as the additive score does.
+    """
+
+    def _project(self) -> None:
+        self.both = nn.Linear(self.query_width + self.width, self.size, bias=False)
+
+    def queries(self, q: Tensor) -> Tensor:
+        return F.linear(q, self.both.weight[:, : self.query_width])
+
+    def keys(self, k: Tensor) -> Tensor:
+        return F.linear(k, self.both.weight[:, self.query_width :])
+
+
+class FixedCosine(Dot):
+    """cos(q, k) sqrt(D): as wide a spread as the scaled dot product of random vectors."""
+
+    def queries(self, q: Tensor) -> Tensor:
+        return F.normalize(q, dim=-1) * self.temperature()
+
+    def keys(self, k: Tensor) -> Tensor:
+        return F.normalize(k, dim=-1)
+
+    def temperature(self) -> Tensor | float:
+        """What the cosine is multiplied with."""
+        return math.sqrt(self.width)
+
+
+class Cosine(FixedCosine):
+    """cos(q, k) exp(τ) with one learned τ (Henry et al. 2020), which begins at sqrt(D)."""
+
+    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
+        super().__init__(width, query_width, size)
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(width) / 2))
+
+    def temperature(self) -> Tensor | float:
+        return self.log_temperature.exp()
+
+
+class Location(_Product):
+    """W q, one score for each of A places whatever stands there (Luong et al. 2015, equation 9); 1,024 unless given."""
+
+    is_dot = False
+
+    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
+        super().__init__(width, query_width, size or 1024)
+        self.places = nn.Linear(self.query_width, self.size, bias=False)
+
+    def queries(self, q: Tensor) -> Tensor:
+        return self.places(q)  # type: ignore[no-any-return]
+
+    def keys(self, k: Tensor) -> Tensor:
+        return k[..., :0]  # only how many there are
+
+    def compare(self, q: Tensor, k: Tensor) -> Tensor:
+        if (count := k.shape[-2]) > self.size:
+            raise ModelError(
+                f"{count} places to look at are more than the {self.size} that the location score has weights for; "
+                "split the line, or train with a larger model.score_size"
+            )
+        return q[..., :count]
+
+
+SCORES: dict[str, type[_Product]] = {
+    "scaled_dot": ScaledDot,
+    "dot": Dot,
+    "bilinear": Bilinear,
+    "reduced_rank": ReducedRank,
+    "additive": Additive,
+    "concat": Concat,
+    "cosine": Cosine,
+    "fixed_cosine": FixedCosine,
+    "location": Location,
+}
