@@ -22,7 +22,7 @@ class SearchConfig(BaseModel):
     coverage: float = Field(0.0, ge=0, description="beta of the coverage penalty; 0: none")
     stop: Literal["bound", "first", "beam", "full"] = Field(
         "bound",
-        description="a beam stops when no open one can win, at the first finished, at as many as beam, or at full length",
+        description="a beam stops when no open one can win, when one or as many as beam have ended, or at full length",
     )
     groups: int = Field(1, gt=0, description="groups of a diverse beam; 1: a plain beam")
     diversity: float = Field(0.5, ge=0, description="what a piece loses for each earlier group that took it")
