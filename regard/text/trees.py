@@ -1,0 +1,282 @@
+"""Constituency trees: bracketed text as treebanks write it, and one line of symbols that a model can write.
+
+    (S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))      a tree
+    (S (NP XX XX )NP (VP XX )VP XX )S                       the same as a line, after Vinyals et al. (2015)
+
+In a line every bracket is one symbol with its label, and every word is XX, whatever its tag: the words themselves are
+the model's input, so that line and words together are the tree again, but for the tags. Tags may be kept instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from regard.errors import TextError
+from regard.text.lines import iter_lines
+
+__all__ = [
+    "ANY",
+    "DEEPEST",
+    "OUTER",
+    "Tree",
+    "Word",
+    "delinearise",
+    "escaped",
+    "iter_trees",
+    "linearise",
+    "tree_of",
+    "words_of",
+]
+
+ANY = "XX"
+"""The symbol of a word whose tag is not kept."""
+DEEPEST = 200
+"""Brackets inside of one another: more are no sentence's, and walking through them would exhaust the stack."""
+OUTER = ("", "TOP", "ROOT", "S1")
+"""Labels of the bracket around a whole tree, which says nothing."""
+
+_TOP = "TOP"
+_TRACE = "-NONE-"
+# A no-break space is a part of its word, as it is in a line of words.
+# A no-break space belongs to its word.
+_TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
+_WORD = re.compile(r"\S+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word and its part of speech."""
+
+    tag: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"({self.tag} {escaped(self.text)})"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A constituent: its label, and at least one constituent or word."""
+
+    label: str
+    children: tuple[Tree | Word, ...]
+
+    def __str__(self) -> str:
+        """On one line, as treebanks write it."""
+        return f"({self.label} {' '.join(map(str, self.children))})"
+
+    def words(self) -> list[Word]:
+        """Its words from left to right."""
+        return [w for child in self.children for w in ([child] if isinstance(child, Word) else child.words())]
+
+    def brackets(self) -> list[tuple[str, int, int]]:
+        """Label, number of the first word and of the one behind the last, of every constituent; from 0."""
+        return _brackets(self, 0)[0]
+
+    def indented(self, depth: int = 0) -> str:
+        """On several lines: a constituent of words alone on one, every other with its children under it."""
+        if all(isinstance(child, Word) for child in self.children):
+            return "  " * depth + str(self)
+        lines = [
+            "  " * (depth + 1) + str(child) if isinstance(child, Word) else child.indented(depth + 1)
+            for child in self.children
+        ]
+        return "  " * depth + f"({self.label}\n" + "\n".join(lines) + ")"
+
+
+def _brackets(tree: Tree, start: int) -> tuple[list[tuple[str, int, int]], int]:
+    """The brackets of a tree whose first word has the number `start`, and the number behind its last."""
+    inside: list[tuple[str, int, int]] = []
+    end = start
+    for child in tree.children:
+        if isinstance(child, Word):
+            end += 1
+        else:
+            found, end = _brackets(child, end)
+            inside += found
+    return [(tree.label, start, end), *inside], end
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a line, between spaces, as treebanks write them."""
+    return _WORD.findall(escaped(line))
+
+
+def escaped(word: str) -> str:
+    """A word as treebanks write it: its parentheses as -LRB- and -RRB-."""
+    return word.replace("(", "-LRB-").replace(")", "-RRB-")
+
+
+# -- bracketed text ----------------------------------------------------------------------------------------------------
+
+
+def iter_trees(source: str | os.PathLike[str] | BinaryIO, *, as_it_is: bool = False) -> Iterator[Tree]:
+    """The trees of a file or a binary stream, each on one line or on several.
+
+    The bracket around a whole tree is dropped if its label is one of OUTER; where it holds several constituents, or
+    words alone, it is called TOP. Traces (-NONE-) go, with what they leave empty; labels lose their functions and
+    indices (NP-SBJ-1 is NP, -LRB- stays), unless all that is to stay `as_it_is`. Words that share a bracket get its tag
+    each.
+    Raises TextError, naming file and line, for brackets that are not balanced, text outside of a tree, a constituent
+    without words or without a label, a word beside constituents, and more than DEEPEST brackets inside of one another.
+    """
+    name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else getattr(source, "name", "standard input")
+    yield from _trees(iter_lines(source), str(name), as_it_is)
+
+
+def tree_of(text: str) -> Tree:
+    """The tree that a text is, as `iter_trees` reads it. Raises TextError for none and for several."""
+    found = list(_trees([text], "the tree", False))
+    if len(found) != 1:
+        raise TextError(f"{text[:40]!r} holds {len(found)} trees; give one, such as (NP (DT the) (NN cat)).")
+    return found[0]
+
+
+@dataclass
+class _Open:
+    """A bracket that is not closed yet: around words, or around constituents."""
+
+    line: int
+    label: str | None = None
+    words: list[str] = field(default_factory=list)
+    children: list[Tree | Word] = field(default_factory=list)
+
+
+def _trees(lines: Iterable[str], name: str, as_it_is: bool) -> Iterator[Tree]:
+    stack: list[_Open] = []
+    for number, line in enumerate(lines, start=1):
+        where = f"{name}: line {number}"
+        for token in _TOKEN.findall(line):
+            if token == "(":
+                _open(stack, number, where)
+            elif not stack:
+                fault = "a bracket is closed that was never opened" if token == ")" else f"{token!r} is in no tree"
+                raise TextError(f"{where}: {fault}; a tree begins with a bracket and ends with it: (NP (NN cat)).")
+            elif token != ")":
+                _read(stack[-1], token, where)
+            else:
+                found = _close(stack.pop(), where)
+                if stack:
+                    stack[-1].children += found
+                else:
+                    yield _finished(found, where, as_it_is)
+    if stack:
+        raise TextError(
+            f"{name}: line {stack[0].line}: the tree that begins here is never closed: brackets open at the end of the "
+            f"file: {len(stack)}; close them."
+        )
+
+
+def _open(stack: list[_Open], number: int, where: str) -> None:
+    if stack and stack[-1].words:
+        word = stack[-1].words[-1]
+        raise TextError(f"{where}: a bracket follows the word {word!r}; give it a tag of its own: (NN {word}).")
+    if stack and stack[-1].label is None:
+        if len(stack) > 1:
+            raise TextError(f"{where}: a bracket inside of a tree has no label; write one behind it, like (NP.")
+        stack[-1].label = ""
+    if len(stack) == DEEPEST:
+        raise TextError(f"{where}: more than {DEEPEST} brackets are open at once; is one of them not closed?")
+    stack.append(_Open(number))
+
+
+def _read(last: _Open, token: str, where: str) -> None:
+    if last.label is None:
+        last.label = token
+    elif last.children:
+        raise TextError(f"{where}: {token!r} stands beside constituents; give it a tag of its own: (NN {token}).")
+    else:
+        last.words.append(token)
+
+
+def _close(last: _Open, where: str) -> Sequence[Tree | Word]:
+    """What a bracket that ends here holds: a constituent, or its words."""
+    label = last.label or ""
+    if not last.words and not last.children:
+        raise TextError(f"{where}: the bracket ({label} holds no word; remove it, or write (TAG word).")
+    return [Word(label, word) for word in last.words] or [Tree(label, tuple(last.children))]
+
+
+def _finished(found: Sequence[Tree | Word], where: str, as_it_is: bool) -> Tree:
+    kept = found if as_it_is else [node for node in map(_clean, found) if node is not None]
+    if not kept:
+        raise TextError(f"{where}: the tree that ends here has no words, only traces; remove it.")
+    whole = kept[0]
+    if not isinstance(whole, Tree):
+        return Tree(_TOP, tuple(kept))
+    if whole.label not in OUTER:
+        return whole
+    inner = whole.children[0]
+    return inner if len(whole.children) == 1 and isinstance(inner, Tree) else Tree(_TOP, whole.children)
+
+
+def _clean(node: Tree | Word) -> Tree | Word | None:
+    """Without traces, functions and indices; None if nothing is left."""
+    if isinstance(node, Word):
+        return None if node.tag == _TRACE else Word(_plain(node.tag), node.text)
+    children = tuple(kept for kept in map(_clean, node.children) if kept is not None)
+    return Tree(_plain(node.label), children) if children else None
+
+
+def _plain(label: str) -> str:
+    """NP-SBJ-1 and NP=2 are NP; -LRB- and the dash as a tag stay."""
+    return label if label[:1] in ("-", "=") else re.split("[-=]", label, maxsplit=1)[0]
+
+
+# -- one line of symbols -----------------------------------------------------------------------------------------------
+
+
+def linearise(tree: Tree, *, tags: bool = False) -> str:
+    """The tree as a line of symbols: (NP opens, )NP closes, and XX, or its tag, is a word."""
+    return " ".join(_symbols(tree, tags))
+
+
+def _symbols(node: Tree | Word, tags: bool) -> Iterator[str]:
+    if isinstance(node, Word):
+        yield node.tag if tags else ANY
+        return
+    yield f"({node.label}"
+    for child in node.children:
+        yield from _symbols(child, tags)
+    yield f"){node.label}"
+
+
+def delinearise(line: str, words: Sequence[str]) -> Tree:
+    """The tree that a line of symbols says over these words.
+
+    Raises TextError where brackets are not balanced or empty, where symbols for words are not as many as there are
+    words, and where the line is more or less than one tree.
+    """
+    stack: list[tuple[str, list[Tree | Word]]] = [("", [])]
+    used = 0
+    for symbol in line.split():
+        if len(stack) == 1 and stack[0][1]:
+            raise TextError(f"{symbol!r} comes behind the tree's last bracket; a line is one tree.")
+        if symbol.startswith("("):
+            if symbol == "(" or len(stack) > DEEPEST:
+                fault = "a bracket has no label" if symbol == "(" else f"more than {DEEPEST} brackets are open at once"
+                raise TextError(f"{fault}; a line is one tree, such as (NP XX )NP.")
+            stack.append((symbol[1:], []))
+        elif len(stack) == 1:
+            raise TextError(f"{symbol!r} is outside of a tree; a tree begins with a bracket, such as (S.")
+        elif symbol.startswith(")"):
+            label, children = stack.pop()
+            if symbol[1:] != label or not children:
+                fault = f"({label} is closed by {symbol}" if children else f"({label} holds no word"
+                raise TextError(f"{fault}; brackets are closed by their own label, around at least one word.")
+            stack[-1][1].append(Tree(label, tuple(children)))
+        else:
+            if used < len(words):
+                stack[-1][1].append(Word(symbol, words[used]))
+            used += 1
+    if used != len(words):
+        raise TextError(f"the line has symbols for {used} words, and there are {len(words)}; they must be as many.")
+    if len(stack) > 1 or not stack[0][1]:
+        raise TextError(f"{len(stack) - 1} brackets are open at the end of the line; a line is one whole tree.")
+    whole = stack[0][1][0]
+    assert isinstance(whole, Tree)
+    return whole
