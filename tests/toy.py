@@ -9,8 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import MODELS
+from regard.models.bahdanau import BahdanauConfig
 from regard.models.convs2s import ConvS2SConfig
 from regard.models.interface import Layout, layout_of
+from regard.models.luong import LuongConfig
+from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.transformer import TransformerConfig
 
 PAD, BEGIN, END = 0, 2, 3
@@ -37,6 +40,20 @@ CONFIGS: dict[str, Any] = {
 CONFIGS["convs2s"] = ConvS2SConfig(
     width=16, channels=24, encoder_layers=2, decoder_layers=2, kernel=3, dropout=0.0, max_positions=32
 )
+_small: dict[str, Any] = {"width": 16, "embedding": 12, "layers": 2, "dropout": 0.0, "initial": 0.4}
+CONFIGS |= {
+    "seq2seq-lstm": Seq2SeqConfig(**_small),
+    "seq2seq-gru-cho": Seq2SeqConfig(**_small, cell="gru", context="every-step", reverse_source=False),
+    "seq2seq-elman": Seq2SeqConfig(**_small, cell="elman", bidirectional=True, reverse_source=False),
+    "bahdanau": BahdanauConfig(width=16, encoder_width=12, embedding=10, readout=8, initial=0.4),
+    "bahdanau-lstm": BahdanauConfig(
+        cell="lstm", width=16, encoder_width=16, encoder_layers=2, embedding=10, readout=8, score="dot", initial=0.4
+    ),
+    "luong": LuongConfig(**_small),
+    "luong-local-p": LuongConfig(**_small, score="concat", attention="local-p", window=2, cell="gru"),
+    "luong-local-m": LuongConfig(**_small, score="location", attention="local-m", window=4, reverse_source=False),
+    "luong-unfed": LuongConfig(**_small, score="dot", input_feeding=False),
+}
 
 
 def make(config: Any, vocabulary: int = 20, dtype: torch.dtype = torch.float32) -> nn.Module:

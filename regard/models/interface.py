@@ -7,7 +7,7 @@ with a packed layout (B, T) becomes (L,).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,11 @@ class EncoderDecoder(Protocol):
     output: nn.Linear
     """The last map of `project`, (V, D): apart, so that a loss can make its gradients in chunks."""
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
-        """Source ids (B, S) -> memory (B, S, D)."""
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Any:
+        """Source ids (B, S) -> the memory: what `start` takes, a tensor (B, S, D) or any other value."""
         ...
 
-    def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> State:
+    def start(self, memory: Any, layout: Layout, capacity: int | None = None) -> State:
         """The state before the first target piece; what is looked at in the memory is prepared here, once."""
         ...
 

@@ -1,0 +1,180 @@
+"""Neural machine translation by jointly learning to align and translate (Bahdanau, Cho and Bengio 2015).
+
+Sizes: B sentences, S source pieces, T target pieces, E width of embeddings, D width of the state, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from torch import Tensor, nn
+
+from regard.nn import Dropout, KeysValues, Layout, Padded, look_up
+from regard.nn.attention import SCORES, Lengths, Score, attend
+from regard.nn.attention.masks import matrix
+from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
+
+__all__ = ["Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
+
+
+class BahdanauConfig(BaseModel):
+    """Sizes of the first translator with attention; the defaults are the paper's (appendix A.2.3)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    family: Literal["bahdanau"] = Field("bahdanau", description="the model family")
+    cell: Literal["elman", "gru", "lstm"] = Field("gru", description="the recurrence: elman, gru (paper) or lstm")
+    width: int = Field(1000, gt=0, description="n: features of the decoder's state")
+    encoder_width: int = Field(2000, gt=0, description="2n: features of an annotation, half from each direction")
+    encoder_layers: int = Field(1, gt=0, description="bidirectional layers of the encoder; the decoder has one layer")
+    embedding: int = Field(620, gt=0, description="m: features of a piece")
+    readout: int = Field(500, gt=0, description="l: features of the decoder's output, after the maxout")
+    score: str = Field(
+        "additive", description="how the state is compared with annotations: a name of docs/attention.md"
+    )
+    score_width: int = Field(0, ge=0, description="n': inner features of the score; 0: as the score has by itself")
+    dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, annotations and the decoder's output")
+    initial: float = Field(0.01, gt=0, description="standard deviation of the first weights, the recurrent ones aside")
+
+    @field_validator("score")
+    @classmethod
+    def _known(cls, score: str) -> str:
+        if score not in SCORES:
+            raise ValueError(f"{score!r} is no score; choose one of {', '.join(SCORES)}")
+        return score
+
+    @model_validator(mode="after")
+    def _fits(self) -> BahdanauConfig:
+        if self.encoder_width % 2:
+            raise ValueError(
+                f"encoder_width ({self.encoder_width}) must be even, half for each direction; "
+                f"try {self.encoder_width + 1}"
+            )
+        return self
+
+    @property
+    def heads(self) -> int:
+        """Attentions to look at in a layer."""
+        return 1
+
+    @property
+    def decoder_layers(self) -> int:
+        """Layers that look."""
+        return 1
+
+
+def build(config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Bahdanau:
+    """A new, randomly initialised model (appendix B.1); ModelError for a score that the widths do not allow."""
+    c = config
+    cell = CELLS[c.cell]
+    model = Bahdanau(
+        nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad),
+        Stack(c.cell, c.embedding, c.encoder_width, c.encoder_layers, c.dropout, "both"),
+        nn.Linear(c.encoder_width // 2, c.width),
+        nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad),
+        cell(c.embedding, c.width),
+        nn.Linear(c.encoder_width, cell.sums * c.width, bias=False),
+        SCORES[c.score](c.encoder_width, c.width, c.score_width or (c.width if c.score == "additive" else 0)),
+        Maxout(c.width, c.embedding, c.encoder_width, c.readout),
+        nn.Linear(c.readout, target_vocabulary),
+        c.dropout,
+    )
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2:
+            nn.init.zeros_(parameter)
+        elif name.endswith("hidden.weight"):
+            for square in parameter.chunk(parameter.shape[0] // parameter.shape[1]):
+                nn.init.orthogonal_(square)
+        else:
+            nn.init.normal_(parameter, std=0.001 if name.startswith("score.") else c.initial)
+    for table in (model.source, model.target):
+        nn.init.zeros_(table.weight[pad])
+    return model
+
+
+class Annotations(NamedTuple):
+    """What the encoder found: an annotation of each piece (B, S, 2n), and the backward state at the first (B, n)."""
+
+    pieces: Tensor
+    first: Tensor
+
+
+@dataclass(frozen=True)
+class BahdanauState:
+    """The decoder's carry, the score's keys and the annotations (B, 1, S, …), and which of them are padding."""
+
+    carry: Carry
+    memory: KeysValues
+    mask: Tensor
+
+    def select(self, rows: Tensor) -> BahdanauState:
+        carry = tuple(x.index_select(0, rows) for x in self.carry)
+        return BahdanauState(carry, self.memory.select(rows), self.mask.index_select(0, rows))
+
+
+class Bahdanau(nn.Module):
+    """Bidirectional encoder, decoder with attention and projection; made by `build`."""
+
+    def __init__(
+        self,
+        source: nn.Embedding,
+        encoder: Stack,
+        begin: nn.Linear,
+        target: nn.Embedding,
+        decoder: Recurrence,
+        context: nn.Linear,
+        score: Score,
+        readout: Maxout,
+        output: nn.Linear,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.source, self.encoder, self.begin = source, encoder, begin
+        self.target, self.decoder, self.context, self.score = target, decoder, context, score
+        self.readout, self.output = readout, output
+        self.dropout = Dropout(dropout)
+
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Annotations:
+        """Source ids (B, S) or (L,) -> annotations (A.1.1); the encoder has no attention to record."""
+        x = self.dropout(look_up(as_columns(source, layout), self.source.weight))
+        x, carries = self.encoder(x, lengths=layout.lengths)
+        first = carries[-1][0].chunk(2, -1)[1]  # the direction that reads backwards ends at the first piece
+        return Annotations(self.dropout(x).transpose(0, 1), first)
+
+    def start(self, memory: Annotations, layout: Layout, capacity: int | None = None) -> BahdanauState:
+        """s_0 = tanh(W_s h_1), and the keys U_a h_j, once (A.1.2); the state has one size, whatever the capacity."""
+        values = memory.pieces[:, None].contiguous()  # (B, 1, S, 2n)
+        rows, places = values.shape[0], values.shape[2]
+        hidden = self.begin(memory.first).tanh()
+        carry = hidden, *self.decoder.nothing(hidden[None])[1:]
+        mask = matrix(Lengths(layout.lengths), rows, 1, places, values.device)
+        return BahdanauState(carry, KeysValues(self.score.keys(values), values), mask)
+
+    def decode(
+        self, tokens: Tensor, state: BahdanauState, layout: Layout | None = None, record: list[Tensor] | None = None
+    ) -> tuple[Tensor, BahdanauState]:
+        """Target ids (B, T) or (L,) -> hidden (…, l) and the next state; `record` gets the weights (B, 1, T, S)."""
+        if layout is None:
+            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target.weight))  # (T, B, E)
+        step = self.decoder.loop(self.decoder.input(pieces), self.context)
+        carry, memory = state.carry, state.memory
+        hidden, contexts, weights = [], [], []
+        for _ in range(len(pieces)):
+            hidden.append(carry[0])  # s_{i-1}, which looks and is read out (A.2.2)
+            query = self.score.queries(carry[0][:, None, None])  # (B, 1, 1, …)
+            context, weight = attend(query, memory.keys, memory.values, self.score.compare, state.mask)
+            contexts.append(context[:, 0, 0])
+            weights.append(weight)
+            carry = step(carry, contexts[-1])
+        if record is not None:
+            record.append(torch.cat(weights, 2))
+        x = self.readout(torch.stack(hidden), pieces, torch.stack(contexts))
+        return as_laid_out(self.dropout(x), layout), replace(state, carry=carry)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, l) -> logits (…, V)."""
+        return self.output(hidden)  # type: ignore[no-any-return]

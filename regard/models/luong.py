@@ -1,0 +1,217 @@
+"""Effective approaches to attention-based neural machine translation (Luong, Pham and Manning 2015).
+
+Sizes: B sentences, S source pieces, T target pieces, E width of embeddings, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from torch import Tensor, nn
+
+from regard.nn import Dropout, KeysValues, Layout, Padded, look_up
+from regard.nn.attention import SCORES, Score, mix, weigh
+from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
+
+__all__ = ["Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
+
+
+class LuongConfig(BaseModel):
+    """Sizes of a stacked recurrent translator with attention on top; the defaults are the paper's (section 4.1)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    family: Literal["luong"] = Field("luong", description="the model family")
+    cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm (paper)")
+    width: int = Field(1000, gt=0, description="features of a recurrent layer")
+    embedding: int = Field(1000, gt=0, description="features of a piece")
+    layers: int = Field(4, gt=0, description="recurrent layers of the encoder, and of the decoder")
+    reverse_source: bool = Field(True, description="the encoder reads the source from its end to its beginning")
+    score: str = Field(
+        "bilinear", description=f"how states are compared: {', '.join(SCORES)}; bilinear is the paper's general"
+    )
+    score_width: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
+    attention: Literal["global", "local-m", "local-p"] = Field(
+        "global",
+        description="look at all places, at those near the target's own (local-m) or near predicted ones (local-p)",
+    )
+    window: int = Field(10, gt=0, description="D: how far local attention sees to either side")
+    input_feeding: bool = Field(True, description="a step also reads what the one before it made of its attention")
+    dropout: float = Field(0.2, ge=0, lt=1, description="on embeddings, between layers and on the decoder's output")
+    initial: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
+
+    @field_validator("score")
+    @classmethod
+    def _known(cls, score: str) -> str:
+        if score not in SCORES:
+            raise ValueError(f"{score!r} is no score; choose one of {', '.join(SCORES)}")
+        return score
+
+    @property
+    def heads(self) -> int:
+        """Attentions to look at in a layer."""
+        return 1
+
+    @property
+    def decoder_layers(self) -> int:
+        """Layers that look."""
+        return 1
+
+
+def build(config: LuongConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Luong:
+    """A new, randomly initialised model."""
+    c = config
+    direction: Literal["forwards", "backwards"] = "backwards" if c.reverse_source else "forwards"
+    score = SCORES[c.score](c.width, c.width, c.score_width)
+    model = Luong(
+        nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad),
+        Stack(c.cell, c.embedding, c.width, c.layers, c.dropout, direction),
+        nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad),
+        Stack(c.cell, c.embedding, c.width, c.layers, c.dropout),
+        nn.Linear(c.width, CELLS[c.cell].sums * c.width, bias=False) if c.input_feeding else None,
+        Attention(c.width, score, c.attention, c.window),
+        nn.Linear(c.width, target_vocabulary, bias=False),
+        c.dropout,
+    )
+    for parameter in model.parameters():
+        nn.init.uniform_(parameter, -c.initial, c.initial)
+    for table in (model.source, model.target):
+        nn.init.zeros_(table.weight[pad])
+    return model
+
+
+class Attention(nn.Module):
+    """Global or local attention, and the attentional state tanh(W_c [c; h]) (section 3, equations 5 to 10)."""
+
+    def __init__(self, width: int, score: Score, kind: str, window: int) -> None:
+        super().__init__()
+        self.score, self.kind, self.window = score, kind, window
+        self.output = nn.Linear(2 * width, width, bias=False)
+        self.place = nn.Linear(width, width, bias=False) if kind == "local-p" else None
+        self.share = nn.Linear(width, 1, bias=False) if kind == "local-p" else None
+
+    def forward(self, x: Tensor, memory: KeysValues, lengths: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """States x (B, T, D), the first at this place of the target -> attentional states, weights (B, 1, T, S)."""
+        places = torch.arange(memory.keys.shape[2], device=x.device)
+        mask, nearness = (places < lengths[:, None])[:, None, None], None  # (B, 1, 1, S)
+        if self.kind != "global":
+            distance = places - self._centres(x, lengths, first)[:, None, :, None]  # (B or 1, 1, T, S)
+            mask = mask & (distance.abs() <= self.window)
+            if self.kind == "local-p":  # equation 10, its standard deviation half of the window
+                nearness = (distance / self.window).square().mul(-2.0).exp()
+        queries = self.score.queries(x[:, None])
+        weights = weigh(self.score.compare(queries, memory.keys), mask)
+        if nearness is not None:
+            weights = weights * nearness.to(weights.dtype)
+        context = mix(weights, memory.values)[:, 0]  # (B, T, D)
+        return self.output(torch.cat((context, x), -1)).tanh(), weights
+
+    def _centres(self, x: Tensor, lengths: Tensor, first: int) -> Tensor:
+        """p_t (B or 1, T): the target's own place, or S sigmoid(v tanh(W h)) (equation 9)."""
+        if self.place is None or self.share is None:
+            return torch.arange(first, first + x.shape[1], device=x.device)[None]
+        share = self.share(self.place(x).tanh())[..., 0].sigmoid()
+        return lengths[:, None] * share.to(torch.promote_types(share.dtype, torch.float32))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class LuongMemory:
+    """The encoder's top states (B, S, D), and each layer's carry after the last piece it read."""
+
+    states: Tensor
+    carries: tuple[Carry, ...]
+
+
+@dataclass(frozen=True)
+class LuongState:
+    """Each layer's carry, the attentional state fed to the next step (B, D), the memory; `place` pieces are in."""
+
+    carries: tuple[Carry, ...]
+    fed: Tensor
+    memory: KeysValues
+    lengths: Tensor
+    place: int = 0
+
+    def select(self, rows: Tensor) -> LuongState:
+        return LuongState(
+            tuple(tuple(x.index_select(0, rows) for x in carry) for carry in self.carries),
+            self.fed.index_select(0, rows),
+            self.memory.select(rows),
+            self.lengths.index_select(0, rows),
+            self.place,
+        )
+
+
+class Luong(nn.Module):
+    """Encoder, decoder with attention above it and projection; made by `build`."""
+
+    def __init__(
+        self,
+        source: nn.Embedding,
+        encoder: Stack,
+        target: nn.Embedding,
+        decoder: Stack,
+        feed: nn.Linear | None,
+        attention: Attention,
+        output: nn.Linear,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.source, self.encoder = source, encoder
+        self.target, self.decoder, self.feed = target, decoder, feed
+        self.attention, self.output = attention, output
+        self.dropout = Dropout(dropout)
+
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> LuongMemory:
+        """Source ids (B, S) or (L,) -> states and carries; the encoder has no attention to record."""
+        x = self.dropout(look_up(as_columns(source, layout), self.source.weight))
+        x, carries = self.encoder(x, lengths=layout.lengths)
+        return LuongMemory(x.transpose(0, 1), carries)
+
+    def start(self, memory: LuongMemory, layout: Layout, capacity: int | None = None) -> LuongState:
+        """The state before the first piece; it has one size, whatever the capacity."""
+        values = memory.states[:, None].contiguous()  # (B, 1, S, D)
+        nothing = torch.zeros_like(memory.carries[0][0])
+        return LuongState(
+            memory.carries, nothing, KeysValues(self.attention.score.keys(values), values), layout.lengths
+        )
+
+    def decode(
+        self, tokens: Tensor, state: LuongState, layout: Layout | None = None, record: list[Tensor] | None = None
+    ) -> tuple[Tensor, LuongState]:
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets the weights (B, 1, T, S)."""
+        if layout is None:
+            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target.weight))  # (T, B, E)
+        if self.feed is not None:
+            x, state, weights = self._fed(pieces, state, self.feed)
+        else:  # nothing waits for the attention, so it is one call for all places
+            x, carries = self.decoder(pieces, state.carries)
+            x, weights = self.attention(self.dropout(x).transpose(0, 1), state.memory, state.lengths, state.place)
+            x, state = self.dropout(x.transpose(0, 1)), replace(state, carries=carries)
+        if record is not None:
+            record.append(weights)
+        return as_laid_out(x, layout), replace(state, place=state.place + len(pieces))
+
+    def _fed(self, pieces: Tensor, state: LuongState, feed: nn.Linear) -> tuple[Tensor, LuongState, Tensor]:
+        """Step by step, since each reads the attentional state of the one before (section 3.3)."""
+        steps = self.decoder.loops(pieces, feed)
+        carries, fed = list(state.carries), state.fed
+        hidden, weights = [], []
+        for place in range(state.place, state.place + len(pieces)):
+            x = fed
+            for i, step in enumerate(steps):
+                carries[i] = step(carries[i], x)
+                x = self.dropout(carries[i][0])
+            x, weight = self.attention(x[:, None], state.memory, state.lengths, place)
+            fed = self.dropout(x[:, 0])
+            hidden.append(fed)
+            weights.append(weight)
+        return torch.stack(hidden), replace(state, carries=tuple(carries), fed=fed), torch.cat(weights, 2)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V)."""
+        return self.output(hidden)  # type: ignore[no-any-return]

@@ -1,0 +1,356 @@
+"""Recurrences: Elman's, gated units and long short-term memory, in layers, in one direction or both.
+
+Sizes: B rows, T places, I input features, D features, G sums of a step (D, 3 D or 4 D).
+Inside, time comes first, (T, B, …), so that the rows of a step lie together. All that does not wait for the step before
+is done for all places at once: the products with the inputs, and the gradients of all weights.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from . import native
+from .dropout import Dropout
+from .layout import Layout
+
+__all__ = [
+    "CELLS",
+    "GRU",
+    "LSTM",
+    "Carry",
+    "Elman",
+    "Maxout",
+    "Products",
+    "Recurrence",
+    "Stack",
+    "as_columns",
+    "as_laid_out",
+    "gru_cell",
+    "lstm_cell",
+]
+
+Carry = tuple[Tensor, ...]
+"""What goes from one place to the next: hidden (B, D), and an LSTM's cells (B, D)."""
+
+_SOURCE = Path(__file__).with_name("recurrent.cpp")
+
+
+# -- between layouts and columns ---------------------------------------------------------------------------------------
+
+
+def as_columns(ids: Tensor, layout: Layout) -> Tensor:
+    """Ids as they are laid out -> (T, B); what stands beyond a sequence's end is any id."""
+    return layout.rectangle(layout.rows(ids[..., None]))[..., 0].t()
+
+
+def as_laid_out(x: Tensor, layout: Layout) -> Tensor:
+    """(T, B, D) -> (…, D), as the layout has it."""
+    return layout.unrows(layout.unrectangle(x.transpose(0, 1)))
+
+
+class _Turn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor) -> Tensor:
+        ctx.save_for_backward(order)
+        return x.flatten(0, 1).index_select(0, order).view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (order,) = ctx.saved_tensors
+        g = gradients[0]
+        return g.flatten(0, 1).index_select(0, order).view_as(g), None  # turned twice is as before
+
+
+def _turned(lengths: Tensor, places: int) -> Tensor:
+    """(T · B,) the order in which every row of (T, B) runs from its own end to its beginning, padding left in place."""
+    place = torch.arange(places, device=lengths.device)[:, None]
+    other = torch.where(place < lengths, lengths - 1 - place, place)  # (T, B)
+    return (other * len(lengths) + torch.arange(len(lengths), device=lengths.device)).flatten()
+
+
+# -- products in a loop ------------------------------------------------------------------------------------------------
+
+
+class _Defer(torch.autograd.Function):
+    """The identity on sums (T, B, G); backward, the gradients of the weights that are used inside the loop."""
+
+    @staticmethod
+    def forward(ctx: Any, sums: Tensor, inputs: list[tuple[Tensor, ...]], *weights: Tensor) -> Tensor:
+        ctx.inputs = inputs
+        return sums.view_as(sums)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        g = gradients[0][: len(ctx.inputs)].flatten(0, 1)  # (T · B, G)
+        found = [g.t() @ torch.cat(x) for x in zip(*ctx.inputs, strict=True)]
+        return gradients[0], None, *found
+
+
+class Products:
+    """In a loop over T: the sums (T, B, G) of place t, plus products W x with what is known only then.
+
+    A gradient of W would cost a product a step, and in bfloat16 each sum of two of them a rounding. Since the gradient
+    of x's part is that of the sums, it is one product when the loop is over.
+    """
+
+    def __init__(self, sums: Tensor, *weights: Tensor) -> None:
+        self.inputs: list[tuple[Tensor, ...]] = []
+        self.place = 0
+        used = [w.to(sums.dtype) for w in weights]
+        if weights and native.refusal() is None:
+            sums = _Defer.apply(sums, self.inputs, *used)  # type: ignore[no-untyped-call]
+            used = [w.detach() for w in used]
+        self.sums = sums.unbind(0)
+        self.weights = [w.t() for w in used]
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """The sums of the next place, (B, G)."""
+        found = self.sums[self.place]
+        for x, weight in zip(inputs, self.weights, strict=True):
+            found = torch.addmm(found, x, weight)
+        self.inputs.append(tuple(x.detach() for x in inputs))
+        self.place += 1
+        return found
+
+
+# -- one step ----------------------------------------------------------------------------------------------------------
+
+
+def _runs(*tensors: Tensor) -> bool:
+    return native.takes(*tensors) and native.built(_SOURCE)[0] is not None
+
+
+def _call(name: str, like: Tensor, *tensors: Tensor) -> None:
+    library = native.built(_SOURCE)[0]
+    kind = "float32" if like.dtype == torch.float32 else "bfloat16"
+    sizes = (ctypes.c_int64(n) for n in like.shape)
+    getattr(library, f"{name}_{kind}")(*sizes, *(ctypes.c_void_p(x.data_ptr()) for x in tensors))
+
+
+class _LSTMCell(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, sums: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
+        sums, cells = sums.contiguous(), cells.contiguous()
+        kept, after, hidden = torch.empty_like(sums), torch.empty_like(cells), sums.new_empty(cells.shape)
+        _call("lstm", hidden, sums, cells, kept, after, hidden)
+        ctx.save_for_backward(kept, cells, after)
+        return hidden, after
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        kept, cells, after = ctx.saved_tensors
+        of_hidden, of_after = (g.contiguous() for g in gradients)
+        made = torch.empty_like(kept), torch.empty_like(cells)
+        _call("lstm_back", of_hidden, kept, cells, after, of_hidden, of_after, *made)
+        return made
+
+
+def lstm_cell(sums: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of input gate, forget gate, candidate and output gate (B, 4 D) and cells (B, D) -> hidden, next cells.
+
+    Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. Cells are at least float32.
+    """
+    if cells.dtype == torch.float32 and _runs(sums):
+        return _LSTMCell.apply(sums, cells)  # type: ignore[no-any-return, no-untyped-call]
+    i, f, g, o = sums.chunk(4, -1)
+    cells = f.sigmoid() * cells + i.sigmoid() * g.tanh()
+    return (o.sigmoid() * cells.tanh()).to(sums.dtype), cells
+
+
+class _GRUCell(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
+        given, recurred, hidden = given.contiguous(), recurred.contiguous(), hidden.contiguous()
+        kept, out = hidden.new_empty(len(hidden), 4 * hidden.shape[1]), torch.empty_like(hidden)
+        _call("gru", hidden, given, recurred, hidden, kept, out)
+        ctx.save_for_backward(kept, hidden)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        kept, hidden = ctx.saved_tensors
+        rows, width = hidden.shape
+        made = hidden.new_empty(rows, 3 * width), hidden.new_empty(rows, 3 * width), torch.empty_like(hidden)
+        _call("gru_back", hidden, kept, hidden, gradients[0].contiguous(), *made)
+        return made
+
+
+def gru_cell(given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
+    """What input and hidden give to reset gate, update gate and candidate, (B, 3 D) each, and hidden (B, D) -> hidden.
+
+    Cho et al. 2014, equations 5 to 8, but that the reset gate acts after the product with the hidden state, not
+    before: the step is one product then, and cuDNN's.
+    """
+    if _runs(given, recurred, hidden):
+        return _GRUCell.apply(given, recurred, hidden)  # type: ignore[no-any-return, no-untyped-call]
+    (xr, xu, xn), (hr, hu, hn) = given.chunk(3, -1), recurred.chunk(3, -1)
+    update = (xu + hu).sigmoid()
+    return update * hidden + (1 - update) * (xn + (xr + hr).sigmoid() * hn).tanh()
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+Step = Callable[..., Carry]
+"""The carry, and what else is known only now, each (B, I) -> the next carry."""
+
+
+class Recurrence(nn.Module):
+    """One layer in one direction."""
+
+    sums: ClassVar[int]
+    """How many times D a step needs."""
+    bias: ClassVar[bool] = False
+    """Of the product with the hidden state; where sums are only added, the inputs' is enough."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.input = nn.Linear(inputs, self.sums * width)
+        self.hidden = nn.Linear(width, self.sums * width, bias=self.bias)
+
+    def nothing(self, like: Tensor) -> Carry:
+        """The carry before the first place of (T, B, I): zeros."""
+        return (like.new_zeros(like.shape[1], self.width),)
+
+    def loop(self, given: Tensor, *fed: nn.Linear) -> Step:
+        """A step for each place of given sums (T, B, G), to which these maps of what is fed to it are added."""
+        raise NotImplementedError
+
+    def forward(
+        self, x: Tensor, carry: Carry | None = None, lengths: Tensor | None = None, more: Tensor | None = None
+    ) -> tuple[Tensor, Carry]:
+        """x (T, B, I) -> hidden (T, B, D) and the carry after each row's last place, which `lengths` (B,) tell.
+
+        `more`, (B, G), is added to the sums of every place.
+        """
+        given = self.input(x) if more is None else self.input(x) + more
+        step, passed = self.loop(given), []
+        carry = carry or self.nothing(given)
+        for _ in range(len(x)):
+            carry = step(carry)
+            passed.append(carry)
+        outputs, *cells = (torch.stack(each) for each in list(zip(*passed, strict=True))[: 1 if lengths is None else 2])
+        if lengths is not None:
+            last = (lengths - 1).clamp(min=0)[None, :, None].expand(1, -1, self.width)
+            carry = tuple(each.gather(0, last)[0] for each in (outputs, *cells))
+        return outputs, carry
+
+
+class Elman(Recurrence):
+    """h' = tanh(W x + U h + b) (Elman 1990)."""
+
+    sums = 1
+
+    def loop(self, given: Tensor, *fed: nn.Linear) -> Step:
+        products = Products(given, self.hidden.weight, *(f.weight for f in fed))
+        return lambda carry, *inputs: (products(carry[0], *inputs).tanh(),)
+
+
+class GRU(Recurrence):
+    """The gated recurrent unit (Cho et al. 2014), see `gru_cell`."""
+
+    sums, bias = 3, True
+
+    def loop(self, given: Tensor, *fed: nn.Linear) -> Step:
+        products = Products(given, *(f.weight for f in fed))
+        recurred = Products(self.hidden.bias.to(given.dtype).expand_as(given), self.hidden.weight)
+        return lambda carry, *inputs: (gru_cell(products(*inputs), recurred(carry[0]), carry[0]),)
+
+
+class LSTM(Recurrence):
+    """Long short-term memory, see `lstm_cell`."""
+
+    sums = 4
+
+    def nothing(self, like: Tensor) -> Carry:
+        (hidden,) = super().nothing(like)
+        return hidden, hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+
+    def loop(self, given: Tensor, *fed: nn.Linear) -> Step:
+        products = Products(given, self.hidden.weight, *(f.weight for f in fed))
+        return lambda carry, *inputs: lstm_cell(products(carry[0], *inputs), carry[1])
+
+
+CELLS: dict[str, type[Recurrence]] = {"elman": Elman, "gru": GRU, "lstm": LSTM}
+
+
+class Stack(nn.Module):
+    """Layers one upon the other, dropout between them; of two directions each has half of the width."""
+
+    def __init__(
+        self,
+        cell: str,
+        inputs: int,
+        width: int,
+        layers: int,
+        dropout: float,
+        direction: Literal["forwards", "backwards", "both"] = "forwards",
+    ) -> None:
+        super().__init__()
+        size = width // 2 if direction == "both" else width
+
+        def made() -> nn.ModuleList:
+            return nn.ModuleList(CELLS[cell](width if i else inputs, size) for i in range(layers))
+
+        self.forwards = nn.ModuleList() if direction == "backwards" else made()
+        self.backwards = nn.ModuleList() if direction == "forwards" else made()
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        carries: Sequence[Carry] = (),
+        lengths: Tensor | None = None,
+        more: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[Carry, ...]]:
+        """x (T, B, I) -> hidden of the last layer (T, B, D), and each layer's carry after the last place it read.
+
+        `lengths` (B,) say where rows end; who reads backwards needs them. `more` goes to the first layer, see above.
+        """
+        order = _turned(lengths, len(x)) if lengths is not None and self.backwards else None
+        ends = []
+        for i in range(len(self.forwards or self.backwards)):
+            if i:
+                x, more = self.dropout(x), None
+            parts: list[tuple[Tensor, Carry]] = []
+            before = carries[i] if carries else None
+            if self.forwards:
+                parts.append(self.forwards[i](x, before, lengths, more))
+            if self.backwards:
+                found, end = self.backwards[i](_Turn.apply(x, order), before, lengths, more)  # type: ignore[no-untyped-call]
+                parts.append((_Turn.apply(found, order), end))  # type: ignore[no-untyped-call]
+            x = torch.cat([found for found, _ in parts], -1) if len(parts) > 1 else parts[0][0]
+            ends.append(tuple(torch.cat(each, -1) for each in zip(*(end for _, end in parts), strict=True)))
+        return x, tuple(ends)
+
+    def loops(self, x: Tensor, fed: nn.Linear) -> list[Step]:
+        """Of layers that read forwards, a step of each at a time: the first reads x (T, B, I) and what this map brings,
+        every other what the layer below it has made."""
+        layers: Any = self.forwards
+        first, *others = layers
+        given = first.input(x)
+        return [
+            first.loop(given, fed),
+            *(each.loop(each.input.bias.to(given.dtype).expand_as(given), each.input) for each in others),
+        ]
+
+
+class Maxout(nn.Module):
+    """The larger of each two sums of state, last piece and context (Cho et al. 2014 and Bahdanau et al. 2015)."""
+
+    def __init__(self, state: int, piece: int, context: int, width: int) -> None:
+        super().__init__()
+        self.state = nn.Linear(state, 2 * width)
+        self.piece = nn.Linear(piece, 2 * width, bias=False)
+        self.context = nn.Linear(context, 2 * width, bias=False)
+
+    def forward(self, state: Tensor, piece: Tensor, context: Tensor) -> Tensor:
+        """(T, B, …) each, the context perhaps (B, …) -> (T, B, width)."""
+        one, other = (self.state(state) + self.piece(piece) + self.context(context)).chunk(2, -1)
+        return torch.maximum(one, other)
