@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from regard.tasks.evaluate import Evaluation, evaluate
     from regard.tasks.fit import fit
     from regard.tasks.inspect import inspect
+    from regard.tasks.parse import parse
     from regard.tasks.score import score_lines
     from regard.tasks.translate import Translation, Translator, load
 
@@ -54,6 +55,7 @@ __all__ = [
     "inspect",
     "load",
     "load_recipe",
+    "parse",
     "score_lines",
 ]
 
@@ -68,6 +70,7 @@ _PLACES = {
     "inspect": "tasks.inspect:inspect",
     "load": "tasks.translate:load",
     "load_recipe": "recipe:load",
+    "parse": "tasks.parse:parse",
     "score_lines": "tasks.score:score_lines",
     **{name: f"errors:{name}" for name in __all__ if name.endswith("Error")},
 }

@@ -1,19 +1,132 @@
-"""The words of parsing: trees, which makes text of a treebank."""
+"""The words of parsing: parse, and trees, which makes text of a treebank. Tasks are imported when a word is used."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.apps.terminal import write
+from regard.apps.terminal import console_on, write, write_json
+from regard.apps.use import Alpha, BatchSize, Beam, Bfloat16, BundlePath, Device, Independent, Json
+from regard.errors import TextError
 
-__all__ = ["trees"]
+if TYPE_CHECKING:
+    from regard.tasks.parse import ParseEvaluation
+    from regard.tasks.translate import Translator
+    from regard.text.trees import Tree
+
+__all__ = ["parse", "trees"]
+
+_CHUNK = 1024
+"""Lines parsed together; results do not depend on it."""
+
+
+def parse(
+    bundle: BundlePath,
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE|-]", help="Words between spaces, a sentence a line; - is standard input.")
+    ] = "-",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of standard output.")] = None,
+    in_trees: Annotated[bool, typer.Option("--trees", help="Each tree on several lines, indented.")] = False,
+    evaluate: Annotated[
+        Path | None, typer.Option(metavar="TREEBANK", help="Parse the words of these trees, and score the trees.")
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Bootstrap samples behind the intervals; 0: no intervals.")] = 1000,
+    beam: Beam = None,
+    alpha: Alpha = None,
+    batch_size: BatchSize = None,
+    batch_independent: Independent = True,
+    bfloat16: Bfloat16 = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Parse sentences: a line of words in, its constituency tree out; with --evaluate, how good the trees are."""
+    from regard.tasks.translate import load
+    from regard.text import write_lines
+
+    options: dict[str, Any] = {
+        "beam": beam,
+        "alpha": alpha,
+        "batch_size": batch_size,
+        "batch_independent": batch_independent,
+        "bfloat16": bfloat16,
+    }
+    if evaluate is not None and file != "-":
+        raise TextError(f"--evaluate parses the words of {evaluate}, so {file} is not read; leave one of the two out.")
+    if evaluate is None and as_json:
+        raise TextError("--json shows scores; give --evaluate and gold trees, or leave --json out.")
+    translator = load(bundle, device=device)
+    if evaluate is not None:
+        found = _evaluated(translator, evaluate, options | {"resamples": resamples})
+        if output is not None:
+            write_lines(output, _lines(found.trees, in_trees))
+        if as_json:
+            write_json({"bundle": str(bundle), "gold": str(evaluate), **found.to_dict()})
+        else:
+            _show(found)
+    elif output is not None:
+        write_lines(output, _lines(_parsed(translator, file, options), in_trees))
+    else:
+        for line in _lines(_parsed(translator, file, options), in_trees):
+            write(f"{line}\n")
+            if sys.stdin.isatty() and file == "-":
+                sys.stdout.flush()
+
+
+def _parsed(translator: Translator, file: str, options: dict[str, Any]) -> Iterator[Tree | None]:
+    """Each line's tree, a chunk at a time, so that a file may be of any length."""
+    from regard.tasks.parse import parse
+    from regard.text import iter_lines
+
+    typed = file == "-" and sys.stdin.isatty()
+    lines = iter_lines(sys.stdin.buffer if file == "-" else file, allow_empty=file == "-")
+    number = 1
+    while chunk := list(islice(lines, 1 if typed else _CHUNK)):
+        try:
+            yield from (each.tree for each in parse(translator, chunk, first_line=number, **options))
+        except TextError as error:
+            raise TextError(f"{'standard input' if file == '-' else file}: {error}") from None
+        number += len(chunk)
+
+
+def _lines(found: Iterator[Tree | None] | list[Tree], in_trees: bool) -> Iterator[str]:
+    for tree in found:
+        if tree is not None and in_trees:
+            yield from tree.indented().splitlines()
+        else:
+            yield "" if tree is None else str(tree)
+
+
+def _evaluated(translator: Translator, gold: Path, options: dict[str, Any]) -> ParseEvaluation:
+    from regard.tasks.parse import evaluate_trees
+    from regard.text.trees import iter_trees
+
+    wanted = list(iter_trees(gold))
+    with console_on(sys.stderr).status("parsing") as status:
+        return evaluate_trees(
+            translator,
+            wanted,
+            progress=lambda done: status.update(f"parsed {done:,} of {len(wanted):,} sentences"),
+            **options,
+        )
+
+
+def _show(found: ParseEvaluation) -> None:
+    from regard.tasks.parse import SHORT
+
+    for scores, of in ((found.scores, ""), (found.short, f" of at most {SHORT} words")):
+        if scores:
+            write(f"{next(iter(scores.values())).detail['lines']:,} sentences{of}\n")
+        for score in scores.values():
+            write(f"  {score}\n")
 
 
 def trees(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A treebank: bracketed trees, also .gz.")],
+    file: Annotated[Path, typer.Argument(metavar="TREEBANK", help="Bracketed trees, also .gz.")],
     words: Annotated[Path | None, typer.Option(help="Write the words here, a sentence a line.")] = None,
     linear: Annotated[Path | None, typer.Option(help="Write the trees here as lines of symbols.")] = None,
     tags: Annotated[bool, typer.Option("--tags", help="Keep the words' tags instead of XX in them.")] = False,

@@ -2,9 +2,10 @@
 
 from .automaton import MOST, Phrases, Spelling, occurs
 from .beam import beam_search, beam_steps
+from .brackets import Bracketing, Symbols
 from .candidates import Beams, Choose, best
 from .config import SearchConfig
-from .constraints import Ruled, Rules, allot, ruled, start_ruled
+from .constraints import Rule, Ruled, Rules, allot, ruled, start_ruled
 from .coverage import Covered, coverage_penalty, covered
 from .diverse import diverse_search
 from .ensemble import Together, ensemble
@@ -19,17 +20,20 @@ __all__ = [
     "MOST",
     "PENALTIES",
     "Beams",
+    "Bracketing",
     "Choose",
     "Covered",
     "Draw",
     "Hypothesis",
     "Penalty",
     "Phrases",
+    "Rule",
     "Ruled",
     "Rules",
     "SearchConfig",
     "Spelling",
     "Step",
+    "Symbols",
     "Together",
     "allot",
     "beam_search",

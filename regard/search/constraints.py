@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,23 @@ from torch import Tensor
 from .automaton import FAR, Phrases
 from .hypotheses import Step
 
-__all__ = ["Ruled", "Rules", "allot", "ruled", "start_ruled"]
+__all__ = ["Place", "Rule", "Ruled", "Rules", "allot", "ruled", "start_ruled"]
+
+
+class Place(Protocol):
+    """Where one hypothesis stands among its rules."""
+
+    def after(self, piece: int) -> Place: ...
+
+    def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]: ...
+
+
+class Rule(Protocol):
+    """What the hypotheses of one sentence must keep: `Rules`, or a tree's `Bracketing`."""
+
+    def refusal(self) -> str | None: ...
+
+    def start(self) -> Place: ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +52,10 @@ class Rules:
     forced: tuple[int, ...] = ()
     """The pieces that every hypothesis begins with."""
     phrases: Phrases | None = None
+
+    def start(self) -> Row:
+        """A hypothesis of no pieces."""
+        return Row(self)
 
     def refusal(self) -> str | None:
         """Why no hypothesis can keep the rules, as far as that can be told beforehand."""
@@ -113,16 +133,16 @@ class Ruled:
     """A state and its rows' hypotheses."""
 
     inner: Any
-    rows: tuple[Row, ...]
+    rows: tuple[Place, ...]
     begun: bool = False
 
     def select(self, rows: Tensor) -> Ruled:
         return Ruled(self.inner.select(rows), tuple(self.rows[i] for i in rows.tolist()), self.begun)
 
 
-def start_ruled(state: Any, rules: Sequence[Rules]) -> Ruled:
+def start_ruled(state: Any, rules: Sequence[Rule]) -> Ruled:
     """The state before the first piece, with the rules of each row."""
-    return Ruled(state, tuple(Row(each) for each in rules))
+    return Ruled(state, tuple(each.start() for each in rules))
 
 
 def ruled(step: Step[Any], end: int) -> Step[Ruled]:
@@ -156,7 +176,7 @@ def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: Ruled) ->
         for k in range(width):
             if before[s, k] == -np.inf:
                 continue
-            row, each = state.rows[s * width + k], values[s * width + k]
+            row, each = cast(Row, state.rows[s * width + k]), values[s * width + k]
             missing = np.zeros(vocabulary, dtype=np.int64) if row.rules.phrases is None else row.missing()
             order = np.argsort(-each, kind="stable")
             least = 0 if row.rules.phrases is None else row.rules.phrases.distance[row.place, row.met]

@@ -23,6 +23,7 @@ from regard.search import (
     Draw,
     Hypothesis,
     Penalty,
+    Rule,
     Ruled,
     Rules,
     SearchConfig,
@@ -49,7 +50,7 @@ __all__ = ["RulesOf", "decode", "decode_steps", "independent", "step_of"]
 
 State = Any
 Ids = Sequence[int]
-RulesOf = Callable[[int, int], Rules]
+RulesOf = Callable[[int, int], Rule]
 """The index of a source and its length limit -> the rules of its hypotheses."""
 
 
@@ -241,7 +242,8 @@ def _prepare(
             if reason := one.refusal():
                 raise ModelError(f"line {line}: {reason}; change one of the two.")
         step, state = ruled(step, END), start_ruled(state, each)
-        choose = allot if any(one.phrases and one.phrases.full for one in each) else None
+        phrases = [one.phrases for one in each if isinstance(one, Rules)]
+        choose = allot if any(one and one.full for one in phrases) else None
 
     def bonus(state: Any) -> Tensor:
         inner = state.inner if under_rules else state
@@ -260,7 +262,7 @@ def _prepare(
     )
 
 
-def _rules(rules: RulesOf | None, index: int, limit: int, search: SearchConfig) -> Rules:
+def _rules(rules: RulesOf | None, index: int, limit: int, search: SearchConfig) -> Rule:
     if rules is not None:
         return rules(index, limit)
     return Rules(limit, search.min_length, search.no_repeat)

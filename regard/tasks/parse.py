@@ -1,0 +1,187 @@
+"""Lines in, trees out: constituency parsing as translation (Vaswani et al. 2017, section 6.3).
+
+A bundle trained on words and lines of symbols (`regard trees` makes both of a treebank) writes a symbol after another
+under rules that leave only whole trees over exactly the line's words; see `regard.search.brackets`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.bundle import Bundle
+from regard.errors import DataError, ModelError, TextError
+from regard.metrics import Score
+from regard.metrics.brackets import bracket_scores
+from regard.search import Bracketing, Symbols
+from regard.text import END, Subwords
+from regard.text.trees import Tree, delinearise, words_of
+
+from .decode import decode
+from .translate import Translator, load, search_with
+
+__all__ = ["SHORT", "Parse", "ParseEvaluation", "evaluate_trees", "parse", "score_trees"]
+
+SHORT = 40
+"""Words of a sentence up to which EVALB scores apart."""
+
+
+@dataclass(frozen=True)
+class Parse:
+    """A line's tree."""
+
+    tree: Tree | None
+    """None for a line without words. Tags are XX, unless the bundle has learnt tags."""
+    log_probability: float = 0.0
+    """Natural logarithm, summed over the symbols and the end."""
+    score: float = 0.0
+    """Log-probability over the length penalty."""
+
+    def __str__(self) -> str:
+        return "" if self.tree is None else str(self.tree)
+
+
+@dataclass(frozen=True)
+class ParseEvaluation:
+    """Trees of a treebank's words, and how like its own they are."""
+
+    scores: dict[str, Score]
+    """F1, precision, recall and exact trees of all sentences."""
+    short: dict[str, Score]
+    """The same of sentences of at most SHORT words; empty if there is none."""
+    trees: list[Tree]
+    decoding: dict[str, Any]
+    seconds: float
+    """Spent parsing."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, without the trees."""
+        return {
+            "lines": len(self.trees),
+            "scores": {name: score.to_dict() for name, score in self.scores.items()},
+            f"up_to_{SHORT}_words": {name: score.to_dict() for name, score in self.short.items()},
+            "decoding": self.decoding,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def parse(
+    bundle: str | Path | Bundle | Translator,
+    lines: Sequence[str],
+    *,
+    beam: int | None = None,
+    alpha: float | None = None,
+    batch_size: int | None = None,
+    batch_independent: bool = True,
+    bfloat16: bool = False,
+    first_line: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> list[Parse]:
+    """The tree of each line, in order; words stand between spaces, as the treebank's do. What is None is as the bundle
+    says.
+
+    Raises ModelError for a bundle that writes no trees and for a length limit too short for one, TextError, naming the
+    line from `first_line` on, for what cannot be read.
+    """
+    translator = bundle if isinstance(bundle, Translator) else load(bundle)
+    symbols = _symbols_of(translator.target)
+    if isinstance(lines, str):
+        raise TextError(f"parse takes a list of lines, and {lines[:40]!r} is one string: put it in a list.")
+    words = [words_of(line) for line in lines]
+    ids = translator.encode([" ".join(each) for each in words], first_line=first_line)
+    full = [i for i, each in enumerate(words) if each]
+    found = decode(
+        translator.computing(batch_independent, bfloat16),
+        [ids[i] for i in full],
+        search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size),
+        rules=lambda index, limit: Bracketing(symbols, len(words[full[index]]), limit),
+        lines=[first_line + i for i in full],
+        batch_independent=batch_independent,
+        bfloat16=bfloat16,
+        progress=progress,
+    )
+    parses = [Parse(None)] * len(lines)
+    for i, (best, *_) in zip(full, found, strict=True):
+        tree = delinearise(translator.target.decode(best.ids), words[i])
+        parses[i] = Parse(tree, best.log_probability, best.score)
+    return parses
+
+
+def evaluate_trees(
+    bundle: str | Path | Bundle | Translator,
+    gold: Sequence[Tree],
+    *,
+    beam: int | None = None,
+    alpha: float | None = None,
+    batch_size: int | None = None,
+    batch_independent: bool = True,
+    bfloat16: bool = False,
+    resamples: int = 1000,
+    progress: Callable[[int], None] | None = None,
+) -> ParseEvaluation:
+    """Parse the words of gold trees and score the trees; `resamples` bootstrap samples give the 95 % intervals.
+
+    Raises DataError where there is no tree, and what `parse` raises.
+    """
+    if not gold:
+        raise DataError("there is no gold tree to score against; give at least one.")
+    translator = bundle if isinstance(bundle, Translator) else load(bundle)
+    began = time.perf_counter()
+    parses = parse(
+        translator,
+        [" ".join(word.text for word in tree.words()) for tree in gold],
+        beam=beam,
+        alpha=alpha,
+        batch_size=batch_size,
+        batch_independent=batch_independent,
+        bfloat16=bfloat16,
+        progress=progress,
+    )
+    seconds = time.perf_counter() - began
+    trees = [each.tree for each in parses if each.tree is not None]
+    short = [i for i, tree in enumerate(gold) if len(tree.words()) <= SHORT]
+    search = search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size)
+    return ParseEvaluation(
+        scores=score_trees(trees, gold, resamples=resamples),
+        short=score_trees([trees[i] for i in short], [gold[i] for i in short], resamples=resamples) if short else {},
+        trees=trees,
+        decoding={**search.model_dump(), "batch_independent": batch_independent, "device": translator.device},
+        seconds=seconds,
+    )
+
+
+def score_trees(found: Sequence[Tree], gold: Sequence[Tree], *, resamples: int = 1000) -> dict[str, Score]:
+    """F1, precision, recall and exact match of trees over the same words, see `regard.metrics.brackets`.
+
+    Raises DataError, naming the tree, where the words differ, and for unequal counts.
+    """
+    for number, (ours, theirs) in enumerate(zip(found, gold, strict=False), start=1):
+        words = [[word.text for word in tree.words()] for tree in (ours, theirs)]
+        if words[0] != words[1]:
+            raise DataError(
+                f"tree {number} is over {' '.join(words[0])[:60]!r}, and its gold tree over "
+                f"{' '.join(words[1])[:60]!r}; both must have the same words."
+            )
+    return bracket_scores(
+        [tree.brackets() for tree in found],
+        [tree.brackets() for tree in gold],
+        [[word.tag for word in tree.words()] for tree in gold],
+        resamples=resamples,
+    )
+
+
+def _symbols_of(target: Subwords) -> Symbols:
+    """What each piece of a vocabulary is in a line of symbols. Raises ModelError if it has no brackets or no words."""
+    pieces = {piece.removeprefix("\u2581"): i for i, piece in enumerate(target.pieces(range(len(target)))) if i > END}
+    labels = {i: piece[1:] for piece, i in pieces.items() if piece.startswith("(") and len(piece) > 1}
+    closing = {i: pieces[f"){label}"] for i, label in labels.items() if f"){label}" in pieces}
+    words = tuple(i for piece, i in pieces.items() if not piece.startswith(("(", ")")))
+    if not closing or not words:
+        raise ModelError(
+            "this bundle writes no trees: its target vocabulary has no brackets such as (NP and )NP; train one on what "
+            '`regard trees` makes of a treebank, with text.target_kind = "words".'
+        )
+    return Symbols(closing, words)
