@@ -9,19 +9,39 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from regard.errors import ModelError
-from regard.nn import NORMS, Cache, Dropout, FeedForward, KeysValues, LayerNorm, Layout, Padded, look_up
-from regard.nn.attention import SCORES, Causal, Lengths, Mask, MultiHead
-from regard.nn.positions import POSITIONS
+from regard.nn import (
+    ACTIVATIONS,
+    GATES,
+    NORM_KINDS,
+    NORMS,
+    Cache,
+    Dropout,
+    FeedForward,
+    GatedFeedForward,
+    KeysValues,
+    Layout,
+    Padded,
+    Unnormed,
+    look_up,
+)
+from regard.nn.attention import NORMALIZERS, SCORES, Causal, Lengths, Mask, MultiHead
+from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere
+
+from .choices import ActivationName, NormalizerName, NormName, PositionName, ScoreName, listed
 
 __all__ = ["Transformer", "TransformerConfig", "TransformerState", "build", "parameter_count"]
 
 
+_DOTS = [name for name, score in SCORES.items() if score.is_dot]
+
+
 class TransformerConfig(BaseModel):
-    """A row of the paper's Table 3; the defaults are its base model."""
+    """A row of the paper's Table 3, or what came after; the defaults are its base model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,15 +53,47 @@ class TransformerConfig(BaseModel):
     feedforward: int = Field(2048, gt=0, description="d_ff: inner features of the feed-forward network")
     key_width: int = Field(0, ge=0, description="d_k of a head; 0: width / heads")
     value_width: int = Field(0, ge=0, description="d_v of a head; 0: width / heads")
+    key_value_heads: int = Field(
+        0,
+        ge=0,
+        description="heads of keys and values, shared by neighbours: 1: multi-query; 0: as many as heads",
+    )
+    key_value: Literal["projected", "split"] = Field(
+        "projected",
+        description="keys and values: projected, or split: the two halves of what is looked at (widths left at 0)",
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="P_drop on sub-layer outputs and embedding sums")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of attention weights")
     activation_dropout: float = Field(0.0, ge=0, lt=1, description="dropout inside the feed-forward network")
-    positions: Literal["sinusoidal", "sinusoidal-halves", "learned", "none"] = Field(
-        "sinusoidal", description="how a piece knows its place: sinusoidal, sinusoidal-halves, learned or none"
+    positions: PositionName = Field(
+        "sinusoidal",
+        description=f"how a piece knows its place: added to it ({listed(*POSITIONS)}), to the scores of self-attention "
+        f"({listed(*BIASES)}), or turning its queries and keys ({listed(*TURNS)})",
+    )
+    positions_enter: Literal["added", "concatenated", "every-layer"] = Field(
+        "added",
+        description="positions of the first kind: added to embeddings, concatenated and mapped back to width, or "
+        "added again before every layer",
     )
     max_positions: int = Field(1024, gt=0, description="places that learned positions have; sinusoids go on for ever")
     norm: Literal["post", "pre"] = Field("post", description="post: norm after the residual sum (paper); pre: before")
-    score: Literal["scaled_dot", "dot"] = Field("scaled_dot", description="how queries and keys are compared")
-    activation: Literal["relu", "gelu", "silu"] = Field("relu", description="the feed-forward network's activation")
+    norm_kind: NormName = Field(
+        "layer", description=f"{listed(*NORM_KINDS)}: of a piece's features, but for batch, which sees its neighbours"
+    )
+    score: ScoreName = Field("scaled_dot", description=f"how queries and keys are compared: {listed(*SCORES)}")
+    score_size: int = Field(
+        0,
+        ge=0,
+        description="inner features of additive and concat, rank of reduced_rank, places of location; 0: what suits",
+    )
+    normalize: NormalizerName = Field(
+        "softmax", description=f"how scores become weights: {listed(*NORMALIZERS)} (the last three: hard attention)"
+    )
+    activation: ActivationName = Field(
+        "relu",
+        description=f"the feed-forward network's activation: {listed(*ACTIVATIONS)}; or a gate, with two thirds of the "
+        f"inner features: {listed(*GATES)}",
+    )
     share: Literal["all", "target", "none"] = Field(
         "all", description="one matrix for source and target embeddings and the projection (all), the last two, or none"
     )
@@ -50,16 +102,66 @@ class TransformerConfig(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> TransformerConfig:
         if (self.key_width == 0 or self.value_width == 0) and self.width % self.heads:
-            near = [h for h in range(1, self.width + 1) if self.width % h == 0]
-            near.sort(key=lambda h: (abs(h - self.heads), h))
-            nearest = " or ".join(map(str, sorted(near[:2])))
             raise ValueError(
-                f"heads ({self.heads}) must divide width ({self.width}); try {nearest}, or "
+                f"heads ({self.heads}) must divide width ({self.width}); try {_divisors(self.width, self.heads)}, or "
                 "give key_width and value_width"
+            )
+        if self.heads % self.groups:
+            raise ValueError(
+                f"key_value_heads ({self.groups}) must divide heads ({self.heads}); "
+                f"try {_divisors(self.heads, self.groups)}"
+            )
+        keys, values = self.widths
+        if self.key_value == "split" and self.groups * (keys + values) != self.width:
+            raise ValueError(
+                f'key_value = "split" makes keys and values of the {self.width} features themselves, so '
+                f"key_value_heads ({self.groups}) times key_width ({keys}) and value_width ({values}) together must "
+                f"be {self.width}; leave both widths at 0"
+            )
+        if self.positions in {**BIASES, **TURNS} and self.positions_enter != "added":
+            raise ValueError(
+                f'positions_enter = "{self.positions_enter}" is for positions that are added to a piece '
+                f'({listed(*POSITIONS)}), and "{self.positions}" act inside attention; leave it out'
+            )
+        needs_dot = self.positions in TURNS or (self.positions in BIASES and BIASES[self.positions].needs_dot)
+        if needs_dot and not SCORES[self.score].is_dot:
+            raise ValueError(
+                f'positions = "{self.positions}" need a score that is a dot product ({listed(*_DOTS)}), and '
+                f'"{self.score}" is none; change one of the two'
+            )
+        if self.positions in TURNS and (width := SCORES[self.score](keys, size=self.score_size).prepared) % 2:
+            raise ValueError(
+                f'positions = "{self.positions}" turn pairs of features, so what is compared must have an even width, '
+                f"not {width}; change key_width or score_size"
             )
         if self.width % 2:
             raise ValueError(f"width ({self.width}) must be even, since sinusoids come in pairs; try {self.width + 1}")
         return self
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values."""
+        return self.key_value_heads or self.heads
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Features of a head's keys and values."""
+        head = self.width // (2 * self.groups if self.key_value == "split" else self.heads)
+        return self.key_width or head, self.value_width or head
+
+    @property
+    def longest(self) -> int | None:
+        """The most places that a line may have; None: any number."""
+        places = [self.max_positions] if self.positions == "learned" else []
+        if self.score == "location":
+            places.append(SCORES["location"](1, size=self.score_size).size)
+        return min(places, default=None)
+
+
+def _divisors(number: int, near: int) -> str:
+    """The two divisors of a number that are nearest to another."""
+    found = sorted((n for n in range(1, number + 1) if number % n == 0), key=lambda n: (abs(n - near), n))
+    return listed(*sorted(found[:2]))
 
 
 def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Transformer:
@@ -70,20 +172,36 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
             f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
         )
     c = config
-    head = c.width // c.heads
+    keys, values = c.widths
 
-    def attention() -> MultiHead:
-        key_width = c.key_width or head
-        return MultiHead(c.width, c.heads, key_width, c.value_width or head, SCORES[c.score](key_width))
+    def attention(positions: str = "", causal: bool = False) -> MultiHead:
+        """With what acts inside it, of these positions; none act between a sequence and the memory."""
+        score = SCORES[c.score](keys, size=c.score_size)
+        bias = BIASES[positions](c.heads, score.prepared, values, causal) if positions in BIASES else None
+        rotary = TURNS[positions](score.prepared, c.max_positions) if positions in TURNS else None
+        return MultiHead(
+            c.width,
+            c.heads,
+            keys,
+            values,
+            score,
+            key_value_heads=c.groups,
+            split=c.key_value == "split",
+            normalize=NORMALIZERS[c.normalize](),
+            dropout=c.attention_dropout,
+            bias=bias,
+            rotary=rotary,
+        )
 
-    def feedforward() -> FeedForward:
-        return FeedForward(c.width, c.feedforward, c.activation, c.activation_dropout)
+    def feedforward() -> nn.Module:
+        kind = GatedFeedForward if c.activation in GATES else FeedForward
+        return kind(c.width, c.feedforward, c.activation, c.activation_dropout)
 
     def residual() -> nn.Module:
-        return NORMS[c.norm](c.width, c.dropout)
+        return NORMS[c.norm](c.width, c.dropout, c.norm_kind)
 
     def final_norm() -> nn.Module:
-        return LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
+        return NORM_KINDS[c.norm_kind](c.width) if c.norm == "pre" else Unnormed()
 
     target_table = nn.Embedding(target_vocabulary, c.width, padding_idx=pad)
     source_table = target_table if c.share == "all" else nn.Embedding(source_vocabulary, c.width, padding_idx=pad)
@@ -98,14 +216,17 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
         nn.init.zeros_(output.bias)
     if c.share != "none":
         output.weight = target_table.weight
-    positions = [POSITIONS[c.positions](c.width, c.max_positions) for _ in range(2 if c.positions == "learned" else 1)]
+    scheme = POSITIONS.get(c.positions, Nowhere)  # what acts inside attention is not added
+    positions = [scheme(c.width, c.max_positions) for _ in range(2 if c.positions == "learned" else 1)]
     model = Transformer(
-        Embedding(source_table, positions[0], c.dropout),
-        [EncoderLayer(attention(), feedforward(), residual(), residual()) for _ in range(c.encoder_layers)],
+        Embedding(source_table, positions[0], c.dropout, c.positions_enter),
+        [EncoderLayer(attention(c.positions), feedforward(), residual(), residual()) for _ in range(c.encoder_layers)],
         final_norm(),
-        Embedding(target_table, positions[-1], c.dropout),
+        Embedding(target_table, positions[-1], c.dropout, c.positions_enter),
         [
-            DecoderLayer(attention(), attention(), feedforward(), residual(), residual(), residual())
+            DecoderLayer(
+                attention(c.positions, causal=True), attention(), feedforward(), residual(), residual(), residual()
+            )
             for _ in range(c.decoder_layers)
         ],
         final_norm(),
@@ -120,25 +241,39 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
 
 
 class Embedding(nn.Module):
-    """sqrt(D) times the piece's vector, plus its place (section 3.4 and 3.5): ids (…) -> (…, D)."""
+    """sqrt(D) times the piece's vector, plus its place (section 3.4 and 3.5): ids (…) -> (…, D).
 
-    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float) -> None:
+    Places may also stand beside the vector, (…, 2 D), which is then mapped to (…, D).
+    """
+
+    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float, enter: str = "added") -> None:
         super().__init__()
         self.table = table
         self.positions = positions
         self.dropout = Dropout(dropout)
         self.scale = math.sqrt(table.embedding_dim)
+        self.enter = enter
+        if enter == "concatenated":
+            self.join = nn.Linear(2 * table.embedding_dim, table.embedding_dim)
+            nn.init.xavier_uniform_(self.join.weight)
 
     def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
         vectors = look_up(ids, self.table.weight) * self.scale
         # The table of sinusoids stays exact whatever the weights' type.
-        return self.dropout(vectors + self.positions(places, longest).to(vectors.dtype))  # type: ignore[no-any-return]
+        placed = self.positions(places, longest).to(vectors.dtype)
+        if self.enter == "concatenated":
+            return self.dropout(self.join(torch.cat((vectors, placed.expand_as(vectors)), -1)))  # type: ignore[no-any-return]
+        return self.dropout(vectors + placed)  # type: ignore[no-any-return]
+
+    def again(self, x: Tensor, places: Tensor, longest: int) -> Tensor:
+        """What enters a layer that is not the first, (…, D): with its places, where they enter every layer."""
+        return x + self.positions(places, longest).to(x.dtype) if self.enter == "every-layer" else x
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then the feed-forward network (section 3.1)."""
 
-    def __init__(self, attention: MultiHead, feedforward: FeedForward, first: nn.Module, second: nn.Module) -> None:
+    def __init__(self, attention: MultiHead, feedforward: nn.Module, first: nn.Module, second: nn.Module) -> None:
         super().__init__()
         self.attention, self.attention_residual = attention, first
         self.feedforward, self.feedforward_residual = feedforward, second
@@ -147,8 +282,8 @@ class EncoderLayer(nn.Module):
         def attend(y: Tensor) -> Tensor:
             return self.attention(y, layout, self.attention.prepare(y, layout), mask, record)  # type: ignore[no-any-return]
 
-        x = self.attention_residual(x, attend)
-        return self.feedforward_residual(x, self.feedforward)  # type: ignore[no-any-return]
+        x = self.attention_residual(x, attend, layout)
+        return self.feedforward_residual(x, self.feedforward, layout)  # type: ignore[no-any-return]
 
 
 class DecoderLayer(nn.Module):
@@ -158,7 +293,7 @@ class DecoderLayer(nn.Module):
         self,
         attention: MultiHead,
         cross: MultiHead,
-        feedforward: FeedForward,
+        feedforward: nn.Module,
         first: nn.Module,
         second: nn.Module,
         third: nn.Module,
@@ -180,16 +315,17 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, Cache]:
         def attend(y: Tensor) -> Tensor:
             nonlocal past
-            new = self.attention.prepare(y, layout)
+            place = past.length
+            new = self.attention.prepare(y, layout, place)
             past = past.append(new.keys, new.values)
-            return self.attention(y, layout, past.filled(), mask)  # type: ignore[no-any-return]
+            return self.attention(y, layout, past.filled(), mask, place=place)  # type: ignore[no-any-return]
 
         def look(y: Tensor) -> Tensor:
             return self.cross(y, layout, memory, memory_mask, record)  # type: ignore[no-any-return]
 
-        x = self.attention_residual(x, attend)
-        x = self.cross_residual(x, look)
-        return self.feedforward_residual(x, self.feedforward), past
+        x = self.attention_residual(x, attend, layout)
+        x = self.cross_residual(x, look, layout)
+        return self.feedforward_residual(x, self.feedforward, layout), past
 
 
 @dataclass(frozen=True)
@@ -230,11 +366,12 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
         """Source ids (B, S) or (L,) -> memory (…, D); `record` receives each layer's self-attention (B, H, S, S)."""
-        x = self.source(source, layout.positions(), layout.width)
+        places = layout.positions(), layout.width
+        x = self.source(source, *places)
         mask = Lengths(layout.lengths)
-        for layer in self.encoder:
-            x = layer(x, layout, mask, record)
-        return self.encoder_norm(x)  # type: ignore[no-any-return]
+        for i, layer in enumerate(self.encoder):
+            x = layer(self.source.again(x, *places) if i else x, layout, mask, record)
+        return self.encoder_norm(x, layout)  # type: ignore[no-any-return]
 
     def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> TransformerState:
         """The state before the first piece, with fixed caches of `capacity` pieces, or growing ones."""
@@ -251,14 +388,16 @@ class Transformer(nn.Module):
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets cross-attention (B, H, T, S)."""
         if layout is None:
             layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
-        x = self.target(tokens, layout.positions() + state.place, state.place + layout.width)
+        places = layout.positions() + state.place, state.place + layout.width
+        x = self.target(tokens, *places)
         mask = Causal(state.place)
         memory_mask = Lengths(state.memory_lengths)
-        past = []
+        past: list[Cache] = []
         for layer, cache, memory in zip(self._layers(), state.past, state.memory, strict=True):
+            x = self.target.again(x, *places) if past else x
             x, cache = layer(x, layout, mask, cache, memory, memory_mask, record)
             past.append(cache)
-        return self.decoder_norm(x), replace(state, past=tuple(past), place=state.place + layout.width)
+        return self.decoder_norm(x, layout), replace(state, past=tuple(past), place=state.place + layout.width)
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""

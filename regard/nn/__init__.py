@@ -2,16 +2,21 @@
 
 from .dropout import Dropout
 from .embedding import look_up
-from .feedforward import FeedForward
+from .feedforward import ACTIVATIONS, GATES, FeedForward, GatedFeedForward
 from .layout import Layout, Packed, Padded
-from .residual import NORMS, LayerNorm, PostNorm, PreNorm
+from .residual import NORM_KINDS, NORMS, BatchNorm, LayerNorm, PostNorm, PreNorm, RMSNorm, Unnormed
 from .state import Cache, KeysValues, State
 
 __all__ = [
+    "ACTIVATIONS",
+    "GATES",
     "NORMS",
+    "NORM_KINDS",
+    "BatchNorm",
     "Cache",
     "Dropout",
     "FeedForward",
+    "GatedFeedForward",
     "KeysValues",
     "LayerNorm",
     "Layout",
@@ -19,6 +24,8 @@ __all__ = [
     "Padded",
     "PostNorm",
     "PreNorm",
+    "RMSNorm",
     "State",
+    "Unnormed",
     "look_up",
 ]

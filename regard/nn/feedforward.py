@@ -9,9 +9,10 @@ from torch.nn import functional as F
 
 from .dropout import Dropout
 
-__all__ = ["ACTIVATIONS", "FeedForward"]
+__all__ = ["ACTIVATIONS", "GATES", "FeedForward", "GatedFeedForward"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+GATES: dict[str, Callable[[Tensor], Tensor]] = {"reglu": F.relu, "geglu": F.gelu, "swiglu": F.silu}
 
 
 class FeedForward(nn.Module):
@@ -26,3 +27,22 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
+
+
+class GatedFeedForward(nn.Module):
+    """(f(x W) ⊙ x V) U (Shazeer 2020, equation 6): two inner products, one the gate of the other; (…, D) -> (…, D).
+
+    They have two thirds of the inner features each, up to a multiple of 8, so that there are as many weights.
+    """
+
+    def __init__(self, width: int, inner: int, gate: str, dropout: float) -> None:
+        super().__init__()
+        size = -(-2 * inner // 24) * 8
+        self.inner = nn.Linear(width, 2 * size)  # the gate's features, then those that it lets through
+        self.outer = nn.Linear(size, width)
+        self.gate = GATES[gate]
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, through = self.inner(x).chunk(2, -1)
+        return self.outer(self.dropout(self.gate(gate) * through))  # type: ignore[no-any-return]

@@ -45,6 +45,10 @@ class Layout(Protocol):
         """The place of each token in its own sequence, counted from 0, in a shape that broadcasts with the tokens."""
         ...
 
+    def inside(self) -> Tensor:
+        """Which tokens belong to a sequence: (B, T), or (L,) if packed."""
+        ...
+
 
 class Padded:
     """Sequences as the rows of a (B, T) rectangle, short rows padded at their ends."""
@@ -62,6 +66,9 @@ class Padded:
 
     def positions(self) -> Tensor:
         return torch.arange(self.width, device=self.lengths.device)
+
+    def inside(self) -> Tensor:
+        return self.positions() < self.lengths[:, None]
 
 
 class Packed:
@@ -111,3 +118,6 @@ class Packed:
         places = torch.arange(self.tokens, device=self.lengths.device)
         # A tail longer than any sequence must not ask for places that none has.
         return (places - self.starts[self.sequences()]).clamp(max=self.width - 1)
+
+    def inside(self) -> Tensor:
+        return torch.arange(self.tokens, device=self.lengths.device) < self.starts[-1]

@@ -4,40 +4,93 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from . import native
 from .dropout import Dropout
+from .layout import Layout
 
-__all__ = ["NORMS", "LayerNorm", "PostNorm", "PreNorm"]
+__all__ = ["NORMS", "NORM_KINDS", "BatchNorm", "LayerNorm", "PostNorm", "PreNorm", "RMSNorm", "Unnormed"]
 
 
 class LayerNorm(nn.LayerNorm):
     """Layer norm over the features (Ba et al. 2016), compiled where it can be."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
         if x.shape[-1] % 16 == 0 and native.takes(x, self.weight):
             return native.layer_norm(x, self.weight, self.bias, self.eps)
         return super().forward(x)
 
 
-class PostNorm(nn.Module):
-    """LayerNorm(x + Dropout(f(x))), as in the paper."""
+class RMSNorm(nn.RMSNorm):
+    """x g / sqrt(mean(x²) + ε): a layer norm that does not centre (Zhang and Sennrich 2019, equation 4)."""
 
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int) -> None:
+        super().__init__(width, eps=1e-6)
+
+    def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
+        return super().forward(x)
+
+
+class BatchNorm(nn.Module):
+    """Batch norm over the batch's real tokens (Ioffe and Szegedy 2015): the contrast, since neighbours are seen.
+
+    In training a feature's mean and variance are those of the batch; in use they are running averages, which are kept
+    among the weights though nothing trains them.
+    """
+
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm = LayerNorm(width)
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.running_mean = nn.Parameter(torch.zeros(width), requires_grad=False)
+        self.running_variance = nn.Parameter(torch.ones(width), requires_grad=False)
+        self.momentum, self.eps = 0.1, 1e-5
+
+    def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
+        """x (…, D); the layout tells which tokens count (None: all)."""
+        mean, variance = self._of(x, layout) if self.training else (self.running_mean, self.running_variance)
+        scale = self.weight * torch.rsqrt(variance.clamp(min=0) + self.eps)
+        return (x * scale + (self.bias - mean * scale)).to(x.dtype)
+
+    def _of(self, x: Tensor, layout: Layout | None) -> tuple[Tensor, Tensor]:
+        """The batch's own mean and variance, which also move the running ones."""
+        exact = x.to(self.running_mean.dtype)
+        tokens = exact.flatten(0, -2) if layout is None else exact[layout.inside()]
+        found = tokens.mean(0), tokens.var(0, correction=0)
+        with torch.no_grad():
+            for running, new in zip((self.running_mean, self.running_variance), found, strict=True):
+                running.lerp_(new, self.momentum)
+        return found
+
+
+class Unnormed(nn.Module):
+    """x as it is: where a stack needs no norm at its end."""
+
+    def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
+        return x
+
+
+NORM_KINDS: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm, "batch": BatchNorm}
+
+
+class PostNorm(nn.Module):
+    """Norm(x + Dropout(f(x))), as in the paper, whose norm is a layer norm."""
+
+    def __init__(self, width: int, dropout: float, kind: str = "layer") -> None:
+        super().__init__()
+        self.norm = NORM_KINDS[kind](width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        return self.norm(self.dropout.add(x, f(x)))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], layout: Layout | None = None) -> Tensor:
+        return self.norm(self.dropout.add(x, f(x)), layout)  # type: ignore[no-any-return]
 
 
 class PreNorm(PostNorm):
-    """x + Dropout(f(LayerNorm(x))); a stack of these ends with one more norm (Xiong et al. 2020)."""
+    """x + Dropout(f(Norm(x))); a stack of these ends with one more norm (Xiong et al. 2020)."""
 
-    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        return self.dropout.add(x, f(self.norm(x)))
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], layout: Layout | None = None) -> Tensor:
+        return self.dropout.add(x, f(self.norm(x, layout)))
 
 
 NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}

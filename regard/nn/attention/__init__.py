@@ -3,9 +3,11 @@
 from .core import attend, mix, softmax, weigh
 from .masks import Both, Causal, Lengths, Mask, Window
 from .multihead import MultiHead
+from .normalize import NORMALIZERS, Normalizer
 from .scores import SCORES, Dot, ScaledDot, Score
 
 __all__ = [
+    "NORMALIZERS",
     "SCORES",
     "Both",
     "Causal",
@@ -13,6 +15,7 @@ __all__ = [
     "Lengths",
     "Mask",
     "MultiHead",
+    "Normalizer",
     "ScaledDot",
     "Score",
     "Window",

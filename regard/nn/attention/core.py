@@ -50,10 +50,12 @@ def attend(
     compare: Callable[[Tensor, Tensor], Tensor],
     mask: Tensor | None = None,
     bias: Tensor | None = None,
+    normalize: Callable[[Tensor], Tensor] = softmax,
+    drop: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention as the papers write it: queries (…, T, D), keys (…, S, D), values (…, S, E) -> (…, T, E) and weights.
 
-    Vaswani et al. 2017, equation 1, when `compare` is the scaled dot product.
+    Vaswani et al. 2017, equation 1, when `compare` is the scaled dot product. `drop` drops weights out.
     """
-    weights = weigh(compare(queries, keys), mask, bias)
-    return mix(weights, values), weights
+    weights = weigh(compare(queries, keys), mask, bias, normalize)
+    return mix(weights if drop is None else drop(weights), values), weights

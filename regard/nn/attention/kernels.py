@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -17,9 +17,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .. import native
+from ..dropout import Dropout
 from ..layout import Layout, Packed
-from .core import attend
+from ..positions.bias import Bias
+from .core import attend, softmax
 from .masks import Mask, matrix
+from .normalize import Normalizer
 from .scores import Score
 
 __all__ = [
@@ -54,6 +57,12 @@ class Call:
     """Where the queries' sequences lie; None: each row is one."""
     key_layout: Layout | None = None
     """The same of keys and values; None: as the queries'."""
+    normalize: Normalizer = softmax
+    drop: Dropout | None = None
+    """What drops weights, while training."""
+    bias: Bias | None = None
+    place: int = 0
+    """Of the first query, for the bias; the first key's is 0."""
 
     def packed(self) -> tuple[Packed, Packed] | None:
         """Both layouts of a packed call; None if it is of rectangles."""
@@ -81,9 +90,18 @@ class Call:
         if self.mask is None:
             return None
         pack = self.packed()
-        queries, keys = (pack[0].width, pack[1].width) if pack else (self.queries.shape[-2], self.keys.shape[-2])
         rows = len(pack[0].lengths) if pack else len(self.queries)
-        return matrix(self.mask, rows, queries, keys, self.queries.device)
+        return matrix(self.mask, rows, *self.sizes(), self.queries.device)
+
+    def sizes(self) -> tuple[int, int]:
+        """T and S of the rectangles."""
+        pack = self.packed()
+        return (pack[0].width, pack[1].width) if pack else (self.queries.shape[-2], self.keys.shape[-2])
+
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Where the rectangles' queries (T,) and keys (S,) stand."""
+        queries, keys = (torch.arange(n, device=self.queries.device) for n in self.sizes())
+        return queries + self.place, keys
 
 
 def _laid_out(x: Tensor, layout: Layout) -> Tensor:
@@ -112,6 +130,10 @@ def _unfused(call: Call) -> str | None:
         return "the score is not a dot product"
     if call.want_weights:
         return "the weights are wanted, and a fused kernel never forms them"
+    if call.normalize is not softmax:
+        return "the weights are no softmax"
+    if call.bias is not None and call.bias.mixes:
+        return "positions are added to what is mixed, and a fused kernel never forms the weights"
     return None
 
 
@@ -123,6 +145,10 @@ def _ragged(call: Call) -> str | None:
         return "the sequences are not packed"
     if call.mask is None or call.mask.causal is None:
         return "the mask is neither causal nor the sequences' own ends"
+    if call.bias is not None:
+        return "positions are added to the scores"
+    if call.drop is not None:
+        return "weights are dropped"
     return None
 
 
@@ -208,8 +234,12 @@ class Flexible:
             return reason
         if call.packed() is None:
             return "the sequences are not packed"
+        if call.drop is not None:
+            return "weights are dropped"
         if call.queries.device.type != "cuda":
             return "it is for CUDA"
+        if call.bias is not None and not call.bias.fixed:
+            return "the positions added to the scores are learnt"
         if any(n & (n - 1) or n < 16 for n in (call.queries.shape[-1], call.values.shape[-1])):
             return "a head's width is not a power of 2 of at least 16"
         return None
@@ -229,10 +259,17 @@ class Flexible:
                 return same
             return same & call.mask.sees(row.clamp(max=len(pack[0].lengths) - 1), queries[query], keys[key])
 
+        score_mod = None
+        if call.bias is not None:
+            table = call.bias.scores(call.queries, *call.places())  # (H, T, S), of places
+
+            def score_mod(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+                return score + table[head, queries[query], keys[key]]
+
         size = call.queries.shape[2], call.keys.shape[2]
         block_mask = create_block_mask(sees, None, None, *size, device=call.queries.device)
         run = attention or _flexible()
-        return run(call.queries, call.keys, call.values, block_mask=block_mask, scale=1.0), None
+        return run(call.queries, call.keys, call.values, score_mod, block_mask, 1.0), None
 
 
 class Fused:
@@ -250,8 +287,14 @@ class Fused:
         return None
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        queries, keys, values = call.rectangles()
+        mask = call.matrix()
+        if call.bias is not None:
+            added = call.bias.scores(queries, *call.places()).to(queries.dtype)
+            mask = added if mask is None else added.masked_fill(~mask, -torch.inf)
+        dropped = 0.0 if call.drop is None else call.drop.probability
         # The scale already stands in the prepared queries.
-        mixed = F.scaled_dot_product_attention(*call.rectangles(), attn_mask=call.matrix(), scale=1.0)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, mask, dropped, scale=1.0)
         return call.restored(mixed), None
 
 
@@ -269,7 +312,11 @@ class Reference:
             # Its many small shapes are not worth compiling products for, and the softmax is better in float32.
             queries, keys, values = queries.float(), keys.float(), values.float()
         with torch.autocast(queries.device.type, enabled=False):
-            mixed, weights = attend(queries, keys, values, call.score.compare, call.matrix())
+            bias = None if call.bias is None else call.bias.scores(queries, *call.places())
+            settings = call.matrix(), bias, call.normalize, call.drop
+            mixed, weights = attend(queries, keys, values, call.score.compare, *settings)
+            if call.bias is not None and call.bias.mixes:
+                mixed = mixed + call.bias.mixed(weights, *call.places())
         return call.restored(mixed).to(call.values.dtype), weights if call.want_weights else None
 
 
@@ -288,7 +335,10 @@ def choose(call: Call) -> tuple[Kernel, dict[str, str]]:
 
 
 def run(call: Call) -> tuple[Tensor, Tensor | None]:
-    """Run a call on the first kernel that accepts it."""
+    """Run a call on the first kernel that accepts it; query heads that share a key head come to one each."""
+    if (share := call.queries.shape[1] // call.keys.shape[1]) > 1:
+        keys, values = (x.repeat_interleave(share, 1) for x in (call.keys, call.values))
+        call = replace(call, keys=keys, values=values)
     return choose(call)[0].run(call)
 
 

@@ -1,16 +1,24 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2.2).
 
-Sizes: B batch, H heads, T queries, S keys, D width of the model, Dk key width and Dv value width of a head.
+Sizes: B batch, H heads, G heads of keys and values, T queries, S keys, D width of the model, Dk key width and Dv value
+width of a head.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
+from regard.errors import ModelError
+
+from ..dropout import Dropout
 from ..layout import Layout
+from ..positions.bias import Bias
+from ..positions.rotary import Rotary
 from ..state import KeysValues
+from .core import softmax
 from .kernels import Call, run
-from .masks import Mask
+from .masks import Both, Mask, Within
+from .normalize import Normalizer
 from .scores import Score
 
 __all__ = ["MultiHead"]
@@ -19,33 +27,93 @@ __all__ = ["MultiHead"]
 class MultiHead(nn.Module):
     """H attentions side by side, each on its own projection of queries, keys and values.
 
-    Keys and values come from the same memory, so their projections are one product.
+    Keys and values come from the same memory, so their projections are one product. With fewer heads of keys and values
+    than of queries, neighbouring heads share them: one for all is multi-query attention (Shazeer 2019), a few are
+    grouped-query attention (Ainslie et al. 2023). With `split` there is no projection: the memory's own first features
+    are its keys, the others its values (key-value attention, Daniluk et al. 2017).
     """
 
-    def __init__(self, width: int, heads: int, key_width: int, value_width: int, score: Score) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        key_width: int,
+        value_width: int,
+        score: Score,
+        *,
+        key_value_heads: int = 0,
+        split: bool = False,
+        normalize: Normalizer = softmax,
+        dropout: float = 0.0,
+        bias: Bias | None = None,
+        rotary: Rotary | None = None,
+    ) -> None:
+        """`dropout` is of weights; `bias` and `rotary` are how places act, for attention of a sequence to itself."""
         super().__init__()
         self.heads, self.key_width, self.value_width = heads, key_width, value_width
+        self.groups = key_value_heads or heads
+        both = self.groups * (key_width + value_width)
+        if heads % self.groups:
+            raise ModelError(
+                f"{heads} heads cannot share the keys and values of {self.groups}; take a divisor of {heads}"
+            )
+        if split and both != width:
+            raise ModelError(f"keys and values that are halves of {width} features cannot have {both} together")
+        if rotary is not None and not score.is_dot:
+            raise ModelError(f"rotary positions need a score that is a dot product, and {type(score).__name__} is none")
         self.query = nn.Linear(width, heads * key_width)
-        self.key_value = nn.Linear(width, heads * (key_width + value_width))  # all heads' keys, then all their values
+        self.key_value = nn.Identity() if split else nn.Linear(width, both)  # all heads' keys, then all their values
         self.output = nn.Linear(heads * value_width, width)
-        self.score = score
+        self.score, self.normalize, self.bias, self.rotary = score, normalize, bias, rotary
+        self.drop = Dropout(dropout)
 
-    def _split(self, x: Tensor, layout: Layout) -> Tensor:
+    def _split(self, x: Tensor, layout: Layout, heads: int) -> Tensor:
         rows = layout.rows(x)
-        return rows.view(*rows.shape[:2], self.heads, -1).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
+        return rows.view(*rows.shape[:2], heads, -1).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
 
-    def prepare(self, memory: Tensor, layout: Layout) -> KeysValues:
-        """Keys and values of what is looked at, (…, D) -> (B, H, S, Dk) and (B, H, S, Dv); kept in a state."""
-        widths = self.heads * self.key_width, self.heads * self.value_width
+    def _turned(self, x: Tensor, layout: Layout, place: int) -> Tensor:
+        return x if self.rotary is None else self.rotary(x, layout.positions() + place, layout.width + place)
+
+    def prepare(self, memory: Tensor, layout: Layout, place: int = 0) -> KeysValues:
+        """Keys and values of what is looked at, (…, D) -> (B, G, S, Dk) and (B, G, S, Dv); kept in a state.
+
+        The first of them stands at `place` of its sequence.
+        """
+        widths = self.groups * self.key_width, self.groups * self.value_width
         keys, values = self.key_value(memory).split(widths, dim=-1)
-        return KeysValues(self.score.keys(self._split(keys, layout)), self._split(values, layout), layout)
+        keys = self._turned(self.score.keys(self._split(keys, layout, self.groups)), layout, place)
+        return KeysValues(keys, self._split(values, layout, self.groups), layout)
 
     def forward(
-        self, x: Tensor, layout: Layout, memory: KeysValues, mask: Mask | None, record: list[Tensor] | None = None
+        self,
+        x: Tensor,
+        layout: Layout,
+        memory: KeysValues,
+        mask: Mask | None,
+        record: list[Tensor] | None = None,
+        place: int = 0,
     ) -> Tensor:
-        """Queries from x, (…, D), mixed with the memory's values -> (…, D); `record` gets the weights (B, H, T, S)."""
-        queries = self.score.queries(self._split(self.query(x), layout))
-        call = Call(queries, memory.keys, memory.values, self.score, mask, record is not None, layout, memory.layout)
+        """Queries from x, (…, D), mixed with the memory's values -> (…, D); `record` gets the weights (B, H, T, S).
+
+        The first query stands at `place` of its sequence.
+        """
+        queries = self._turned(self.score.queries(self._split(self.query(x), layout, self.heads)), layout, place)
+        if hasattr(self.normalize, "auxiliary"):  # what padding chose must not count
+            mask = Within(layout.lengths) if mask is None else Both(mask, Within(layout.lengths))
+        call = Call(
+            queries,
+            memory.keys,
+            memory.values,
+            self.score,
+            mask,
+            record is not None,
+            layout,
+            memory.layout,
+            self.normalize,
+            self.drop if self.training and self.drop.probability else None,
+            self.bias,
+            place,
+        )
         mixed, weights = run(call)
         if record is not None and weights is not None:
             record.append(weights)

@@ -57,6 +57,8 @@ class _Product(nn.Module):
         """`width` of the keys, `query_width` of the queries (0: the same), `size` of the score itself (0: its own)."""
         super().__init__()
         self.width, self.query_width, self.size = width, query_width or width, size
+        self.prepared = width
+        """Of what `queries` gives, where it is compared by a dot product."""
 
     def queries(self, q: Tensor) -> Tensor:
         return q
@@ -107,6 +109,7 @@ class ReducedRank(_Product):
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
         super().__init__(width, query_width, size or max(1, width // 4))
+        self.prepared = self.size
         self.query = nn.Linear(self.query_width, self.size, bias=False)
         self.key = nn.Linear(width, self.size, bias=False)
 

@@ -1,5 +1,18 @@
-"""Position schemes, by where they act."""
+"""Position schemes, by where they act: added to the embeddings, added to the scores, or turning queries and keys."""
 
 from .added import POSITIONS, Learned, Nowhere, Sinusoidal, SinusoidalHalves, sinusoids
+from .bias import BIASES, Bias
+from .rotary import TURNS, Rotary
 
-__all__ = ["POSITIONS", "Learned", "Nowhere", "Sinusoidal", "SinusoidalHalves", "sinusoids"]
+__all__ = [
+    "BIASES",
+    "POSITIONS",
+    "TURNS",
+    "Bias",
+    "Learned",
+    "Nowhere",
+    "Rotary",
+    "Sinusoidal",
+    "SinusoidalHalves",
+    "sinusoids",
+]

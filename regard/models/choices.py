@@ -1,0 +1,30 @@
+"""What a config may name: whatever parts there are, so that a new part is one entry in its own dict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from regard.nn import ACTIVATIONS, GATES, NORM_KINDS
+from regard.nn.attention import NORMALIZERS, SCORES
+from regard.nn.positions import BIASES, POSITIONS, TURNS
+
+__all__ = ["ActivationName", "NormName", "NormalizerName", "PositionName", "ScoreName", "listed"]
+
+if TYPE_CHECKING:
+    ActivationName = str
+    NormName = str
+    NormalizerName = str
+    PositionName = str
+    ScoreName = str
+else:
+    ActivationName = Literal[(*ACTIVATIONS, *GATES)]
+    NormName = Literal[tuple(NORM_KINDS)]
+    NormalizerName = Literal[tuple(NORMALIZERS)]
+    PositionName = Literal[(*POSITIONS, *BIASES, *TURNS)]
+    ScoreName = Literal[tuple(SCORES)]
+
+
+def listed(*names: object) -> str:
+    """Names for a description: "a, b or c"."""
+    *most, last = map(str, names)
+    return f"{', '.join(most)} or {last}" if most else last

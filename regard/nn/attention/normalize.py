@@ -1,0 +1,163 @@
+"""Normalisers: how scores become weights that sum to 1 over the keys.
+
+Sizes: T queries, S keys. Each takes scores (…, T, S), where a hidden key's is the lowest number there is, and gives
+weights of the same shape. Those that draw do so in training only; in use they look at the best key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .core import softmax
+
+__all__ = ["NORMALIZERS", "Gumbel", "Normalizer", "Sampled", "StraightThrough", "entmax15", "sparsemax"]
+
+
+class Normalizer(Protocol):
+    """Scores (…, T, S) -> weights (…, T, S)."""
+
+    def __call__(self, scores: Tensor, /) -> Tensor: ...
+
+
+def _centred(scores: Tensor) -> Tensor:
+    """Scores with the row's largest at 0. What is 2 below it or more gets no weight, so it need not be kept exact."""
+    return (scores - scores.amax(-1, keepdim=True)).clamp(min=-2.0)
+
+
+def _exact(scores: Tensor) -> Tensor:
+    """In float32 at least: thresholds are differences of sums over the row."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def _counted(ranked: Tensor) -> Tensor:
+    """1, 2, … S, in the type and on the device of the ranked scores."""
+    return torch.arange(1, ranked.shape[-1] + 1, device=ranked.device, dtype=ranked.dtype)
+
+
+class _Sparsemax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor) -> Tensor:
+        z = _centred(scores)
+        ranked = z.sort(-1, descending=True)[0]
+        sums, count = ranked.cumsum(-1), _counted(ranked)
+        support = (1 + count * ranked > sums).sum(-1, keepdim=True)
+        threshold = (sums.gather(-1, support - 1) - 1) / support
+        weights = (z - threshold).clamp(min=0)
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (weights,) = ctx.saved_tensors
+        inside = weights > 0
+        g = gradients[0] * inside
+        centred: Tensor = (g - g.sum(-1, keepdim=True) / inside.sum(-1, keepdim=True)) * inside
+        return centred
+
+
+class _Entmax15(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor) -> Tensor:
+        z = _centred(scores / 2)
+        ranked = z.sort(-1, descending=True)[0]
+        count = _counted(ranked)
+        mean = ranked.cumsum(-1) / count
+        spread = count * (ranked.square().cumsum(-1) / count - mean.square())
+        thresholds = mean - ((1 - spread) / count).clamp(min=0).sqrt()
+        support = (thresholds <= ranked).sum(-1, keepdim=True)
+        weights = (z - thresholds.gather(-1, support - 1)).clamp(min=0).square()
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (weights,) = ctx.saved_tensors
+        root = weights.sqrt()
+        g = gradients[0] * root
+        centred: Tensor = g - root * (g.sum(-1, keepdim=True) / root.sum(-1, keepdim=True))
+        return centred
+
+
+def sparsemax(scores: Tensor) -> Tensor:
+    """The nearest point of the simplex (Martins and Astudillo 2016, algorithm 1): many weights are exactly 0."""
+    return _Sparsemax.apply(_exact(scores)).to(scores.dtype)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def entmax15(scores: Tensor) -> Tensor:
+    """1.5-entmax, half way from softmax to sparsemax, by sorting (Peters et al. 2019, algorithm 2)."""
+    return _Entmax15.apply(_exact(scores)).to(scores.dtype)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _best(scores: Tensor) -> Tensor:
+    """A one at the highest score of each row, the first of equals."""
+    return torch.zeros_like(scores).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
+
+
+def _gumbel(scores: Tensor) -> Tensor:
+    """Scores with Gumbel noise: the highest is a draw from their softmax."""
+    return scores - torch.empty_like(scores).exponential_().log_()
+
+
+class StraightThrough(nn.Module):
+    """All weight on the best key, with the gradient of the softmax (Bengio et al. 2013)."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        if not self.training:
+            return _best(scores)
+        soft = torch.softmax(self._perturbed(scores), -1)
+        return _best(soft.detach()) + (soft - soft.detach())
+
+    def _perturbed(self, scores: Tensor) -> Tensor:
+        return scores
+
+
+class Gumbel(StraightThrough):
+    """All weight on a key drawn from the softmax, with the gradient of the perturbed softmax (Jang et al. 2017)."""
+
+    def _perturbed(self, scores: Tensor) -> Tensor:
+        return _gumbel(scores)
+
+
+class Sampled(nn.Module):
+    """Hard attention: all weight on a key drawn from the softmax, learnt by the score function (Xu et al. 2015, 4.1).
+
+    A draw has no gradient of its own; `auxiliary` gives the objective what has.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chosen: list[Tensor] = []
+        """The log-probabilities (B, …, T) of what was drawn since `auxiliary` was last asked."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        if not self.training:
+            return _best(scores)
+        weights = _best(_gumbel(scores.detach()))
+        if torch.is_grad_enabled():
+            self.chosen.append((torch.log_softmax(scores, -1) * weights).sum(-1))
+        return weights
+
+    def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
+        """The score function's surrogate: each sentence's log-probabilities times how much worse it did than expected.
+
+        Losses (B,) are the sentences' own, without a gradient, tokens (B,) their counts. What is expected of a sentence
+        is the loss a token of the batch's others, which is independent of its own draws.
+        """
+        others = (losses.sum() - losses) / (tokens.sum() - tokens).clamp(min=1)
+        worse = losses - tokens * others
+        chosen, self.chosen = self.chosen, []
+        return torch.stack([(x.flatten(1).sum(1) * worse).sum() for x in chosen]).sum()
+
+
+NORMALIZERS: dict[str, Callable[[], Normalizer]] = {
+    "softmax": lambda: softmax,
+    "sparsemax": lambda: sparsemax,
+    "entmax15": lambda: entmax15,
+    "straight_through": StraightThrough,
+    "gumbel": Gumbel,
+    "sampled": Sampled,
+}

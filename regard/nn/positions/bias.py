@@ -1,0 +1,125 @@
+"""Positions that act on the scores: what is added for how far a key lies from a query.
+
+Sizes: B batch, H heads, T queries, S keys, D key width, E value width of a head. A bias is of one attention layer,
+whose queries and keys are of one sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["BIASES", "Bias", "RelativeBuckets", "Shaw", "ShawKeys"]
+
+
+class Bias(Protocol):
+    """Adds to scores by the places of query and key."""
+
+    fixed: bool
+    """It is a matter of places only: nothing in it is learnt, and the queries do not count."""
+    mixes: bool
+    """It adds to what is mixed as well, so that the weights are needed."""
+    needs_dot: bool
+    """It is for scores that are a dot product."""
+
+    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+        """What is added to the scores of prepared queries (B, H, T, D) at places (T,) with keys at places (S,).
+
+        It broadcasts with (B, H, T, S).
+        """
+        ...
+
+    def mixed(self, weights: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+        """What is added to the values that weights (B, H, T, S) have mixed, (B, H, T, E)."""
+        ...
+
+
+class _Bias(nn.Module):
+    """A bias of the scores alone."""
+
+    fixed = mixes = needs_dot = False
+
+    def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
+        """`causal`: no key stands after its query."""
+        super().__init__()
+        self.heads, self.causal = heads, causal
+
+    def mixed(self, weights: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class RelativeBuckets(_Bias):
+    """A learned number for each head and each of 32 buckets of distance, up to 128 places (Raffel et al. 2020, 2.1).
+
+    Half of the buckets are single distances, the others grow by a factor; where keys stand on both sides, each side has
+    half. T5 shares one table among its layers to save memory; here each layer has its own.
+    """
+
+    buckets, farthest = 32, 128
+
+    def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
+        super().__init__(heads, key_width, value_width, causal)
+        self.table = nn.Parameter(torch.zeros(self.buckets * heads))  # (buckets · H): a vector, as it begins at zero
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """The bucket of a key `distance` places after its query."""
+        side = self.buckets if self.causal else self.buckets // 2
+        after = torch.zeros_like(distance) if self.causal else (distance > 0).long() * side
+        far = -distance.clamp(max=0) if self.causal else distance.abs()
+        exact = side // 2
+        grown = (far.clamp(min=1).double() / exact).log() / math.log(self.farthest / exact) * (side - exact)
+        return after + torch.where(far < exact, far, (exact + grown.long()).clamp(max=side - 1))
+
+    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+        bucket = self.bucket(key_places - places[:, None])
+        return self.table.view(self.buckets, self.heads)[bucket].permute(2, 0, 1)  # (T, S, H) -> (H, T, S)
+
+
+class ShawKeys(_Bias):
+    """q · a(j - i), a learned vector for each distance up to 16 places either way (Shaw et al. 2018, equation 4)."""
+
+    needs_dot = True
+    farthest = 16
+
+    def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
+        super().__init__(heads, key_width, value_width, causal)
+        self.keys = nn.Parameter(torch.empty(2 * self.farthest + 1, key_width))
+        nn.init.normal_(self.keys, std=key_width**-0.5)
+
+    def _distance(self, places: Tensor, key_places: Tensor) -> Tensor:
+        """(T, S): j - i, cut off and counted from 0."""
+        return (key_places - places[:, None]).clamp(-self.farthest, self.farthest) + self.farthest
+
+    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+        distance = self._distance(places, key_places)
+        every = queries @ self.keys.T.to(queries.dtype)  # (B, H, T, 2 · farthest + 1)
+        return every.gather(-1, distance.expand(*every.shape[:-1], -1))
+
+
+class Shaw(ShawKeys):
+    """The same, and b(j - i) is added to each value (Shaw et al. 2018, equation 3)."""
+
+    mixes = True
+
+    def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
+        super().__init__(heads, key_width, value_width, causal)
+        self.values = nn.Parameter(torch.empty(2 * self.farthest + 1, value_width))
+        nn.init.normal_(self.values, std=value_width**-0.5)
+
+    def mixed(self, weights: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+        distance = self._distance(places, key_places).expand_as(weights)
+        sums = weights.new_zeros(*weights.shape[:-1], len(self.values)).scatter_add(-1, distance, weights)
+        return sums @ self.values.to(weights.dtype)
+
+
+BIASES: dict[str, type[_Bias]] = {
+    "t5": RelativeBuckets,
+    "shaw": Shaw,
+    "shaw-keys": ShawKeys,
+}
