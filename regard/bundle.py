@@ -4,6 +4,7 @@
     subwords.model         the SentencePiece model; or source.model and target.model
     recipe.toml            everything the run depended on, decoding defaults included
     golden.json            sentences with the ids and the output that they must give
+    calibration.json       how its probabilities are to be read, if that was measured
     bundle.json            format, provenance, scores; size and SHA-256 of every file, and of itself
 
 Sizes and digests tell damage; golden ids tell a tokeniser that reads the same file differently; golden outputs,
@@ -15,13 +16,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
@@ -34,11 +36,23 @@ from regard.models import MODELS
 from regard.recipe import Recipe
 from regard.text import PAD, Subwords
 
-__all__ = ["FORMAT", "Bundle", "Golden", "Provenance", "check_golden", "load", "save"]
+__all__ = [
+    "FORMAT",
+    "Bundle",
+    "Calibration",
+    "Golden",
+    "Provenance",
+    "add_calibration",
+    "check_golden",
+    "load",
+    "log_odds",
+    "save",
+]
 
 FORMAT = 1
 
 _WEIGHTS, _RECIPE, _GOLDEN, _CARD = "weights.safetensors", "recipe.toml", "golden.json", "bundle.json"
+_CALIBRATION = "calibration.json"
 _JOINT, _SEPARATE = "subwords.model", ("source.model", "target.model")
 
 
@@ -68,6 +82,33 @@ class Provenance(BaseModel):
     notes: dict[str, Any] = Field(default_factory=dict, description="anything else worth knowing")
 
 
+class Calibration(BaseModel):
+    """How probabilities are to be read, so that what is given 0.9 is right nine times of ten; and how attention is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    temperature: float = Field(1.0, gt=0, description="logits are divided by it before the softmax")
+    slope: float = Field(1.0, description="of a word's log-odds")
+    offset: float = Field(0.0, description="added to them")
+    rule: Literal["input", "output"] = Field("output", description="the step that tells where a piece comes from")
+    layer: int = Field(0, ge=0, description="of the decoder, from 1, that alignments are read off; 0: their mean")
+    report: dict[str, Any] = Field(default_factory=dict, description="what it was measured on, before and after")
+
+    def word(self, log_probability: float) -> float:
+        """The confidence in a word of this log-probability, which was taken at the temperature.
+
+        It is the logistic of slope * log-odds + offset (Platt 1999): with 1 and 0, the probability itself.
+        """
+        odds = self.slope * log_odds(log_probability) + self.offset
+        return 1 / (1 + math.exp(-min(max(odds, -700.0), 700.0)))
+
+
+def log_odds(log_probability: float) -> float:
+    """log(p / (1 - p)) of a log-probability, kept finite."""
+    value = min(max(log_probability, -700.0), -1e-12)
+    return value - math.log(-math.expm1(value))
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A bundle that has been read and checked; the weights stay on disk until `model` is called."""
@@ -81,6 +122,7 @@ class Bundle:
     parameters: int
     files: dict[str, dict[str, Any]]
     """Size in bytes and SHA-256 of each file."""
+    calibration: Calibration | None = None
 
     @property
     def name(self) -> str:
@@ -114,6 +156,38 @@ def save(
     Raises BundleError if it cannot be written; nothing half-written is left.
     """
     path = Path(path)
+
+    def write(part: Path) -> None:
+        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        save_file(contiguous, part / _WEIGHTS)
+        joint = source.digest == target.digest
+        models = {_JOINT: source} if joint else dict(zip(_SEPARATE, (source, target), strict=True))
+        for name, subwords in models.items():
+            (part / name).write_bytes(subwords.to_bytes())
+        (part / _RECIPE).write_text(recipes.to_toml(recipe), encoding="utf-8")
+        _write_json(part / _GOLDEN, [g.model_dump(mode="json") for g in golden])
+        parameters = sum(tensor.numel() for tensor in contiguous.values())
+        _seal(part, recipe.model.family, parameters, provenance)
+
+    _place(path, write)
+    return path
+
+
+def add_calibration(bundle: Bundle, calibration: Calibration) -> Bundle:
+    """The bundle with this calibration in place of any that it had, saved as `save` does, and loaded."""
+
+    def write(part: Path) -> None:
+        for name in bundle.files.keys() - {_CALIBRATION}:
+            shutil.copyfile(bundle.path / name, part / name)
+        _write_json(part / _CALIBRATION, calibration.model_dump(mode="json"))
+        _seal(part, bundle.recipe.model.family, bundle.parameters, bundle.provenance)
+
+    _place(bundle.path, write)
+    return load(bundle.path)
+
+
+def _place(path: Path, write: Callable[[Path], None]) -> None:
+    """Put a directory that `write` fills in the place of a bundle, or of nothing."""
     if path.exists() and not (path.is_dir() and ((path / _CARD).exists() or not any(path.iterdir()))):
         raise BundleError(f"{path}: is in the way and is no bundle; move it, or choose another place for the bundle.")
     place = path.resolve()  # "." and links have names of their own
@@ -124,36 +198,21 @@ def save(
             shutil.rmtree(left, ignore_errors=True)
         part = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
         part.chmod(0o755)  # mkdtemp's own mode would keep everybody else from reading it
-        _write(part, recipe, weights, source, target, provenance, golden)
+        write(part)
         _replace(part, place)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: the bundle could not be saved: {_reason(error)}.{_kept(path)}") from error
     finally:
         if part is not None:
             shutil.rmtree(part, ignore_errors=True)
-    return path
 
 
-def _write(
-    part: Path,
-    recipe: Recipe,
-    weights: Mapping[str, Tensor],
-    source: Subwords,
-    target: Subwords,
-    provenance: Provenance,
-    golden: Sequence[Golden],
-) -> None:
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    save_file(contiguous, part / _WEIGHTS)
-    models = {_JOINT: source} if source.digest == target.digest else dict(zip(_SEPARATE, (source, target), strict=True))
-    for name, subwords in models.items():
-        (part / name).write_bytes(subwords.to_bytes())
-    (part / _RECIPE).write_text(recipes.to_toml(recipe), encoding="utf-8")
-    _write_json(part / _GOLDEN, [g.model_dump(mode="json") for g in golden])
+def _seal(part: Path, family: str, parameters: int, provenance: Provenance) -> None:
+    """Write the card of all that is there, and force everything to disk."""
     card = {
         "format": FORMAT,
-        "family": recipe.model.family,
-        "parameters": sum(tensor.numel() for tensor in contiguous.values()),
+        "family": family,
+        "parameters": parameters,
         "provenance": provenance.model_dump(mode="json"),
         "files": {f.name: {"size": f.stat().st_size, "sha256": _sha256(f)} for f in sorted(part.iterdir())},
     }
@@ -251,6 +310,9 @@ def load(path: str | Path) -> Bundle:
             provenance=Provenance.model_validate(card["provenance"]),
             parameters=int(card["parameters"]),
             files=files,
+            calibration=(
+                Calibration.model_validate_json((path / _CALIBRATION).read_bytes()) if _CALIBRATION in files else None
+            ),
         )
     except (RecipeError, TextError, ValidationError, ValueError, KeyError, TypeError) as error:
         raise BundleError(f"{path}: made by another version of Regard, or by hand: {error}") from error

@@ -14,7 +14,7 @@ from regard.apps.cli import main
 from regard.errors import RegardError
 from regard.search import occurs
 from regard.tasks.constraints import PLACEHOLDER, Constraints, read_glossary
-from regard.tasks.score import _log_probabilities
+from regard.tasks.forced import forced
 from regard.tasks.translate import Translator, load
 from regard.text import write_lines
 
@@ -61,9 +61,9 @@ def test_every_search_reports_the_models_own_log_probability(translator: Transla
     model = translator.computing(True, False)
     for line, translation in zip(LINES, found, strict=False):
         for candidate in translation.hypotheses:
-            values = _log_probabilities(model, [translator.source.encode(line)], [candidate.ids], False)[0]
-            forced = sum(values if candidate.ended else values[:-1])
-            assert candidate.log_probability == pytest.approx(forced, abs=1e-9)
+            [made] = forced(model, [translator.source.encode(line)], [candidate.ids])
+            values = made.log_probabilities
+            assert candidate.log_probability == pytest.approx(sum(values if candidate.ended else values[:-1]), abs=1e-9)
 
 
 def test_samples_are_several_and_repeatable(translator: Translator) -> None:

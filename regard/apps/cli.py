@@ -29,7 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _WORDS: tuple[Callable[..., None], ...] = (
-    *(make.train, use.translate, use.evaluate, use.score, use.align, parsing.parse, use.inspect),
+    *(make.train, use.translate, use.evaluate, use.score, use.align, use.calibrate, parsing.parse, use.inspect),
     *(make.init, make.plan, make.prepare, make.import_, make.export, make.get, make.demo, parsing.trees, use.doctor),
 )
 for word in _WORDS:

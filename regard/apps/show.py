@@ -9,13 +9,14 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from regard.bundle import Calibration
     from regard.metrics import Score
     from regard.tasks.doctor import Finding
     from regard.tasks.evaluate import Evaluation
     from regard.tasks.inspect import Inspection
     from regard.tasks.plan import Plan
 
-__all__ = ["show_evaluation", "show_findings", "show_inspection", "show_plan"]
+__all__ = ["show_calibration", "show_evaluation", "show_findings", "show_inspection", "show_plan"]
 
 
 def show_evaluation(result: Evaluation, console: Console) -> None:
@@ -35,6 +36,29 @@ def show_evaluation(result: Evaluation, console: Console) -> None:
         f"{made['precision']} on "
         f"{made['device']}, batch-independent mode {'on' if made['batch_independent'] else 'off'}, "
         f"{result.sentences_per_second:,.1f} sentences a second",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def show_calibration(found: Calibration, console: Console) -> None:
+    """What was measured, before and after, and what the bundle now holds."""
+    table = Table("", "number", "right", "calibration error before", "after", "AUC", box=None, pad_edge=False)
+    for name in ("pieces", "words"):
+        before, after = (found.report[name][when] for when in ("before", "after"))
+        table.add_row(
+            name,
+            f"{before['count']:,}",
+            f"{before['right']:.1%}",
+            f"{before['error']:.2%}",
+            f"{after['error']:.2%}",
+            f"{after['auc']:.3f}",
+        )
+    console.print(table, highlight=False)
+    layer = f"layer {found.layer}" if found.layer else "the mean of all layers"
+    console.print(
+        f"{found.report['lines']:,} lines; temperature {found.temperature:.4f}; words: slope {found.slope:.3f}, offset "
+        f"{found.offset:.3f}; alignments by the {found.rule} rule from {layer}. All of it is in the bundle.",
         highlight=False,
         soft_wrap=True,
     )

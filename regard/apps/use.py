@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regard.tasks.long import Translate
     from regard.tasks.translate import Translation, Translator
 
-__all__ = ["align", "doctor", "evaluate", "inspect", "score", "translate"]
+__all__ = ["align", "calibrate", "doctor", "evaluate", "inspect", "score", "translate"]
 
 _BEAM, _DRAWS, _RULES = "Beam", "Draws", "What translations must keep"
 """Headings of `regard translate --help`."""
@@ -56,6 +56,16 @@ def translate(
     alpha: Alpha = None,
     n_best: Annotated[int, typer.Option(help="Translations of each line: number, log-probability, text.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Put the log-probability before each line.")] = False,
+    confidence: Annotated[
+        bool, typer.Option("--confidence", help="How sure each word is; prints a JSON object a line.")
+    ] = False,
+    alignment: Annotated[
+        bool, typer.Option("--alignment", help="Which word comes from which; prints a JSON object a line.")
+    ] = False,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Weights between pieces; prints a JSON object a line.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
     stream: Annotated[
         bool, typer.Option("--stream", help="Show each translation as it comes, piece by piece.")
     ] = False,
@@ -159,7 +169,9 @@ def translate(
     if alpha is not None:
         options["search"]["alpha"] = alpha
     several = n_best > 1 or ((samples or 1) > 1 and mbr in (None, "none"))
-    if stream and (several or scores or output):
+    details = {"confidence": confidence, "alignment": alignment, "attention": attention}
+    as_json = as_json or any(details.values())
+    if stream and (several or scores or output or as_json):
         raise ModelError("--stream shows one translation of each line as it comes; leave out what asks for more.")
     # A line's draws, prefix and phrases belong to the line, so it is not cut into sentences where they are asked for.
     whole = bool(samples or include or prefix)
@@ -169,11 +181,14 @@ def translate(
     if stream:
         _stream(translator, file, options)
         return
-    options |= {"n_best": n_best, "batch_size": batch_size}
+    options |= {"n_best": n_best, "batch_size": batch_size, **details}
 
     def lines() -> Iterator[str]:
         for number, found in _translated(translator, file, options, split, whole):
-            yield from _lines_of(number, found, several, scores)
+            if as_json:
+                yield json.dumps({"line": number, **found.to_dict()}, ensure_ascii=False)
+            else:
+                yield from _lines_of(number, found, several, scores)
 
     if output is not None:
         write_lines(output, lines())
@@ -408,6 +423,39 @@ def align(
         write(f"{name}: rule {shown['rule']}, layer {shown['layer'] or 'mean'}, head {shown['head'] or 'mean'}\n")
     for score in scores.values():
         write(f"{score}\n")
+
+
+def calibrate(
+    bundle: BundlePath,
+    source: Annotated[Path, typer.Option(help="Source lines that the model was not trained on.")],
+    reference: Annotated[Path, typer.Option("--reference", "--target", help="Their translations.")],
+    plot: Annotated[Path | None, typer.Option(help="Draw what was found here, as SVG.")] = None,
+    from_: From = None,
+    to: To = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Measure how far a model's confidence may be believed, put it right, and keep that in the bundle."""
+    from regard.apps.reliability import svg
+    from regard.bundle import add_calibration
+    from regard.tasks.calibrate import calibrate as measure
+    from regard.tasks.translate import load
+    from regard.text import read_lines
+
+    translator = load(bundle, device=device)
+    lines, references = read_lines(source), read_lines(reference)
+    with console_on(sys.stderr).status("reading") as status:
+        found = measure(translator, lines, references, from_=from_, to=to, progress=status.update)
+    if translator.bundle is not None:
+        add_calibration(translator.bundle, found)
+    if plot is not None:
+        plot.write_text(svg(found.report), encoding="utf-8")
+    if as_json:
+        write_json(found.model_dump(mode="json"))
+        return
+    from regard.apps.show import show_calibration
+
+    show_calibration(found, console_on(sys.stdout))
 
 
 def inspect(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from regard.errors import TextError
 from regard.text import split_tag, tag
 from regard.text.sentences import split_long, split_sentences, unspaced
 
+from .details import Link, Word
 from .translate import Translation, Translator
 
 __all__ = ["LongTranslation", "Translate", "translate_long"]
@@ -23,7 +25,10 @@ Translate = Callable[[Sequence[str]], list[Translation]]
 
 @dataclass(frozen=True)
 class LongTranslation(Translation):
-    """The translation of a line that was cut; its figures are sums over the parts, and it has no other candidates."""
+    """The translation of a line that was cut; its figures are sums over the parts.
+
+    It has no other candidates, and attention only in its parts.
+    """
 
     parts: tuple[Translation, ...] = ()
 
@@ -35,6 +40,8 @@ class _Cut:
     before: str
     text: str
     behind: str
+    shift: int = 0
+    """From places in the text to places in the line."""
 
 
 def translate_long(
@@ -86,20 +93,31 @@ def _cut(translator: Translator, line: str, always: bool) -> list[_Cut]:
     ]
     if len(parts) == 1:
         return [_Cut("", line, "")]
-    return [_of(part, ahead) for part in parts]
+    places = accumulate(map(len, parts), initial=len(line) - len(rest))
+    return [_of(part, ahead, place) for part, place in zip(parts, places, strict=False)]
 
 
-def _of(part: str, ahead: str) -> _Cut:
+def _of(part: str, ahead: str, place: int) -> _Cut:
     text = part.strip()
     start = part.index(text)
-    return _Cut(part[:start], f"{ahead}{text}" if text else "", part[start + len(text) :])
+    shift = place + start - len(ahead)
+    return _Cut(part[:start], f"{ahead}{text}" if text else "", part[start + len(text) :], shift)
 
 
 def _joined(cuts: Sequence[_Cut], found: Sequence[Translation]) -> Translation:
     if len(cuts) == 1:
         return found[0]
     text = cuts[0].before
+    words: list[Word] = []
+    source_words: list[Word] = []
+    alignment: list[Link] = []
     for cut, translation, following in zip(cuts, found, [*found[1:], None], strict=True):
+        alignment += [
+            Link(link.source + len(source_words), link.target + len(words), link.weight)
+            for link in translation.alignment
+        ]
+        source_words += [word.moved(cut.shift) for word in translation.source_words]
+        words += [word.moved(len(text)) for word in translation.words]
         text += translation.text
         text += cut.behind if following is None else _between(cut, translation.text, following.text)
     return LongTranslation(
@@ -110,6 +128,10 @@ def _joined(cuts: Sequence[_Cut], found: Sequence[Translation]) -> Translation:
         unfamiliar=sum(t.unfamiliar for t in found),
         source_pieces=tuple(piece for t in found for piece in t.source_pieces),
         target_pieces=tuple(piece for t in found for piece in t.target_pieces),
+        confidences=tuple(confidence for t in found for confidence in t.confidences),
+        words=tuple(words),
+        source_words=tuple(source_words),
+        alignment=tuple(alignment),
         parts=tuple(found),
     )
 

@@ -7,8 +7,10 @@ it (see `regard.tasks.decode`), unless that is given up for speed.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,20 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from regard import bundle as bundles
-from regard.bundle import Bundle
+from regard.bundle import Bundle, Calibration
 from regard.errors import ModelError, TextError
 from regard.metrics.sentence import likeness
-from regard.models.interface import EncoderDecoder, device_of, layout_of
+from regard.models.interface import EncoderDecoder, device_of
 from regard.recipe import Recipe
 from regard.search import Hypothesis, SearchConfig, Spelling, expected_utilities
-from regard.text import BEGIN, END, Subwords, split_tag, tag
+from regard.text import END, Subwords, split_tag, tag
 from regard.text.languages import name as language_name
+from regard.text.words import words
 
 from .constraints import NONE, Constraints, Demand, demands_of, rules_of, spelling_of
 from .decode import decode, decode_steps, independent
+from .details import Link, Word, links_of, steps_of, sums_of, words_of
+from .forced import Forced, forced
 
 __all__ = ["Candidate", "Constraints", "Languages", "Translation", "Translator", "load", "search_with"]
 
@@ -74,6 +79,45 @@ class Translation:
     """The n best, best first; the first is this translation."""
     attention: NDArray[np.float32] | None = None
     """Weights (target pieces, source pieces), where they were asked for: see `Translator.attention`."""
+    confidences: tuple[float, ...] = ()
+    """Of each target piece, where they were asked for: its probability, given those before it, at the temperature."""
+    words: tuple[Word, ...] = ()
+    """Of the text, where confidence or alignment was asked for."""
+    source_words: tuple[Word, ...] = ()
+    """Of the line, where alignment was asked for."""
+    alignment: tuple[Link, ...] = ()
+    """Which source word each word comes from, where it was asked for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: what was asked for and no more."""
+        plain: dict[str, Any] = {
+            "text": self.text,
+            "log_probability": self.log_probability,
+            "score": self.score,
+            "ended": self.ended,
+            "unfamiliar": self.unfamiliar,
+        }
+        if len(self.hypotheses) > 1:
+            plain["hypotheses"] = [
+                {"text": h.text, "log_probability": h.log_probability, "score": h.score} for h in self.hypotheses
+            ]
+        if self.confidences:
+            plain["pieces"] = [
+                {"piece": piece, "confidence": confidence}
+                for piece, confidence in zip(self.target_pieces, self.confidences, strict=True)
+            ]
+        for name, found in (("words", self.words), ("source_words", self.source_words)):
+            if found or (self.confidences and name == "words"):
+                plain[name] = [{k: v for k, v in vars(word).items() if v is not None} for word in found]
+        if self.source_words:
+            plain["alignment"] = [vars(link) for link in self.alignment]
+        if self.attention is not None:
+            plain["attention"] = {
+                "source_pieces": self.source_pieces,
+                "target_pieces": self.target_pieces,
+                "weights": [[round(weight, 6) for weight in row] for row in self.attention.tolist()],
+            }
+        return plain
 
 
 @dataclass(frozen=True)
@@ -100,6 +144,8 @@ class Translator:
         """What translates together with this one, as an ensemble; see `together`."""
         self.bundle: Bundle | None = None
         """Where it was loaded from."""
+        self.calibration = Calibration()
+        """How its probabilities are read as confidences; as they are, unless its bundle was calibrated."""
         data = recipe.data
         self.languages = Languages(data.source_language, data.target_language, data.target_languages)
 
@@ -144,6 +190,8 @@ class Translator:
         to: str | None = None,
         batch_independent: bool = True,
         bfloat16: bool = False,
+        confidence: bool = False,
+        alignment: bool = False,
         attention: bool = False,
         first_line: int = 1,
         progress: Callable[[int], None] | None = None,
@@ -152,6 +200,8 @@ class Translator:
 
         `search` replaces other keys of the recipe's [search]. `constraints` hold for all lines, or are one a line.
         `from_` and `to` are language codes: they choose a multilingual bundle's target, and are checked otherwise.
+        `confidence`, `alignment` and `attention` ask for these of each best translation; an ensemble's are its first
+        model's.
         `first_line` is the number that messages give the first line.
         Raises TextError naming the line for what cannot be read, ModelError for languages the bundle does not have and
         for constraints that cannot be met.
@@ -182,10 +232,18 @@ class Translator:
         for i, hypotheses in zip(full, found, strict=True):
             kept = demands[i].kept(hypotheses, self._text, first_line + i)
             translations[i] = self._translation(ids[i], kept, demands[i], settings, n_best)
-            if attention:
-                best = translations[i].hypotheses[0]
-                weights = self.attention(ids[i], best.ids, ended=best.ended)
-                translations[i] = replace(translations[i], attention=weights)
+        if confidence or alignment or attention:
+            made = forced(
+                self.computing(batch_independent, bfloat16),
+                [ids[i] for i in full],
+                [translations[i].hypotheses[0].ids for i in full],
+                temperature=self.calibration.temperature,
+                bfloat16=bfloat16,
+                attention=alignment or attention,
+                batch_size=settings.batch_size,
+            )
+            for i, one in zip(full, made, strict=True):
+                translations[i] = self._detailed(translations[i], lines[i], to, one, confidence, alignment, attention)
         return translations
 
     def stream(
@@ -248,7 +306,7 @@ class Translator:
                         "train the models on one vocabulary to use them together."
                     )
         joined = Translator(self.model, self.recipe, self.source, self.target)
-        joined.bundle, joined.others = self.bundle, tuple(others)
+        joined.bundle, joined.calibration, joined.others = self.bundle, self.calibration, tuple(others)
         return joined
 
     def encode(
@@ -260,20 +318,12 @@ class Translator:
         self._check_languages(from_, to)
         return [self._encode_line(line, number, to) for number, line in enumerate(lines, start=first_line)]
 
-    @torch.inference_mode()
     def attention(self, source: Sequence[int], target: Sequence[int], *, ended: bool = True) -> NDArray[np.float32]:
         """Where the decoder looks while it writes `target` (T ids) over `source` (S ids): weights (T + 1, S + 1).
 
         Ends are counted on both sides (on the target's if it `ended`); the mean over the heads of the last layer.
         """
-        device = device_of(self.model)  # type: ignore[arg-type]
-        read = torch.tensor([[*source, END]], device=device)
-        written = torch.tensor([[BEGIN, *target][: len(target) + ended]], device=device)
-        layout = layout_of("padded", torch.tensor([read.shape[1]], device=device), read.shape[1])
-        record: list[torch.Tensor] = []  # a layer each: (1, H, T, S)
-        self.model.decode(written, self.model.start(self.model.encode(read, layout), layout), record=record)
-        weights: NDArray[np.float32] = record[-1][0].mean(dim=0).float().cpu().numpy()
-        return weights
+        return _looked(forced(self.model, [source], [target], attention=True)[0], len(target) + ended)
 
     # -- one line ------------------------------------------------------------------------------------------------------
 
@@ -369,6 +419,57 @@ class Translator:
             hypotheses=tuple(candidates),
         )
 
+    def _detailed(
+        self,
+        found: Translation,
+        line: str,
+        to: str | None,
+        made: Forced,
+        confidence: bool,
+        alignment: bool,
+        attention: bool,
+    ) -> Translation:
+        """The translation with what was asked for beside it."""
+        if (alignment or attention) and not made.attention:
+            raise ModelError(
+                "this model has no attention between its two sides, so there is nothing to see or to align by; use one "
+                "that has, such as a Transformer."
+            )
+        best = found.hypotheses[0]
+        changes: dict[str, Any] = {}
+        log_probabilities = made.log_probabilities[: len(best.pieces)]
+        if confidence:
+            changes["confidences"] = tuple(math.exp(value) for value in log_probabilities)
+        places, pieces = words(best.text), self.target_places(best)
+        if confidence:
+            sums = sums_of(log_probabilities, pieces, places)
+            changes["words"] = words_of(best.text, places, [self.calibration.word(value) for value in sums])
+        elif alignment:
+            changes["words"] = words_of(best.text, places)
+        if alignment:
+            reading, read = self.source_places(line, to)
+            changes["source_words"] = words_of(line, read)
+            weights = steps_of(made.attention, self.calibration.rule, self.calibration.layer)
+            changes["alignment"] = links_of(weights, pieces, reading, places, read)
+        if attention:
+            changes["attention"] = _looked(made, len(best.pieces))
+        return replace(found, **changes)
+
+    def target_places(self, candidate: Candidate) -> list[tuple[int, int]]:
+        """Where each of the candidate's pieces, its end aside, stands in its text."""
+        raw = self.target.decode(candidate.ids)
+        kept = list(accumulate((character != "\0" for character in raw), initial=0))  # see _ONE_LINE
+        return [(kept[start], kept[end]) for start, end in self.target.spans_of(candidate.ids)]
+
+    def source_places(self, line: str, to: str | None = None) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Where the pieces of a line and its words stand in it; of a language's tag only the pieces count."""
+        full = self._tagged(line, 1, to) if self.languages.targets else line
+        ahead = len(full) - len(line)
+        text = split_tag(line)[1] if self.languages.targets else line
+        behind = len(line) - len(text)
+        pieces = [(max(start - ahead, 0), max(end - ahead, 0)) for start, end in self.source.spans(full)]
+        return pieces, [(start + behind, end + behind) for start, end in words(text)]
+
     def _text(self, hypothesis: Hypothesis) -> str:
         return self.target.decode(hypothesis.ids).translate(_ONE_LINE)
 
@@ -384,6 +485,11 @@ class Translator:
             ids=tuple(hypothesis.ids),
             met=demand.required,
         )
+
+
+def _looked(made: Forced, rows: int) -> NDArray[np.float32]:
+    """The last layer's weights, the mean of its heads: (target pieces, source pieces)."""
+    return np.asarray(made.attention[-1].mean(axis=0)[:rows], dtype=np.float32)
 
 
 def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str | Path] = ()) -> Translator:
@@ -403,7 +509,7 @@ def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str
         reason = str(error).splitlines()[0]
         raise ModelError(f"device {device!r} cannot be used ({reason}); try cpu.") from None
     translator = Translator(model, bundle.recipe, bundle.source, bundle.target)  # type: ignore[arg-type]
-    translator.bundle = bundle
+    translator.bundle, translator.calibration = bundle, bundle.calibration or translator.calibration
     return translator.together([load(other, device=device) for other in with_]) if with_ else translator
 
 

@@ -15,7 +15,9 @@ import io
 import os
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -166,8 +168,8 @@ class Subwords:
     def spans(self, line: str) -> list[tuple[int, int]]:
         """Where each piece of `encode(line)` stands in the line: its first character and the one behind its last.
 
-        Every byte of a character has the whole character's place. Places are those of the line after normalization and
-        with U+2581 escaped, and a space in front of the line, which SentencePiece adds, has no width.
+        Every byte of a character has the whole character's place, and so has every part of one that normalization takes
+        apart. A space in front of the line, which SentencePiece adds, has no width.
         """
         ready = self._ready(line)
         ahead = len(self._processor.normalize(ready)) - len(ready)
@@ -182,6 +184,29 @@ class Subwords:
             else:
                 start -= 1
             found.append((max(start, 0), max(place, 0)))
+        return found if ready == line else self._in_raw(line, found)
+
+    def spans_of(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Where each piece stands in the text of `decode(ids)`, as `spans` gives it; special ones have no width."""
+        ends = [len(self.decode(ids[:count])) for count in range(len(ids) + 1)]
+        # A character whose bytes have not all come shows as several; it is as wide as it will be.
+        ends = list(accumulate(reversed(ends), min))[::-1]
+        found: list[tuple[int, int]] = []
+        for i, (start, end) in zip(ids, pairwise(ends), strict=True):
+            of_byte = start == end and self._processor.is_byte(int(i)) and found
+            found.append(found[-1] if of_byte else (start, end))
+        return found
+
+    def _in_raw(self, line: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Places in what the line is made into -> in the line itself."""
+        ends = [len(self._ready(line[:count])) for count in range(len(line) + 1)]
+        ends = list(accumulate(reversed(ends), min))[::-1]
+        found = []
+        for start, end in places:
+            first, last = bisect_right(ends, start) - 1, bisect_left(ends, end)
+            if last < len(ends) and ends[last] == end:
+                last = bisect_right(ends, end) - 1
+            found.append((first, max(first, last)))
         return found
 
     def encode_lines(self, lines: Sequence[str], *, threads: int | None = None) -> list[list[int]]:

@@ -1,0 +1,101 @@
+"""Whether confidences are what they say: of what is given 0.9, nine of ten should be right.
+
+Expected calibration error (Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 3): in bins of equal
+width, the gap between the mean confidence and the share that is right, weighted by how many fell into the bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard.errors import DataError
+
+__all__ = ["Bin", "Reliability", "kept_words", "reliability"]
+
+
+@dataclass(frozen=True)
+class Bin:
+    """What was given a confidence within these bounds."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    """The mean."""
+    right: float
+    """The share that is right."""
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Confidences beside what was right."""
+
+    count: int
+    right: float
+    """The share of all that is right."""
+    error: float
+    """Expected calibration error, from 0 to 1; lower is better."""
+    auc: float
+    """How often a right one has more confidence than a wrong one; 0.5 is chance, and a tie is half."""
+    bins: tuple[Bin, ...]
+    """Those that are not empty."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**vars(self), "bins": [vars(each) for each in self.bins]}
+
+
+def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int = 15) -> Reliability:
+    """Raises DataError if there is nothing to judge by, or not one verdict for each confidence."""
+    given, verdicts = np.asarray(confidences, dtype=np.float64), np.asarray(right, dtype=bool)
+    if given.shape != verdicts.shape or not given.size:
+        raise DataError(
+            f"{given.size:,} confidences and {verdicts.size:,} verdicts; there must be as many, one at least."
+        )
+    places = np.minimum((given * bins).astype(int), bins - 1)
+    found = [
+        Bin(b / bins, (b + 1) / bins, int(inside.sum()), float(given[inside].mean()), float(verdicts[inside].mean()))
+        for b in range(bins)
+        if (inside := places == b).any()
+    ]
+    error = sum(b.count * abs(b.confidence - b.right) for b in found) / given.size
+    return Reliability(given.size, float(verdicts.mean()), error, _auc(given, verdicts), tuple(found))
+
+
+def _auc(given: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> float:
+    good, bad = int(right.sum()), int((~right).sum())
+    if not good or not bad:
+        return 0.5
+    _, place, counts = np.unique(given, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - (counts - 1) / 2  # the mean rank of those that are equal
+    return float((ranks[place][right].sum() - good * (good + 1) / 2) / (good * bad))
+
+
+def kept_words(output: Sequence[str], reference: Sequence[str]) -> list[bool]:
+    """Which words of an output stand in the reference, by the fewest insertions, deletions and substitutions.
+
+    These are the tags OK and BAD of word-level quality estimation, without shifts.
+    """
+    n, m = len(output), len(reference)
+    costs = np.zeros((n + 1, m + 1), dtype=int)
+    costs[:, 0], costs[0] = range(n + 1), range(m + 1)
+    for i in range(1, n + 1):
+        for j in range(1, m + 1):
+            same = output[i - 1] == reference[j - 1]
+            costs[i, j] = min(costs[i - 1, j - 1] + (not same), costs[i - 1, j] + 1, costs[i, j - 1] + 1)
+    kept = [False] * n
+    i, j = n, m
+    while i and j:
+        same = output[i - 1] == reference[j - 1]
+        if costs[i, j] == costs[i - 1, j - 1] + (not same):
+            i, j = i - 1, j - 1
+            kept[i] = same
+        elif costs[i, j] == costs[i - 1, j] + 1:
+            i -= 1
+        else:
+            j -= 1
+    return kept

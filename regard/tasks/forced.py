@@ -1,0 +1,100 @@
+"""Forced decoding: a model is made to write given pieces, and says how likely each is and where it looks.
+
+Sizes: B lines, L layers, H heads, S source pieces, T target pieces, ends counted; N pieces in all, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from regard.models.interface import EncoderDecoder, device_of, layout_of
+from regard.text import BEGIN, END, PAD
+from regard.train import mixed
+
+__all__ = ["Forced", "forced", "hidden_of", "logits_of"]
+
+_CHUNK = 1024
+"""Pieces projected to the vocabulary together."""
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Forced:
+    """One pair of lines."""
+
+    log_probabilities: tuple[float, ...]
+    """Of each target piece and the end, given the source and the pieces before it; natural logarithm."""
+    attention: tuple[NDArray[np.float32], ...] = ()
+    """Each decoder layer's weights (H, T, S): a row for each step, the first of which reads begin and writes the first
+    piece; the source's end is the last column."""
+
+
+@torch.inference_mode()
+def forced(
+    model: EncoderDecoder,
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    *,
+    temperature: float = 1.0,
+    bfloat16: bool = False,
+    attention: bool = False,
+    batch_size: int = 32,
+) -> list[Forced]:
+    """What the model makes of each target after its source, ids without ends, in order.
+
+    Logits are divided by `temperature` before the softmax. `attention` asks for the weights too; a model that has none
+    gives none.
+    """
+    found: dict[int, Forced] = {}
+    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i]), i), reverse=True)
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        read, written = [sources[i] for i in batch], [targets[i] for i in batch]
+        record: list[Tensor] | None = [] if attention else None
+        with mixed(device_of(model), bfloat16):  # type: ignore[arg-type]
+            hidden, wanted = hidden_of(model, read, written, record)  # (B, T, D), (B, T)
+            flat = hidden.flatten(0, 1)
+            parts = zip(logits_of(model, flat), wanted.flatten().split(_CHUNK), strict=True)
+            values = torch.cat([-functional.cross_entropy(z / temperature, w, reduction="none") for z, w in parts])
+        rows = values.view(wanted.shape).double().tolist()
+        layers = [layer.float().cpu().numpy() for layer in record or ()]  # each (B, H, T, S)
+        for row, i in enumerate(batch):
+            t, s = len(targets[i]) + 1, len(sources[i]) + 1
+            found[i] = Forced(tuple(rows[row][:t]), tuple(layer[row, :, :t, :s] for layer in layers))
+    return [found[i] for i in range(len(sources))]
+
+
+def hidden_of(
+    model: EncoderDecoder, sources: Sequence[Ids], targets: Sequence[Ids], record: list[Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """What `project` takes at each target piece (B, T, D), and the pieces that should come (B, T), filled with PAD."""
+    device = device_of(model)  # type: ignore[arg-type]
+
+    def rows(lines: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+        lengths = [len(line) for line in lines]
+        padded = [[*line, *[PAD] * (max(lengths) - len(line))] for line in lines]
+        return torch.tensor(padded, device=device), torch.tensor(lengths, device=device)
+
+    read, read_lengths = rows([[*line, END] for line in sources])  # (B, S)
+    tokens, lengths = rows([[BEGIN, *line] for line in targets])  # (B, T)
+    wanted, _ = rows([[*line, END] for line in targets])
+    reading = layout_of("padded", read_lengths, read.shape[1])
+    writing = layout_of("padded", lengths, tokens.shape[1])
+    state = model.start(model.encode(read, reading), reading)
+    hidden, _ = model.decode(tokens, state, writing, record=record)
+    return hidden, wanted
+
+
+def logits_of(model: EncoderDecoder, hidden: Tensor) -> Iterator[Tensor]:
+    """Hidden (N, D) -> logits (at most 1024, V), piece after piece, in the model's precision, float32 at least."""
+    for part in hidden.split(_CHUNK):
+        logits = model.project(part)
+        yield logits.float() if logits.dtype == torch.bfloat16 else logits
