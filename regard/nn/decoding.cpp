@@ -1,0 +1,876 @@
+// A Transformer that translates on a CPU: encoder, decoder and beam search, one call a step of the whole batch.
+//
+// Weights are packed once, in one of three kinds (float32, bfloat16, int8), in panels of 64 columns that a product reads
+// from front to back. Every row's numbers come from that row alone, summed in an order that no neighbour changes, so a
+// sentence's translation is the same, bit for bit, whatever it is translated with. Held equal by tests to the model's
+// page and to search/beam.py.
+//
+// Sizes: M rows, K and N inputs and outputs of a matrix, D width, E and F widths of all heads' keys and values, V pieces.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <omp.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+namespace {
+
+using std::int64_t;
+typedef float Floats __attribute__((vector_size(64), aligned(4)));
+typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));
+typedef uint32_t Words __attribute__((vector_size(64), aligned(4)));
+typedef uint16_t Halves __attribute__((vector_size(32), aligned(2)));
+typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1)));
+constexpr int W = 16;      // numbers in a vector
+constexpr int PANEL = 64;  // columns of a matrix that are multiplied together
+constexpr float LOWEST = -std::numeric_limits<float>::infinity();
+
+// How many rows and vectors of a panel a product keeps in registers.
+#ifdef __AVX512F__
+constexpr int R = 6, V = 4;
+#else
+constexpr int R = 6, V = 1;
+#endif
+
+struct bf16 { uint16_t bits; };
+
+inline Floats all(float x) { return Floats{} + x; }
+inline Floats load(const float* p) { Floats x; std::memcpy(&x, p, sizeof x); return x; }
+inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
+inline Floats load(const bf16* p) {
+    Halves h; std::memcpy(&h, p, sizeof h);
+    return (Floats)(__builtin_convertvector(h, Words) << 16);
+}
+inline void store(bf16* p, Floats x) {
+    Words u = (Words)x;
+    Halves h = __builtin_convertvector((u + 0x7fffu + ((u >> 16) & 1u)) >> 16, Halves);  // to nearest, ties to even
+    std::memcpy(p, &h, sizeof h);
+}
+
+inline Floats pick(Ints where, Floats yes, Floats no) { return (Floats)((where & (Ints)yes) | (~where & (Ints)no)); }
+inline Floats larger(Floats a, Floats b) { return pick(a > b, a, b); }
+
+template <class Fold> inline float fold(Floats x, Fold f) {
+    x = f(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    x = f(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+    x = f(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+    x = f(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+    return x[0];
+}
+inline float sum(Floats x) { return fold(x, [](Floats a, Floats b) { return a + b; }); }
+inline float largest(Floats x) { return fold(x, larger); }
+inline float smallest(Floats x) { return -largest(-x); }
+
+inline bool any_above(Floats x, float floor) {
+#ifdef __AVX512F__
+    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(floor), _CMP_GT_OQ) != 0;
+#else
+    return largest(x) > floor;
+#endif
+}
+
+// The sums of sixteen vectors as one vector: four times, pairs are folded side by side.
+inline Floats sums(Floats (&x)[W]) {
+    for (int i = 0; i < 8; i++)
+        x[i] = __builtin_shufflevector(x[i], x[i + 8], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+               __builtin_shufflevector(x[i], x[i + 8], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    for (int i = 0; i < 4; i++)
+        x[i] = __builtin_shufflevector(x[i], x[i + 4], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +
+               __builtin_shufflevector(x[i], x[i + 4], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+    for (int i = 0; i < 2; i++)
+        x[i] = __builtin_shufflevector(x[i], x[i + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+               __builtin_shufflevector(x[i], x[i + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    return __builtin_shufflevector(x[0], x[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
+           __builtin_shufflevector(x[0], x[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+}
+
+// e^x for x <= 0, to about 2 units in the last place; 0 below -87.
+inline Floats exponential(Floats x) {
+    Ints tiny = x < all(-87.0f);
+    x = pick(tiny, all(0.0f), x);
+    Floats n = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
+    n -= 12582912.0f;
+    Floats r = x - n * 0.693145752f - n * 1.42860677e-6f;
+    Floats p = all(1.9875691e-4f);
+    p = p * r + 1.3981999e-3f;
+    p = p * r + 8.3334519e-3f;
+    p = p * r + 4.1665796e-2f;
+    p = p * r + 1.6666665e-1f;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
+    return pick(tiny, all(0.0f), p * (Floats)power);
+}
+
+// -- threads ----------------------------------------------------------------------------------------------------------
+
+struct Barrier {
+    std::atomic<int> waiting{0}, round{0}, asleep{0};
+};
+
+// One of `size` threads that do the same work together.
+struct Team {
+    int id, size;
+    Barrier& barrier;
+
+    void wait() {
+        if (size == 1) return;
+        int round = barrier.round.load();
+        if (barrier.waiting.fetch_add(1) + 1 == size) {
+            barrier.waiting.store(0);
+            barrier.round.store(round + 1);
+            if (barrier.asleep.load()) syscall(SYS_futex, &barrier.round, FUTEX_WAKE_PRIVATE, size, nullptr, nullptr, 0);
+            return;
+        }
+        for (int spins = 0; spins < 3000; spins++) {
+            if (barrier.round.load() != round) return;
+#ifdef __x86_64__
+            _mm_pause();
+#endif
+        }
+        barrier.asleep.fetch_add(1);  // somebody has no core to run on: leave this one to whoever waits for it
+        while (barrier.round.load() == round)
+            syscall(SYS_futex, &barrier.round, FUTEX_WAIT_PRIVATE, round, nullptr, nullptr, 0);
+        barrier.asleep.fetch_sub(1);
+    }
+    std::pair<int, int> share(int n) const { return {int(int64_t(n) * id / size), int(int64_t(n) * (id + 1) / size)}; }
+};
+
+template <class Work> void together(int threads, Work work) {
+    Barrier barrier;
+#pragma omp parallel num_threads(threads)
+    {
+        Team team{omp_get_thread_num(), omp_get_num_threads(), barrier};
+        work(team);
+    }
+}
+
+// -- kinds of numbers -------------------------------------------------------------------------------------------------
+
+// A kind says what a weight is, how many make a word of 32 bits, and how a vector of sums takes up sixteen columns' words
+// times one row's word. Kept is what keys and values are kept in.
+
+struct Float32 {
+    typedef float Weight, Kept;
+    typedef Floats Sum;
+    static constexpr int PER_WORD = 1;
+    static inline Sum step(Sum s, int32_t a, Ints b) {
+        float x; std::memcpy(&x, &a, 4);
+        return s + x * (Floats)b;
+    }
+};
+
+struct Bfloat16 {
+    typedef bf16 Weight, Kept;
+    typedef Floats Sum;
+    static constexpr int PER_WORD = 2;
+    static inline Sum step(Sum s, int32_t a, Ints b) {
+#ifdef __AVX512BF16__
+        return (Sum)_mm512_dpbf16_ps((__m512)s, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b);
+#else
+        uint32_t low = uint32_t(a) << 16, high = uint32_t(a) & 0xffff0000u;
+        float x, y; std::memcpy(&x, &low, 4); std::memcpy(&y, &high, 4);
+        return s + x * (Floats)((Words)b << 16) + y * (Floats)((Words)b & 0xffff0000u);
+#endif
+    }
+};
+
+struct Int8 {
+    typedef int8_t Weight;
+    typedef bf16 Kept;
+    typedef Ints Sum;
+    static constexpr int PER_WORD = 4;
+    static inline Sum step(Sum s, int32_t a, Ints b) {  // a's bytes have no sign
+#ifdef __AVX512VNNI__
+        return (Sum)_mm512_dpbusd_epi32((__m512i)s, _mm512_set1_epi32(a), (__m512i)b);
+#else
+        for (int i = 0; i < 4; i++) s += int32_t(uint8_t(a >> 8 * i)) * (b << (24 - 8 * i) >> 24);
+        return s;
+#endif
+    }
+};
+
+// -- products ---------------------------------------------------------------------------------------------------------
+
+struct Free { void operator()(void* p) const { std::free(p); } };
+typedef std::unique_ptr<char, Free> Block;
+
+Block block(size_t bytes) {
+    constexpr size_t HUGE_PAGE = size_t(1) << 21;
+    size_t unit = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
+    bytes = (bytes + unit - 1) / unit * unit;
+    Block made((char*)std::aligned_alloc(unit, bytes));
+    if (unit == HUGE_PAGE) madvise(made.get(), bytes, MADV_HUGEPAGE);  // a step reads all weights: fewer pages to find
+    return made;
+}
+
+// y = x A' + bias, A (N, K); int8: A = scale * whole numbers, a column's own scale.
+struct Matrix {
+    int N = 0, K = 0, panels = 0, words = 0;  // words of 32 bits in a row of x
+    Block packed;                             // [panel][word][column][number of the word]
+    std::vector<float> bias, scale, total;    // (panels * PANEL); total: a column's sum of whole numbers
+};
+
+// Rows as products read them. int8: x = low + scale * bytes, a row's own.
+struct Rows {
+    int M = 0;
+    int64_t stride = 0;
+    std::vector<int32_t> words;
+    std::vector<float> scale, low;
+
+    void reserve(int rows, int widest) {
+        M = rows, stride = widest;
+        if (words.size() < size_t(rows) * widest) words.resize(size_t(rows) * widest);
+        if (scale.size() < size_t(rows)) scale.resize(rows), low.resize(rows);
+    }
+    int32_t* at(int row) { return words.data() + row * stride; }
+};
+
+template <class Kind> void pack(Matrix& to, int N, int K, const float* weight, const float* bias, float padding) {
+    constexpr int Q = Kind::PER_WORD;
+    to.N = N, to.K = K, to.panels = (N + PANEL - 1) / PANEL, to.words = K / Q;
+    int columns = to.panels * PANEL;
+    size_t bytes = size_t(columns) * to.words * 4;
+    to.packed = block(bytes);
+    std::memset(to.packed.get(), 0, bytes);
+    to.bias.assign(columns, padding);
+    to.scale.assign(columns, 0.0f);
+    to.total.assign(columns, 0.0f);
+    auto* out = (typename Kind::Weight*)to.packed.get();
+#pragma omp parallel for
+    for (int n = 0; n < N; n++) {
+        const float* row = weight + int64_t(n) * K;
+        to.bias[n] = bias ? bias[n] : 0.0f;
+        float most = 0.0f;
+        for (int k = 0; k < K; k++) most = std::max(most, std::fabs(row[k]));
+        float scale = most / 127.0f, total = 0.0f;
+        for (int k = 0; k < K; k++) {
+            auto& place = out[((int64_t(n / PANEL) * to.words + k / Q) * PANEL + n % PANEL) * Q + k % Q];
+            if constexpr (Q == 1) place = row[k];
+            if constexpr (Q == 2) {
+                uint32_t u; std::memcpy(&u, row + k, 4);
+                place.bits = uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+            }
+            if constexpr (Q == 4) total += place = int8_t(scale > 0.0f ? std::lrint(row[k] / scale) : 0);
+        }
+        to.scale[n] = scale, to.total[n] = total;
+    }
+}
+
+template <class Kind> void prepare(Rows& rows, int row, const float* x, int K) {
+    int32_t* to = rows.at(row);
+    if constexpr (Kind::PER_WORD == 1) std::memcpy(to, x, K * sizeof(float));
+    if constexpr (Kind::PER_WORD == 2)
+        for (int k = 0; k < K; k += W) store((bf16*)to + k, load(x + k));
+    if constexpr (Kind::PER_WORD == 4) {
+        Floats least = load(x), most = least;
+        for (int k = W; k < K; k += W) least = -larger(-least, -load(x + k)), most = larger(most, load(x + k));
+        float low = smallest(least), range = largest(most) - low;
+        float shrink = range > 0.0f ? 255.0f / range : 0.0f;
+        rows.low[row] = low, rows.scale[row] = range / 255.0f;
+        for (int k = 0; k < K; k += W) {
+            Words u = (Words)((load(x + k) - low) * shrink + 12582912.0f);  // the lowest byte is the rounded number
+            Bytes b = __builtin_convertvector(u & 0xffu, Bytes);
+            std::memcpy((char*)to + k, &b, sizeof b);
+        }
+    }
+}
+
+template <class Kind, int ROWS>
+__attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride, const char* b, typename Kind::Sum* out) {
+    for (int part = 0; part < PANEL / W; part += V, b += V * sizeof(Ints)) {
+        typename Kind::Sum s[ROWS][V] = {};
+        const char* from = b;
+        for (int k = 0; k < words; k++, from += PANEL * 4) {
+            Ints y[V];
+            for (int v = 0; v < V; v++) std::memcpy(y + v, from + v * sizeof(Ints), sizeof(Ints));
+            for (int r = 0; r < ROWS; r++)
+                for (int v = 0; v < V; v++) s[r][v] = Kind::step(s[r][v], a[r * stride + k], y[v]);
+        }
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < V; v++) out[r * (PANEL / W) + part + v] = s[r][v];
+    }
+}
+
+// Calls put(row, column, y) with the PANEL outputs from each `column` on of each row; columns from w.N on are padding.
+// With `whole`, a thread's panels do not depend on the number of rows.
+template <class Kind, class Put> void multiply(const Matrix& w, Rows& a, Team& team, Put put, bool whole = false) {
+    typedef typename Kind::Sum Sum;
+    static constexpr void (*TILES[R])(int, const int32_t*, int64_t, const char*, Sum*) = {
+        tile<Kind, 1>, tile<Kind, 2>, tile<Kind, 3>, tile<Kind, 4>, tile<Kind, 5>, tile<Kind, 6>};
+    int chunks = whole ? 1 : std::max(1, std::min((2 * team.size + w.panels - 1) / w.panels, a.M / (4 * R)));
+    auto [first, last] = team.share(w.panels * chunks);
+    for (int task = first; task < last; task++) {
+        int panel = task / chunks, column = panel * PANEL, chunk = task % chunks;
+        const char* b = w.packed.get() + int64_t(panel) * w.words * PANEL * 4;
+        int end = int(int64_t(a.M) * (chunk + 1) / chunks);
+        for (int row = int(int64_t(a.M) * chunk / chunks), count; row < end; row += count) {
+            int blocks = (end - row + R - 1) / R;
+            count = (end - row + blocks - 1) / blocks;
+            Sum out[R * (PANEL / W)];
+            TILES[count - 1](w.words, a.at(row), a.stride, b, out);
+            for (int r = 0; r < count; r++) {
+                Floats y[PANEL / W];
+                for (int v = 0; v < PANEL / W; v++) {
+                    Floats bias = load(w.bias.data() + column + v * W);
+                    if constexpr (Kind::PER_WORD == 4) {
+                        Floats products = __builtin_convertvector(out[r * (PANEL / W) + v], Floats) * a.scale[row + r];
+                        products += load(w.total.data() + column + v * W) * a.low[row + r];
+                        y[v] = products * load(w.scale.data() + column + v * W) + bias;
+                    } else {
+                        y[v] = out[r * (PANEL / W) + v] + bias;
+                    }
+                }
+                put(row + r, column, y);
+            }
+        }
+    }
+}
+
+// -- the other parts of a layer ---------------------------------------------------------------------------------------
+
+struct Norm { const float *gain, *bias; };
+
+void normalise(const float* x, float* out, int D, Norm norm, float epsilon) {
+    Floats total{}, squares{};
+    for (int d = 0; d < D; d += W) total += load(x + d);
+    float mean = sum(total) / D;
+    for (int d = 0; d < D; d += W) { Floats y = load(x + d) - mean; squares += y * y; }
+    float factor = 1.0f / std::sqrt(sum(squares) / D + epsilon);
+    for (int d = 0; d < D; d += W) store(out + d, (load(x + d) - mean) * factor * load(norm.gain + d) + load(norm.bias + d));
+}
+
+enum Activation { RELU, GELU, SILU };
+
+inline Floats activate(Floats x, int activation) {
+    if (activation == RELU) return larger(x, all(0.0f));
+    Floats size = larger(x, -x), e = exponential(-size);
+    if (activation == SILU) return x * pick(x > all(0.0f), all(1.0f), e) / (1.0f + e);
+    Floats z = size * 0.70710678f, t = 1.0f / (1.0f + 0.3275911f * z);  // erf: Abramowitz and Stegun, 7.1.26
+    Floats p = ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+    Floats erf = 1.0f - p * exponential(-z * z);
+    return 0.5f * x * (1.0f + pick(x > all(0.0f), erf, -erf));
+}
+
+// One query (H * dk) over n positions, each with its keys (H * dk) and behind them its values (H * dv) -> out (H * dv).
+template <class T>
+void look(const float* q, int heads, int dk, int dv, int n, const T* const* at, float* out, std::vector<float>& scratch) {
+    int room = (n + W - 1) / W * W;
+    if (scratch.size() < size_t(room)) scratch.resize(2 * room);
+    float* weights = scratch.data();
+    for (int h = 0; h < heads; h++, q += dk, out += dv) {
+        Floats most = all(LOWEST);
+        for (int p = 0; p < n; p += W) {
+            Floats part[W];
+            for (int i = 0; i < W; i++) {
+                const T* key = at[std::min(p + i, n - 1)] + h * dk;
+                part[i] = load(q) * load(key);
+                for (int d = W; d < dk; d += W) part[i] += load(q + d) * load(key + d);
+            }
+            Floats scores = sums(part);
+            for (int i = n - p; i < W; i++) scores[i] = LOWEST;
+            most = larger(most, scores);
+            store(weights + p, scores);
+        }
+        float peak = largest(most);
+        Floats total{};
+        for (int p = 0; p < n; p += W) {
+            Floats e = exponential(load(weights + p) - peak);
+            store(weights + p, e), total += e;
+        }
+        float factor = 1.0f / sum(total);
+        for (int d = 0; d < dv; d += 4 * W) {
+            int most_d = std::min(dv - d, 4 * W);
+            Floats mixed[4] = {};
+            for (int p = 0; p < n; p++) {
+                const T* value = at[p] + heads * dk + h * dv + d;
+                for (int v = 0; v < 4; v++)
+                    if (v * W < most_d) mixed[v] += weights[p] * load(value + v * W);
+            }
+            for (int v = 0; v * W < most_d; v++) store(out + d + v * W, mixed[v] * factor);
+        }
+    }
+}
+
+// -- the model --------------------------------------------------------------------------------------------------------
+
+struct Sizes {  // in the order in which decoding.py hands them over
+    int64_t width, heads, key_width, value_width, inner, encoder_layers, decoder_layers, vocabulary, activation, pre_norm;
+};
+
+struct Layer {
+    Matrix attention, attended, query, memory, looked, inner, outer;  // encoder layers have no query, memory and looked
+    std::vector<Norm> norms;
+};
+
+struct Words_ {  // embeddings of one side
+    const float *table, *places;
+    float scale;
+};
+
+struct Hypothesis {
+    std::vector<int> ids;
+    double total, score;
+    bool ended;
+};
+
+// -- search -----------------------------------------------------------------------------------------------------------
+
+struct Settings {  // in the order in which decoding.py hands them over
+    int64_t width, n_best, batch, stop, begin, end, threads;
+};
+enum Stop { BOUND, FIRST, FULL };
+
+// The best outputs of a row that one thread has seen, and the sum of e^(output - peak) over all of them.
+struct Best {
+    float peak, floor;
+    int count;
+    Floats sums;
+    float* values;
+    int* pieces;
+
+    void admit(int keep, int column, const Floats* y) {
+        float most = largest(larger(larger(y[0], y[1]), larger(y[2], y[3])));
+        if (most > peak) {
+            sums *= peak == LOWEST ? 0.0f : std::exp(peak - most);
+            peak = most;
+        }
+        for (int i = 0; i < PANEL; i++) {
+            float value = y[i / W][i % W];
+            if (!(value > floor)) continue;
+            int place = count < keep ? count++ : keep - 1;
+            for (; place > 0 && values[place - 1] < value; place--)
+                values[place] = values[place - 1], pieces[place] = pieces[place - 1];
+            values[place] = value, pieces[place] = column + i;
+            if (count == keep) floor = values[keep - 1];
+        }
+    }
+};
+
+constexpr int PAGE = 16;  // target positions whose keys and values are stored together
+
+template <class Kind> struct Decoder;
+
+template <class Kind> struct Sentence {
+    typedef typename Kind::Kept Kept;
+    int index = 0, length = 0, limit = 0, pieces = 0;
+    std::vector<Kept> memory;             // (decoder layers, pieces, E + F)
+    std::vector<Kept*> pages;             // each (decoder layers, PAGE, width, E + F)
+    std::vector<std::vector<int>> ids;    // of each open hypothesis
+    std::vector<std::vector<int>> trail;  // the row that wrote each of its positions
+    std::vector<double> totals;
+    std::vector<Hypothesis> finished;
+    bool done = false;
+
+    struct Candidate { double total; int row, piece; };
+
+    // As in search/beam.py: what finishes, what goes on, and whether anything that goes on could still win.
+    void advance(std::vector<Candidate>& found, const Settings& s, const double* penalties) {
+        size_t width = s.width, keep = std::min(found.size(), 2 * width);
+        auto before = [](const Candidate& a, const Candidate& b) { return a.total > b.total; };
+        std::partial_sort(found.begin(), found.begin() + keep, found.end(), before);
+        found.resize(keep);
+        length++;
+        bool cut = length >= limit;
+        for (size_t j = 0; j < keep && (j < width || cut); j++) {
+            bool ended = found[j].piece == s.end;
+            if (!ended && !cut) continue;
+            finished.push_back({ids[found[j].row], found[j].total, found[j].total / penalties[length], ended});
+            if (!ended) finished.back().ids.push_back(found[j].piece);
+        }
+        std::stable_sort(finished.begin(), finished.end(),
+                         [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+        if (finished.size() > size_t(std::max(s.width, s.n_best))) finished.resize(std::max(s.width, s.n_best));
+        std::vector<std::vector<int>> new_ids, new_trail;
+        totals.clear();
+        for (const Candidate& c : found) {
+            if (c.piece == s.end || totals.size() == width) continue;
+            new_ids.push_back(ids[c.row]), new_ids.back().push_back(c.piece);
+            new_trail.push_back(trail[c.row]), new_trail.back().push_back(c.row);
+            totals.push_back(c.total);
+        }
+        ids.swap(new_ids), trail.swap(new_trail);
+        double bound = -std::numeric_limits<double>::infinity();
+        if (s.stop == BOUND && !totals.empty()) bound = totals[0] / std::max(penalties[length + 1], penalties[limit]);
+        bool enough = s.stop != FULL && finished.size() >= size_t(s.n_best) && finished[s.n_best - 1].score >= bound;
+        done = cut || totals.empty() || enough;
+    }
+};
+
+struct Search {
+    virtual ~Search() {}
+    virtual int step() = 0;
+    virtual const std::vector<Hypothesis>& found(int sentence) const = 0;
+};
+
+struct Model {
+    virtual ~Model() {}
+    virtual std::unique_ptr<Search> search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
+                                           const double* penalties, int lengths, Settings settings) = 0;
+    Words_ source, target;
+};
+
+template <class Kind> struct Decoder : Model {
+    Sizes z;
+    float epsilon;
+    std::vector<Layer> encoder, decoder;
+    std::vector<Norm> final_norms;  // of encoder and decoder; none after post-norm layers
+    Matrix output;
+    int widest, stored;  // words of the longest row; keys and values of a position
+
+    Decoder(const Sizes& sizes, float eps, const float* const* given) : z(sizes), epsilon(eps) {
+        const int D = z.width, E = z.heads * z.key_width, F = z.heads * z.value_width;
+        auto matrix = [&](Matrix& to, int N, int K, float padding = 0.0f) {
+            pack<Kind>(to, N, K, given[0], given[1], padding), given += 2;
+        };
+        auto norm = [&](std::vector<Norm>& to) { to.push_back({given[0], given[1]}), given += 2; };
+        encoder.resize(z.encoder_layers), decoder.resize(z.decoder_layers);
+        for (auto* stack : {&encoder, &decoder}) {
+            for (Layer& layer : *stack) {
+                matrix(layer.attention, 2 * E + F, D), matrix(layer.attended, D, F), norm(layer.norms);
+                if (stack == &decoder) {
+                    matrix(layer.query, E, D), matrix(layer.memory, E + F, D), matrix(layer.looked, D, F);
+                    norm(layer.norms);
+                }
+                matrix(layer.inner, z.inner, D), matrix(layer.outer, D, z.inner), norm(layer.norms);
+            }
+            if (z.pre_norm) norm(final_norms);
+        }
+        matrix(output, z.vocabulary, D, LOWEST);
+        widest = std::max({D, E, F, int(z.inner)}), stored = E + F;
+    }
+
+    std::unique_ptr<Search> search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
+                                   const double* penalties, int lengths, Settings settings) override;
+};
+
+template <class Kind> struct Searching : Search {
+    typedef typename Kind::Kept Kept;
+    typedef Sentence<Kind> One;
+    Decoder<Kind>& m;
+    Settings s;
+    std::vector<int> ids, limits;
+    std::vector<int64_t> starts;
+    std::vector<double> penalties;
+    std::vector<std::vector<Hypothesis>> results;
+    std::vector<std::unique_ptr<One>> ready, live;  // encoded and waiting; being decoded
+    std::vector<Block> memory;
+    std::vector<Kept*> free_pages;
+    int next = 0, finished = 0;
+
+    // What is computed with, for M rows: x (M, D); y, queries or the feed-forward network's inside; rows of products.
+    Rows rows;
+    std::vector<float> x, y;
+    std::vector<Kept> kept;  // keys and values of encoder rows
+    std::vector<Best> best;
+    std::vector<float> values;
+    std::vector<int> pieces;
+
+    Searching(Decoder<Kind>& model, Settings settings) : m(model), s(settings) {}
+
+    const std::vector<Hypothesis>& found(int sentence) const override { return results[sentence]; }
+
+    void reserve(int M) {
+        rows.reserve(M, m.widest);
+        size_t need = size_t(M) * (m.widest + 2 * PANEL);
+        if (x.size() < size_t(M) * m.z.width) x.resize(size_t(M) * m.z.width);
+        if (y.size() < need) y.resize(need);
+    }
+
+    void embed(const Words_& words, int row, int piece, int place) {
+        const int D = m.z.width;
+        for (int d = 0; d < D; d += W) {
+            Floats v = load(words.table + int64_t(piece) * D + d) * words.scale;
+            store(x.data() + int64_t(row) * D + d, words.places ? v + load(words.places + int64_t(place) * D + d) : v);
+        }
+    }
+
+    // After a sub-layer (norms[i] is its own): post-norm replaces x, pre-norm reads x through the next one's norm.
+    void settle(int row, const Norm* norm) {
+        const int D = m.z.width;
+        float* from = x.data() + int64_t(row) * D;
+        float* to = m.z.pre_norm ? y.data() + int64_t(row) * m.widest : from;
+        if (norm) normalise(from, to, D, *norm, m.epsilon);
+        prepare<Kind>(rows, row, norm ? to : from, D);
+    }
+
+    void settle_all(Team& team, const Norm* norm) {
+        team.wait();
+        auto [first, last] = team.share(rows.M);
+        for (int row = first; row < last; row++) settle(row, norm);
+        team.wait();
+    }
+
+    void add_to_x(const Matrix& matrix, Team& team) {
+        const int D = m.z.width;
+        multiply<Kind>(matrix, rows, team, [&](int row, int column, const Floats* out) {
+            for (int v = 0; v < PANEL / W && column + v * W < D; v++) {
+                float* to = x.data() + int64_t(row) * D + column + v * W;
+                store(to, load(to) + out[v]);
+            }
+        });
+    }
+
+    // Queries to y (M, E); keys and values to where place(row) says. Columns before `split` are queries.
+    template <class Place> void project(const Matrix& matrix, int split, Team& team, Place place) {
+        multiply<Kind>(matrix, rows, team, [&](int row, int column, const Floats* out) {
+            for (int v = 0; v < PANEL / W && column + v * W < matrix.N; v++) {
+                int at = column + v * W;
+                if (at < split) store(y.data() + int64_t(row) * m.widest + at, out[v]);
+                else store(place(row) + at - split, out[v]);
+            }
+        });
+    }
+
+    // Each row's query over its positions; `sees` fills in where they are and tells how many.
+    template <class Sees> void attend(Team& team, Sees sees) {
+        const int F = m.z.heads * m.z.value_width;
+        team.wait();
+        std::vector<const Kept*> at;
+        std::vector<float> out(F), scratch;
+        auto [first, last] = team.share(rows.M);
+        for (int row = first; row < last; row++) {
+            at.clear();
+            sees(row, at);
+            look(y.data() + int64_t(row) * m.widest, m.z.heads, m.z.key_width, m.z.value_width, int(at.size()), at.data(),
+                 out.data(), scratch);
+            prepare<Kind>(rows, row, out.data(), F);
+        }
+        team.wait();
+    }
+
+    void feed_forward(const Layer& layer, Team& team) {
+        multiply<Kind>(layer.inner, rows, team, [&](int row, int column, const Floats* out) {
+            for (int v = 0; v < PANEL / W && column + v * W < m.z.inner; v++)
+                store(y.data() + int64_t(row) * m.widest + column + v * W, activate(out[v], m.z.activation));
+        });
+        team.wait();
+        auto [first, last] = team.share(rows.M);
+        for (int row = first; row < last; row++) prepare<Kind>(rows, row, y.data() + int64_t(row) * m.widest, m.z.inner);
+        team.wait();
+        add_to_x(layer.outer, team);
+    }
+
+    // The norm to settle with after sub-layer i of a layer: its own, or with pre-norm the following one's.
+    const Norm* norm_after(const std::vector<Layer>& stack, int side, size_t layer, size_t i) const {
+        if (!m.z.pre_norm) return &stack[layer].norms[i];
+        if (i + 1 < stack[layer].norms.size()) return &stack[layer].norms[i + 1];
+        return layer + 1 < stack.size() ? &stack[layer + 1].norms[0] : &m.final_norms[side];
+    }
+
+    // Encodes the next sentences, and makes their keys and values for every decoder layer.
+    void encode() {
+        const int many = std::min<int64_t>(s.batch, starts.size() - 1 - next), E = m.z.heads * m.z.key_width;
+        const int64_t from = starts[next];
+        int count = 1;
+        while (count < many && starts[next + count + 1] - from <= 1024) count++;
+        const int M = int(starts[next + count] - from);
+        reserve(M);
+        if (kept.size() < size_t(M) * m.stored) kept.resize(size_t(M) * m.stored);
+        std::vector<int> owner(M);
+        for (int i = 0; i < count; i++) {
+            auto one = std::make_unique<One>();
+            one->index = next + i, one->limit = limits[next + i];
+            one->pieces = int(starts[next + i + 1] - starts[next + i]);
+            one->memory.resize(size_t(m.z.decoder_layers) * one->pieces * m.stored);
+            one->ids.resize(1), one->trail.resize(1), one->totals.assign(1, 0.0);
+            std::fill_n(owner.begin() + (starts[next + i] - from), one->pieces, i);
+            ready.push_back(std::move(one));
+        }
+        next += count;
+        auto start = [&](int row) { return int(starts[ready[owner[row]]->index] - from); };
+        together(s.threads, [&](Team team) {
+            auto [first, last] = team.share(M);
+            for (int row = first; row < last; row++) embed(m.source, row, ids[from + row], row - start(row));
+            settle_all(team, m.z.pre_norm ? &m.encoder[0].norms[0] : nullptr);
+            for (size_t l = 0; l < m.encoder.size(); l++) {
+                const Layer& layer = m.encoder[l];
+                project(layer.attention, E, team, [&](int row) { return kept.data() + int64_t(row) * m.stored; });
+                attend(team, [&](int row, std::vector<const Kept*>& at) {
+                    for (int p = 0; p < ready[owner[row]]->pieces; p++)
+                        at.push_back(kept.data() + int64_t(start(row) + p) * m.stored);
+                });
+                add_to_x(layer.attended, team);
+                settle_all(team, norm_after(m.encoder, 0, l, 0));
+                feed_forward(layer, team);
+                settle_all(team, norm_after(m.encoder, 0, l, 1));
+            }
+            for (size_t l = 0; l < m.decoder.size(); l++)
+                project(m.decoder[l].memory, 0, team, [&](int row) {
+                    One& one = *ready[owner[row]];
+                    return one.memory.data() + (int64_t(l) * one.pieces + row - start(row)) * m.stored;
+                });
+        });
+        std::reverse(ready.begin(), ready.end());  // the first is taken from the back
+    }
+
+    Kept* page() {
+        if (free_pages.empty()) {
+            memory.push_back(block(size_t(m.z.decoder_layers) * PAGE * s.width * m.stored * sizeof(Kept)));
+            free_pages.push_back((Kept*)memory.back().get());
+        }
+        Kept* taken = free_pages.back();
+        free_pages.pop_back();
+        return taken;
+    }
+
+    // Where a position's keys and values lie in one layer, as written by hypothesis `row`.
+    Kept* place(const One& one, size_t layer, int position, int row) const {
+        return one.pages[position / PAGE] + ((layer * PAGE + position % PAGE) * s.width + row) * m.stored;
+    }
+
+    int step() override {
+        while (live.size() < size_t(s.batch) && (!ready.empty() || next + 1 < int(starts.size()))) {
+            if (ready.empty()) encode();
+            live.push_back(std::move(ready.back()));
+            ready.pop_back();
+        }
+        if (live.empty()) return finished;
+        std::vector<std::pair<One*, int>> of;  // each row's sentence and hypothesis
+        for (auto& one : live) {
+            if (one->length % PAGE == 0) one->pages.push_back(page());
+            for (size_t j = 0; j < one->ids.size(); j++) of.push_back({one.get(), int(j)});
+        }
+        const int M = int(of.size());
+        reserve(M);
+        const int keep = int(std::min<int64_t>(s.width == 1 && s.stop == FIRST ? 1 : 2 * s.width, m.z.vocabulary));
+        const size_t lists = size_t(s.threads) * M;
+        if (best.size() < lists) best.resize(lists);
+        if (values.size() < lists * keep) values.resize(lists * keep), pieces.resize(lists * keep);
+        together(s.threads, [&](Team team) { decode(team, of, keep); });
+        for (size_t i = 0; i < live.size();) {
+            if (!live[i]->done) { i++; continue; }
+            results[live[i]->index] = std::move(live[i]->finished);
+            free_pages.insert(free_pages.end(), live[i]->pages.begin(), live[i]->pages.end());
+            live[i] = std::move(live.back());
+            live.pop_back();
+            finished++;
+        }
+        return finished;
+    }
+
+    void decode(Team team, const std::vector<std::pair<One*, int>>& of, int keep) {
+        const int M = rows.M, E = m.z.heads * m.z.key_width;
+        auto [first, last] = team.share(M);
+        for (int row = first; row < last; row++) {
+            auto [one, j] = of[row];
+            embed(m.target, row, one->length ? one->ids[j].back() : int(s.begin), one->length);
+        }
+        settle_all(team, m.z.pre_norm ? &m.decoder[0].norms[0] : nullptr);
+        for (size_t l = 0; l < m.decoder.size(); l++) {
+            const Layer& layer = m.decoder[l];
+            project(layer.attention, E, team, [&](int row) { return place(*of[row].first, l, of[row].first->length, of[row].second); });
+            attend(team, [&](int row, std::vector<const Kept*>& at) {
+                auto [one, j] = of[row];
+                for (int p = 0; p < one->length; p++) at.push_back(place(*one, l, p, one->trail[j][p]));
+                at.push_back(place(*one, l, one->length, j));
+            });
+            add_to_x(layer.attended, team);
+            settle_all(team, norm_after(m.decoder, 1, l, 0));
+            project(layer.query, E, team, [](int) { return (Kept*)nullptr; });
+            attend(team, [&](int row, std::vector<const Kept*>& at) {
+                const One& one = *of[row].first;
+                for (int p = 0; p < one.pieces; p++) at.push_back(one.memory.data() + (int64_t(l) * one.pieces + p) * m.stored);
+            });
+            add_to_x(layer.looked, team);
+            settle_all(team, norm_after(m.decoder, 1, l, 1));
+            feed_forward(layer, team);
+            settle_all(team, norm_after(m.decoder, 1, l, 2));
+        }
+        for (int row = 0; row < M; row++) {
+            size_t list = size_t(team.id) * M + row;
+            best[list] = {LOWEST, LOWEST, 0, Floats{}, values.data() + list * keep, pieces.data() + list * keep};
+        }
+        multiply<Kind>(m.output, rows, team, [&](int row, int column, const Floats* y) {
+            Best& b = best[size_t(team.id) * M + row];
+            if (any_above(larger(larger(y[0], y[1]), larger(y[2], y[3])), b.floor)) b.admit(keep, column, y);
+            for (int v = 0; v < PANEL / W; v++) b.sums += exponential(y[v] - b.peak);
+        }, true);
+        team.wait();
+        auto [from, to] = team.share(int(live.size()));
+        std::vector<typename One::Candidate> found;
+        for (int i = from; i < to; i++) {
+            found.clear();
+            for (int row = 0; row < M; row++) {
+                if (of[row].first != live[i].get()) continue;
+                double total = live[i]->totals[of[row].second] - normaliser(row, M, team.size);
+                for (int t = 0; t < team.size; t++) {
+                    const Best& b = best[size_t(t) * M + row];
+                    for (int k = 0; k < b.count; k++) found.push_back({total + b.values[k], of[row].second, b.pieces[k]});
+                }
+            }
+            live[i]->advance(found, s, penalties.data());
+        }
+    }
+
+    // The logarithm of the sum of e^output over a row.
+    double normaliser(int row, int M, int threads) const {
+        double peak = LOWEST, total = 0.0;
+        for (int t = 0; t < threads; t++) peak = std::max<double>(peak, best[size_t(t) * M + row].peak);
+        for (int t = 0; t < threads; t++) {
+            const Best& b = best[size_t(t) * M + row];
+            if (b.count) total += sum(b.sums) * std::exp(b.peak - peak);
+        }
+        return peak + std::log(total);
+    }
+};
+
+template <class Kind>
+std::unique_ptr<Search> Decoder<Kind>::search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
+                                              const double* penalties, int lengths, Settings settings) {
+    auto made = std::make_unique<Searching<Kind>>(*this, settings);
+    made->starts.assign(starts, starts + count + 1);
+    made->ids.assign(ids, ids + starts[count]);
+    made->limits.assign(limits, limits + count);
+    made->penalties.assign(penalties, penalties + lengths);
+    made->results.resize(count);
+    return made;
+}
+
+}  // namespace
+
+extern "C" {
+
+void* decoder_new(int kind, const int64_t* sizes, float epsilon, const float* const* tensors) {
+    Sizes z; std::memcpy(&z, sizes, sizeof z);
+    if (kind == 0) return static_cast<Model*>(new Decoder<Float32>(z, epsilon, tensors));
+    if (kind == 1) return static_cast<Model*>(new Decoder<Bfloat16>(z, epsilon, tensors));
+    return static_cast<Model*>(new Decoder<Int8>(z, epsilon, tensors));
+}
+void decoder_free(void* model) { delete (Model*)model; }
+
+// The tables of embeddings stay the caller's; places may be null.
+void decoder_words(void* model, int side, const float* table, float scale, const float* places) {
+    (side ? ((Model*)model)->target : ((Model*)model)->source) = {table, places, scale};
+}
+
+void* search_new(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
+                 const double* penalties, int lengths, const int64_t* settings) {
+    Settings s; std::memcpy(&s, settings, sizeof s);
+    return ((Model*)model)->search(count, ids, starts, limits, penalties, lengths, s).release();
+}
+int search_step(void* search) { return ((Search*)search)->step(); }
+void search_free(void* search) { delete (Search*)search; }
+
+int search_found(void* search, int sentence) { return int(((Search*)search)->found(sentence).size()); }
+int search_get(void* search, int sentence, int rank, int32_t* ids, double* scores, int32_t* ended) {
+    const Hypothesis& h = ((Search*)search)->found(sentence)[rank];
+    std::copy(h.ids.begin(), h.ids.end(), ids);
+    scores[0] = h.total, scores[1] = h.score, *ended = h.ended;
+    return int(h.ids.size());
+}
+}

@@ -1,0 +1,147 @@
+"""The compiled decoder: float32 equal to the model's page and the reference searches, the coarser precisions equal to
+the same rounding written in PyTorch, and a sentence's translation the same bits whatever its neighbours are."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import toy
+from torch import Tensor, nn
+
+from regard.models.transformer import TransformerConfig
+from regard.nn import decoding
+from regard.search import SearchConfig, penalty_of
+from regard.tasks.decode import decode
+from regard.tasks.engine import compiled, refuses
+from regard.text import BEGIN, END
+
+pytestmark = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
+
+SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [4, 5], [6, 6, 6, 6, 6, 6, 6, 6, 6], [18, 4]]
+SMALL = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=2, decoder_layers=2, dropout=0.0)
+CONFIGS = {
+    **{name: config for name, config in toy.CONFIGS.items() if refuses(config) is None},
+    **{
+        activation: SMALL.model_copy(update={"activation": activation, "norm": "pre"})
+        for activation in ("gelu", "silu")
+    },
+    "dot, output bias": SMALL.model_copy(update={"score": "dot", "output_bias": True}),
+    "whole vectors a head, one layer less": SMALL.model_copy(update={"width": 96, "heads": 3, "decoder_layers": 1}),
+    "keys narrower than values": SMALL.model_copy(update={"key_width": 5, "value_width": 70, "share": "none"}),
+}
+
+
+def found(model: nn.Module, config: Any, search: SearchConfig, precision: str = "float32", n_best: int = 1) -> Any:
+    """What the compiled decoder finds; ids, log-probability, score and whether it ended, of each hypothesis."""
+    greedy = search.beam == 1 and n_best == 1
+    return compiled(model, config, precision).search(
+        [[*source, END] for source in SOURCES],
+        [len(source) + search.extra_length for source in SOURCES],
+        width=max(search.beam, n_best),
+        n_best=n_best,
+        batch=search.batch_size,
+        stop="first" if greedy else search.stop,
+        begin=BEGIN,
+        end=END,
+        penalty=penalty_of(search.penalty, search.alpha),
+    )
+
+
+def same(ours: Any, reference: Any, tolerance: float) -> None:
+    for mine, other in zip(ours, reference, strict=True):
+        assert [h[0] for h in mine] == [h.ids for h in other]
+        assert [h[3] for h in mine] == [h.ended for h in other]
+        for number, field in ((1, "log_probability"), (2, "score")):
+            assert [h[number] for h in mine] == pytest.approx([getattr(h, field) for h in other], abs=tolerance)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_float32_finds_what_the_reference_finds_in_float64(name):
+    config = CONFIGS[name]
+    model = toy.make(config, vocabulary=90)  # more than a panel, and not a whole number of them
+    for beam, n_best in ((1, 1), (4, 1), (3, 3)):
+        search = SearchConfig(beam=beam, extra_length=20, batch_size=3)
+        reference = decode(model, SOURCES, search, n_best=n_best)
+        same(found(model, config, search, n_best=n_best), reference, 2e-5)
+
+
+@pytest.mark.parametrize("stop", decoding.STOPS)
+@pytest.mark.parametrize(("penalty", "alpha"), [("none", 0.0), ("power", 1.0), ("gnmt", 2.0)])
+def test_stopping_rules_and_penalties(stop, penalty, alpha):
+    model = toy.make(SMALL)
+    search = SearchConfig(beam=5, stop=stop, penalty=penalty, alpha=alpha, extra_length=9, batch_size=2)
+    same(found(model, SMALL, search, n_best=2), decode(model, SOURCES, search, n_best=2), 2e-5)
+
+
+def test_a_beam_wider_than_the_vocabulary():
+    model = toy.make(SMALL, vocabulary=20)
+    search = SearchConfig(beam=24, extra_length=2)
+    same(found(model, SMALL, search, n_best=24), decode(model, SOURCES, search, n_best=24), 2e-5)
+
+
+@pytest.mark.parametrize("precision", decoding.PRECISIONS)
+def test_neighbours_change_no_bit(precision):
+    model = toy.make(SMALL, vocabulary=90)
+    results = [
+        found(model, SMALL, SearchConfig(beam=4, extra_length=30, batch_size=size), precision, n_best=4)
+        for size in (1, 2, 5, 32)
+    ]
+    assert all(result == results[0] for result in results)
+
+
+class _Rounded(nn.Module):
+    """A linear map whose weights and rows are rounded as the compiled decoder rounds them."""
+
+    def __init__(self, linear: nn.Linear, precision: str, keys_from: int | None) -> None:
+        super().__init__()
+        self.bias, self.precision, self.keys_from = linear.bias, precision, keys_from
+        if precision == "bfloat16":
+            self.weight = linear.weight.bfloat16().float()
+        else:
+            scale = linear.weight.abs().amax(1, keepdim=True) / 127
+            self.weight = (linear.weight / scale).round() * scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.precision == "bfloat16":
+            x = x.bfloat16().float()
+        else:
+            low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+            x = low + ((x - low) * (255 / (high - low))).round() * (high - low) / 255
+        out = x @ self.weight.T + (0 if self.bias is None else self.bias)
+        return out if self.keys_from is None else out.bfloat16().float()  # keys and values are kept in bfloat16
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_coarser_precisions_are_the_same_rounding_in_pytorch(precision):
+    # Heads of 16, for the scale of the scores is then a power of two, which changes no rounding.
+    config = SMALL.model_copy(update={"width": 64, "heads": 4, "feedforward": 128, "share": "none"})
+    model = toy.make(config, vocabulary=90)
+    rounded = copy.deepcopy(model)
+    for name, module in list(rounded.named_modules()):
+        if isinstance(module, nn.Linear):
+            owner, _, last = name.rpartition(".")
+            kept = 0 if last == "key_value" else None
+            setattr(rounded.get_submodule(owner), last, _Rounded(module, precision, kept))
+    search = SearchConfig(beam=3, extra_length=5)
+    with torch.no_grad():
+        reference = decode(rounded, SOURCES, search, batch_independent=False)
+    ours = found(model, config, search, precision)
+    same(ours, reference, 0.02)
+    exact = decode(model, SOURCES, search)
+    off = [abs(mine[0][1] - other[0].log_probability) for mine, other in zip(ours, reference, strict=True)]
+    coarse = [abs(mine[0][1] - other[0].log_probability) for mine, other in zip(ours, exact, strict=True)]
+    assert sum(off) < sum(coarse) / 4  # what is left is far less than what rounding changes
+
+
+def test_what_cannot_be_compiled_is_refused_in_words():
+    assert refuses(SMALL) is None
+    for config, device, reason in (
+        (SMALL, "cuda:0", "for CPUs"),
+        (SMALL.model_copy(update={"width": 24, "heads": 2}), "cpu", "width (24) is no multiple of 16"),
+        (SMALL.model_copy(update={"positions": "elsewhere"}), "cpu", "model.positions = 'elsewhere'"),
+        (next(c for c in toy.CONFIGS.values() if c.family != "transformer"), "cpu", "knows the transformer"),
+    ):
+        assert reason in str(refuses(config, device))
