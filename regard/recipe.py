@@ -15,24 +15,27 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from regard.data.config import DataConfig
 from regard.errors import RecipeError
-from regard.models import MODELS
+from regard.models import KINDS, MODELS
 from regard.search.config import SearchConfig
 from regard.text.config import TextConfig
+from regard.train import OBJECTIVES
 from regard.train.config import TrainConfig
 
 __all__ = ["Recipe", "load", "parse", "template", "to_toml", "validate"]
 
 _FAMILY = "transformer"
 """What a `[model]` table is when it names no family."""
+
+_SIDES = {"text": "text of one side", "pairs": "pairs of lines"}
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -73,6 +76,44 @@ class Recipe(BaseModel):
     )
     train: TrainConfig = Field(default_factory=TrainConfig, description="how weights are found")
     search: SearchConfig = Field(default_factory=SearchConfig, description="how outputs are searched for")
+
+    @property
+    def objective(self) -> str:
+        """What is learnt: as `train.objective` says, or what the model's family and the data are for."""
+        kind, side = KINDS.get(self.model.family, "encoder-decoder"), "text" if self.data.texts else "pairs"
+        fitting = [name for name, o in OBJECTIVES.items() if o.kind == kind and o.reads == side]
+        return self.train.objective or next(iter(fitting), "")
+
+    @property
+    def spelling(self) -> TextConfig:
+        """`text` with the symbols that the objective needs."""
+        symbols = OBJECTIVES[self.objective].symbols
+        return self.text.model_copy(update={"symbols": (*dict.fromkeys((*symbols, *self.text.symbols)),)})
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        kind, side = KINDS.get(self.model.family, "encoder-decoder"), "text" if self.data.texts else "pairs"
+        possible = {name: o.reads for name, o in OBJECTIVES.items() if o.kind == kind}
+        wanted = self.objective or next(iter(possible))
+        if wanted not in possible:
+            raise ValueError(
+                f"train.objective = {wanted!r} is not for model.family = {self.model.family!r}, {_article(kind)}; "
+                f"it can: {', '.join(possible)}."
+            )
+        if possible[wanted] != side:
+            key = "data.text" if possible[wanted] == "text" else "data.source and data.target"
+            raise ValueError(
+                f"train.objective = {wanted!r} learns from {_SIDES[possible[wanted]]} and the data are {_SIDES[side]}; "
+                f"name files in {key}, or choose another objective or family."
+            )
+        if self.data.context and wanted != "continue":
+            raise ValueError(
+                f"data.context cuts a stream to be continued, and train.objective = {wanted!r} reads line by line; "
+                "leave data.context out."
+            )
+        if self.data.context and self.text.sampling:
+            raise ValueError("data.context and text.sampling do not go together; leave one of them out.")
+        return self
 
 
 def load(path: str | Path, variables: Mapping[str, str] | None = None, overrides: Iterable[str] = ()) -> Recipe:
@@ -115,6 +156,10 @@ def validate(tables: Mapping[str, Any], *, name: str = "recipe") -> Recipe:
 def to_toml(recipe: Recipe, *, defaults: bool = True) -> str:
     """The recipe as TOML, with or without what is as the defaults say; `parse` gives the same recipe back."""
     return tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True, exclude_defaults=not defaults))
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 # -- variables and overrides ----------------------------------------------------------------------------------------
@@ -202,7 +247,8 @@ def _message(details: ErrorDetails, place: Place, tables: Mapping[str, Any]) -> 
     if kind == "missing":
         return f"{_show(place)}: must be given{about}."
     if kind == "value_error":
-        return f"{_show(place)}: {_end(details['msg'].removeprefix('Value error, '))}"
+        where = f"{_show(place)}: " if place else ""
+        return where + _end(details["msg"].removeprefix("Value error, "))
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         family = value.get("family") if isinstance(value, Mapping) else value
         return f"[model] family = {family!r}: must be one of {_list(MODELS)}{_nearest(str(family), MODELS)}"

@@ -26,7 +26,6 @@ from regard.tasks.exchange.compare import compare
 from regard.tasks.exchange.ctranslate2 import CTranslate2
 from regard.tasks.exchange.marian import HuggingFace
 from regard.tasks.inspect import verify
-from regard.tasks.translate import load
 from regard.text import BEGIN, END, PAD, Subwords
 from regard.text.format import Kind, pieces_of, with_pieces
 
@@ -135,8 +134,8 @@ def tokenizer(directory: Path) -> Any:
 
 
 def test_an_imported_bundle_is_a_bundle(imported: Path) -> None:
-    verify(load(imported, device="cpu"))
     bundle = bundles.load(imported)
+    verify(bundle)
     assert bundle.recipe.search.model_dump(include={"beam", "penalty", "alpha"}) == {
         "beam": 2,
         "penalty": "power",

@@ -12,6 +12,8 @@ from regard import recipe
 from regard.errors import RecipeError
 
 DATA = '[data]\nsource = "a.en"\ntarget = "a.de"\n'
+TEXT = '[data]\ntext = "a.en"\n'
+CONTEXT = TEXT + 'valid_text = "b.en"\ncontext = 8\n'
 
 
 def test_the_commented_recipe_parses_and_names_every_default() -> None:
@@ -73,7 +75,7 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         (DATA + "[model]\nsize = 3", "[model] size: unknown key here; did you mean [text] size?"),
         (DATA + "[train]\nseed = 3", "[train] seed: unknown key here; did you mean seed, before the first table?"),
         (DATA + "[data.filters]\nmax_lenght = 3", "[data.filters] max_lenght: unknown key; did you mean max_length?"),
-        (DATA + "[train]\nxyz = 3", "[train] xyz: unknown key; known here: updates, "),
+        (DATA + "[train]\nxyz = 3", "[train] xyz: unknown key; known here: objective, updates, "),
         (DATA + "[train]\nwarmup = -3", "[train] warmup = -3: must be at least 0 ("),
         (DATA + '[train]\nwarmup = "many"', '[train] warmup = "many": must be a whole number ('),
         (DATA + "[train]\nwarmup = 1.5", "[train] warmup = 1.5: must be a whole number ("),
@@ -84,7 +86,37 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         (DATA + '[text]\nsymbols = "x"', '[text] symbols = "x": must be a list ('),
         (DATA + "[search.beam]\nx = 1", "[search] beam: is a table here, and must be a single value ("),
         ("seed = 1", "[data]: must be given ("),
-        ('[data]\ntarget = "b"', "[data] source: must be given ("),
+        ('[data]\ntarget = "b"', "[data]: no text is named: give source (and target) for pairs of lines, or text "),
+        ('[data]\ntext = "a"\nsource = "b"', "[data]: text is one side and source one of two; leave one of them out."),
+        (
+            '[data]\ntext = "a"\ncontext = 8',
+            "[data]: context makes one stream of the text, of which no lines can be held",
+        ),
+        (DATA + "context = 8", "[data]: valid_text and context are for text of one side; name it in text"),
+        (
+            DATA + 'labels = "first"',
+            '[data]: labels = "first" finds each label before its text; name such files in source',
+        ),
+        (
+            DATA + '[model]\nfamily = "gpt"',
+            "train.objective = 'continue' learns from text of one side and the data are pairs",
+        ),
+        (
+            DATA + '[train]\nobjective = "mask"',
+            "'mask' is not for model.family = 'transformer', an encoder-decoder; it can: ",
+        ),
+        (
+            TEXT + '[model]\nfamily = "gpt"\nheads = 5',
+            "[model]: heads (5) must divide width (768), which must be even;",
+        ),
+        (
+            CONTEXT + '[model]\nfamily = "bert"',
+            "data.context cuts a stream to be continued, and train.objective = 'mask'",
+        ),
+        (
+            DATA + '[text]\ntarget_kind = "words"',
+            '[text]: target_kind = "words" needs a vocabulary of its own; set joint',
+        ),
         ("data = 3", "[data] = 3: must be a table ("),
         ("[data", "not valid TOML: "),
     ],
@@ -141,3 +173,21 @@ def test_a_recipe_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
     with pytest.raises(RecipeError, match="not UTF-8"):
         recipe.load(tmp_path / "latin.toml")
+
+
+def test_the_objective_follows_from_the_family_and_the_data() -> None:
+    asked = [
+        (DATA, "", "translate"),
+        (TEXT, "", "denoise"),
+        (CONTEXT, "gpt", "continue"),
+        (TEXT, "bert", "mask"),
+        (DATA, "bert-classifier", "classify"),
+    ]
+    for data, family, wanted in asked:
+        found = recipe.parse(data + (f'[model]\nfamily = "{family}"\n' if family else ""))
+        assert found.objective == wanted
+        assert recipe.parse(recipe.to_toml(found)) == found
+    assert recipe.parse(TEXT + '[text]\nsymbols = ["<x>"]\n[model]\nfamily = "bert"').spelling.symbols == (
+        "<mask>",
+        "<x>",
+    )

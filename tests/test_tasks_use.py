@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +204,16 @@ def test_an_evaluation_says_what_made_it(translator: Translator, tmp_path: Path)
     assert list(from_files.scores) == ["bleu", "chrf"], "BLEU always"
 
 
+def test_an_evaluation_searches_as_it_is_asked(translator: Translator) -> None:
+    asked = {"samples": 2, "temperature": "0.5", "seed": 7, "max_length": 6}
+    found = evaluate_lines(translator, ENGLISH, GERMAN, metrics=["chrf"], search=asked, resamples=0)
+    assert found.hypotheses == [t.text for t in translator.translate(ENGLISH, search=asked)]
+    assert found.hypotheses != evaluate_lines(translator, ENGLISH, GERMAN, metrics=["chrf"], resamples=0).hypotheses
+    assert (found.decoding["samples"], found.decoding["temperature"], found.decoding["stop"]) == (2, 0.5, "bound")
+    with pytest.raises(ModelError, match="search has no key 'stopp'; did you mean 'stop'"):
+        evaluate_lines(translator, ENGLISH, GERMAN, search={"stopp": "full"})
+
+
 def test_an_evaluation_of_what_does_not_match_is_refused(translator: Translator) -> None:
     with pytest.raises(TextError, match="12 source lines but 11 reference lines"):
         evaluate_lines(translator, ENGLISH, GERMAN[1:])
@@ -239,4 +250,4 @@ def test_a_bundle_can_be_looked_into_and_verified(translator: Translator, tmp_pa
     with pytest.raises(BundleError, match=r"(?s)1 of 1 golden sentences come out different.*should give .*and gives"):
         inspect(changed, again=True)
     with pytest.raises(BundleError, match="no golden sentences"):
-        verify(Translator(translator.model, translator.recipe, translator.source, translator.target))
+        verify(replace(bundle, golden=()))

@@ -168,7 +168,7 @@ def prepare(
     with console.status("preparing") as status:
         made = task.prepare(
             recipe.data,
-            recipe.text,
+            recipe.spelling,
             place,
             workers=workers or cores(),
             progress=lambda what, number: status.update(f"{number:,} {what}"),

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.store import Side, Store
+from regard.data.windows import Windows
 from regard.errors import DataError
 from regard.text.subwords import BEGIN, END, PAD, Subwords
 
-__all__ = ["Batch", "Batches", "Layout"]
+__all__ = ["Batch", "Batches", "Layout", "View", "assembled", "key_of", "mixed"]
 
 Layout = Literal["padded", "packed"]
 Ints = NDArray[np.int64]
 
 # What a hash is for: the same number is never drawn for two purposes.
-_ORDER, _TIES, _SHUFFLE, _SOURCE, _TARGET = range(1, 6)
+_ORDER, _TIES, _SHUFFLE, _SOURCE, _TARGET, _VIEW, _OFFSET = range(1, 8)
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,12 @@ class Batch:
 
     @property
     def target_tokens(self) -> int:
-        """Target tokens to predict, the ends among them, without padding."""
-        return int(self.target_lengths.sum())
+        """Target tokens to predict, the ends among them, without padding and what a view does not ask for (-1)."""
+        return int(self.target_lengths.sum()) - int(np.count_nonzero(self.target_output < 0))
+
+
+View = Callable[[Batch, int], Batch]
+"""A batch, and a key for what is drawn, to the batch as an objective wants it."""
 
 
 class Batches:
@@ -76,8 +82,13 @@ class Batches:
         source_subwords: Subwords | None = None,
         target_subwords: Subwords | None = None,
         epoch: int = 0,
+        context: int = 0,
+        view: View | None = None,
     ) -> None:
         """Starts at the first batch of `epoch`. With `sampling` (alpha > 0) both sides are segmented anew each epoch.
+
+        With `context` the targets are one stream (`windows.py`), whose windows, cut elsewhere each epoch, are the rows;
+        they are never sampled. Every batch is seen through `view`.
 
         Raises DataError for a wrong size or layout, and for sampling without the subwords of both sides.
         """
@@ -92,7 +103,10 @@ class Batches:
         self._layout: Layout = layout
         self._seed = seed
         self._shuffle = shuffle
-        self._pools = -(-len(store) // pool)
+        self._windows = Windows(store.target, context) if context else None
+        self._rows_in_all = len(store) if self._windows is None else len(self._windows)
+        self._pools = -(-self._rows_in_all // pool)
+        self._view = view
         self._alpha = sampling
         self._subwords = (source_subwords, target_subwords)
         self._epoch, self._pool, self._batch = epoch, 0, 0
@@ -131,7 +145,7 @@ class Batches:
 
     def __next__(self) -> Batch:
         plan = self._plan or self._planned(self._epoch, self._pool)
-        batch = plan.make(self._batch, self._layout)
+        batch = self._seen(plan.make(self._batch, self._layout), self._epoch)
         # Moved on at once, so that `position` and `epoch` always tell of the next batch.
         self._plan = plan
         self._batch += 1
@@ -151,38 +165,52 @@ class Batches:
         """
         for pool in range(self._pools):
             lines = np.arange(*self._bounds(pool), dtype=np.int64)
+            source, target = self._sides(lines, None)
             if sort:
-                source, target = self._store.source.lengths_of(lines), self._store.target.lengths_of(lines)
-                lines = lines[_by_length(source, target, lines)]
-            plan = self._cut(lines, _Rows.stored(self._store.source, lines), _Rows.stored(self._store.target, lines))
+                order = _by_length(source.lengths, target.lengths, lines)
+                lines, source, target = lines[order], source.take(order), target.take(order)
+            plan = self._cut(lines, source, target)
             for index in range(len(plan.cuts)):
-                yield plan.make(index, self._layout)
+                yield self._seen(plan.make(index, self._layout), 0)
 
     def _bounds(self, pool: int) -> tuple[int, int]:
         """First and last + 1 place of a pool in the epoch's order: pools are of equal size, to one line."""
-        n = len(self._store)
+        n = self._rows_in_all
         return n * pool // self._pools, n * (pool + 1) // self._pools
 
     def _planned(self, epoch: int, pool: int) -> _Plan:
         """The plan of a pool: a pure function of the store, the settings and the arguments."""
         lines = np.arange(*self._bounds(pool), dtype=np.int64)
         if self._shuffle:
-            lines = _permuted(lines, len(self._store), _key(self._seed, epoch, _ORDER))
-        sides = zip((self._store.source, self._store.target), self._subwords, (_SOURCE, _TARGET), strict=True)
-        source, target = (self._rows(lines, side, subwords, epoch, use) for side, subwords, use in sides)
-        ties = _mixed(lines, _key(self._seed, epoch, _TIES)) if self._shuffle else lines
+            lines = _permuted(lines, self._rows_in_all, key_of(self._seed, epoch, _ORDER))
+        source, target = self._sides(lines, epoch)
+        ties = mixed(lines, key_of(self._seed, epoch, _TIES)) if self._shuffle else lines
         order = _by_length(source.lengths, target.lengths, ties)
         plan = self._cut(lines[order], source.take(order), target.take(order))
         if self._shuffle:
             places = np.arange(len(plan.cuts), dtype=np.int64)
-            shuffled = np.argsort(_mixed(places, _key(self._seed, epoch, _SHUFFLE, pool)), kind="stable")
+            shuffled = np.argsort(mixed(places, key_of(self._seed, epoch, _SHUFFLE, pool)), kind="stable")
             plan.cuts = [plan.cuts[i] for i in shuffled.tolist()]
         return plan
 
-    def _rows(self, lines: Ints, side: Side, subwords: Subwords | None, epoch: int, use: int) -> _Rows:
-        if self._alpha <= 0 or subwords is None:
+    def _seen(self, batch: Batch, epoch: int) -> Batch:
+        return batch if self._view is None else self._view(batch, key_of(self._seed, epoch, _VIEW))
+
+    def _sides(self, lines: Ints, epoch: int | None) -> tuple[_Rows, _Rows]:
+        """Source and target rows; without an epoch, as they are in the store."""
+        if self._windows is not None:
+            drawn = self._shuffle and epoch is not None
+            offset = key_of(self._seed, epoch or 0, _OFFSET) % self._windows.tokens if drawn else 0
+            read, lengths = partial(self._windows.read, offset=offset), self._windows.lengths_of(lines)
+            return _Rows.of([()] * len(lines)), _Rows(read, lines, lengths - 1, framed=True)
+        sides = zip((self._store.source, self._store.target), self._subwords, (_SOURCE, _TARGET), strict=True)
+        source, target = (self._rows(lines, side, subwords, epoch, use) for side, subwords, use in sides)
+        return source, target
+
+    def _rows(self, lines: Ints, side: Side, subwords: Subwords | None, epoch: int | None, use: int) -> _Rows:
+        if self._alpha <= 0 or subwords is None or epoch is None:
             return _Rows.stored(side, lines)
-        seeds = (_mixed(lines, _key(self._seed, epoch, use)) >> np.uint64(32)).tolist()
+        seeds = (mixed(lines, key_of(self._seed, epoch, use)) >> np.uint64(32)).tolist()
         texts = (side.text(line) for line in lines.tolist())
         return _Rows.of(
             [subwords.sample(text, alpha=self._alpha, seed=seed) for text, seed in zip(texts, seeds, strict=True)]
@@ -200,6 +228,8 @@ class _Rows:
     read: Callable[[Ints], NDArray[Any]]  # numbers of lines -> their ids end to end
     numbers: Ints
     lengths: Ints
+    framed: bool = False
+    """Whether the ids come with the one before the row and the one behind it, instead of BEGIN and END."""
 
     @classmethod
     def stored(cls, side: Side, lines: Ints) -> _Rows:
@@ -212,7 +242,7 @@ class _Rows:
         return cls(lambda numbers: np.concatenate([made[n] for n in numbers.tolist()]), np.arange(len(rows)), lengths)
 
     def take(self, rows: Ints | slice) -> _Rows:
-        return _Rows(self.read, self.numbers[rows], self.lengths[rows])
+        return _Rows(self.read, self.numbers[rows], self.lengths[rows], self.framed)
 
     def flat(self) -> Ints:
         """(sum of lengths,) the ids of all rows end to end."""
@@ -220,6 +250,10 @@ class _Rows:
 
     def padded(self, flat: Ints, *, begin: bool) -> Ints:
         """(rows, longest + 1): each row after BEGIN, or before END."""
+        if self.framed:
+            out = np.full((len(self.lengths), int(self.lengths.max()) + 1), PAD, np.int64)
+            out[np.arange(out.shape[1]) <= self.lengths[:, None]] = self.packed(flat, begin=begin)
+            return out
         out = np.full((len(self.lengths), int(self.lengths.max()) + 1), PAD, np.int64)
         places = np.arange(out.shape[1] - 1) < self.lengths[:, None]
         if begin:
@@ -232,6 +266,9 @@ class _Rows:
 
     def packed(self, flat: Ints, *, begin: bool) -> Ints:
         """(sum of lengths + rows,): each row after BEGIN, or before END, end to end."""
+        if self.framed:
+            last = np.cumsum(self.lengths + 2) - 1
+            return np.delete(flat, last if begin else last - self.lengths - 1)
         ends = np.cumsum(self.lengths + 1) - 1
         special = ends - self.lengths if begin else ends
         out = np.empty(len(flat) + len(ends), np.int64)
@@ -267,6 +304,11 @@ class _Plan:
         )
 
 
+def assembled(batch: Batch, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Batch:
+    """The batch with these rows of ids, without begin and end, in place of its own."""
+    return _Plan(batch.lines, _Rows.of(source), _Rows.of(target), [(0, len(batch))]).make(0, batch.layout)
+
+
 def _by_length(source: Ints, target: Ints, ties: NDArray[Any]) -> Ints:
     """Order by source length; among equals by target length, up and down in turn, so that neighbours are alike."""
     turned = np.where(source % 2 == 0, target, -target)
@@ -299,7 +341,7 @@ def _cut_packed(source: Ints, target: Ints, budget: int) -> list[tuple[int, int]
     return cuts
 
 
-def _mixed(values: Ints | NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
+def mixed(values: Ints | NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
     """A 64-bit hash of each value under a key (splitmix64: Steele, Lea and Flood 2014)."""
     with np.errstate(over="ignore"):
         x = values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
@@ -308,11 +350,11 @@ def _mixed(values: Ints | NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
         return x ^ (x >> np.uint64(31))
 
 
-def _key(*parts: int) -> int:
+def key_of(*parts: int) -> int:
     """A 64-bit hash of some integers."""
     key = 0
     for part in parts:
-        key = int(_mixed(np.array([part % 2**64], np.uint64), key)[0])
+        key = int(mixed(np.array([part % 2**64], np.uint64), key)[0])
     return key
 
 
@@ -323,12 +365,12 @@ def _permuted(places: Ints, n: int, key: int) -> Ints:
     """
     half = max(1, ((n - 1).bit_length() + 1) // 2)
     mask = np.uint64((1 << half) - 1)
-    keys = [_key(key, turn) for turn in range(6)]
+    keys = [key_of(key, turn) for turn in range(6)]
 
     def once(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         left, right = values >> np.uint64(half), values & mask
         for turn in keys:
-            left, right = right, left ^ (_mixed(right, turn) & mask)
+            left, right = right, left ^ (mixed(right, turn) & mask)
         return (left << np.uint64(half)) | right
 
     out = once(places.astype(np.uint64))

@@ -12,13 +12,27 @@ __all__ = ["DataConfig", "TestSet"]
 
 
 class TestSet(BaseModel):
-    """A set that is only ever evaluated on."""
+    """A set that is only ever evaluated on: pairs, or text of one side."""
 
     __test__ = False  # not a test case for pytest
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: str = Field(description="File of source lines.")
-    reference: str = Field(description="File of reference translations, untouched.")
+    source: str = Field(default="", description="File of source lines.")
+    reference: str = Field(default="", description="File of reference translations, or labels, untouched.")
+    text: str = Field(default="", description="File of text, where training has one side only.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.text and (self.source or self.reference):
+            raise ValueError("has text and a source or reference; a test set is pairs, or text of one side.")
+        if not self.text and not (self.source and self.reference):
+            raise ValueError("needs source and reference, two files; or text, where training has one side only.")
+        return self
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that are read."""
+        return (self.text,) if self.text else (self.source, self.reference)
 
 
 class DataConfig(BaseModel):
@@ -26,8 +40,9 @@ class DataConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: str | tuple[str, ...] = Field(
-        description="Source side: a text file or a list of them (.gz too); or .tsv or .jsonl files with both sides."
+    source: str | tuple[str, ...] | None = Field(
+        default=None,
+        description="Source side: a text file or a list of them (.gz too); or .tsv or .jsonl files with both sides.",
     )
     target: str | tuple[str, ...] | None = Field(
         default=None, description="Target side, line by line with the source; left out if the source's files hold both."
@@ -36,6 +51,19 @@ class DataConfig(BaseModel):
         default=None, description="Validation source; if left out, `valid_lines` pairs are split off."
     )
     valid_target: str | tuple[str, ...] | None = Field(default=None, description="Validation target.")
+    text: str | tuple[str, ...] | None = Field(
+        default=None,
+        description="Text of one side, instead of source and target: to be continued, filled in or mended.",
+    )
+    valid_text: str | tuple[str, ...] | None = Field(default=None, description="Validation text of one side.")
+    context: int = Field(
+        default=0,
+        ge=0,
+        description="Of text: one stream, each line with its end, cut into windows of so many pieces; 0: line by line.",
+    )
+    labels: Literal["", "first"] = Field(
+        default="", description="first: the source's lines are a label, a space and the text; there is no target."
+    )
     valid_lines: int = Field(
         default=1000,
         ge=1,
@@ -66,6 +94,25 @@ class DataConfig(BaseModel):
 
     @model_validator(mode="after")
     def _sides_match(self) -> Self:
+        if self.source is None and self.text is None:
+            raise ValueError(
+                "no text is named: give source (and target) for pairs of lines, or text for text of one side."
+            )
+        paired = {"source": self.source, "target": self.target, "valid_source": self.valid_source}
+        if self.text is not None and (named := [key for key, value in paired.items() if value is not None]):
+            raise ValueError(f"text is one side and {named[0]} one of two; leave one of them out.")
+        if self.text is None and (self.valid_text is not None or self.context):
+            raise ValueError("valid_text and context are for text of one side; name it in text, or leave them out.")
+        if self.context and self.valid_text is None:
+            raise ValueError(
+                "context makes one stream of the text, of which no lines can be held out; cut off its end as another "
+                "file (`head -n`, `tail -n`) and name that in valid_text."
+            )
+        if self.labels and (self.targets or self.valid_targets or self.text is not None):
+            raise ValueError(
+                'labels = "first" finds each label before its text; name such files in source, and leave out target, '
+                "valid_target and text."
+            )
         for source, target, name in (
             (self.sources, self.targets, ""),
             (self.valid_sources, self.valid_targets, "valid_"),
@@ -75,8 +122,8 @@ class DataConfig(BaseModel):
                     f"{name}source names {len(source)} files but {name}target {len(target)}; "
                     "file n of one must go with file n of the other."
                 )
-        if self.source == ():
-            raise ValueError("source names no file; name at least one.")
+        if self.source == () or self.text == ():
+            raise ValueError("source and text name no file; name at least one.")
         return self
 
     @property
@@ -98,6 +145,26 @@ class DataConfig(BaseModel):
     def valid_targets(self) -> tuple[str, ...]:
         """Validation target files, as many as source files, or none."""
         return _files(self.valid_target)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Files of one side, or none."""
+        return _files(self.text)
+
+    @property
+    def valid_texts(self) -> tuple[str, ...]:
+        """Validation files of one side, or none."""
+        return _files(self.valid_text)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All that is trained on."""
+        return (*self.sources, *self.targets, *self.texts)
+
+    @property
+    def valid_files(self) -> tuple[str, ...]:
+        """All that is validated on; none if validation is split off."""
+        return (*self.valid_sources, *self.valid_targets, *self.valid_texts)
 
 
 def _files(value: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import bahdanau, convs2s, luong, seq2seq, transformer
-from .interface import EncoderDecoder
+from . import bahdanau, bert, convs2s, gpt, luong, seq2seq, transformer
+from .interface import EncoderDecoder, Kind
 from .transformer import TransformerConfig, parameter_count
 
-__all__ = ["MODELS", "EncoderDecoder", "TransformerConfig", "parameter_count"]
+__all__ = ["KINDS", "MODELS", "EncoderDecoder", "Kind", "TransformerConfig", "parameter_count"]
 
 MODELS: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "transformer": (TransformerConfig, transformer.build),
@@ -17,5 +17,11 @@ MODELS: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "bahdanau": (bahdanau.BahdanauConfig, bahdanau.build),
     "luong": (luong.LuongConfig, luong.build),
     "convs2s": (convs2s.ConvS2SConfig, convs2s.build),
+    "gpt": (gpt.GPTConfig, gpt.build),
+    "bert": (bert.BERTConfig, bert.build),
+    "bert-classifier": (bert.BERTClassifierConfig, bert.build_classifier),
 }
 """Family -> its config and its builder."""
+
+KINDS: dict[str, Kind] = {"gpt": "language-model", "bert": "reader", "bert-classifier": "classifier"}
+"""Family -> what it is, where it is no encoder-decoder."""

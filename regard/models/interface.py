@@ -7,7 +7,7 @@ with a packed layout (B, T) becomes (L,).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,22 @@ from regard.errors import ModelError
 from regard.nn.layout import Layout, Packed, Padded
 from regard.nn.state import State
 
-__all__ = ["EncoderDecoder", "Layout", "State", "device_named", "device_of", "layout_of"]
+__all__ = [
+    "Auxiliary",
+    "Classifier",
+    "EncoderDecoder",
+    "Kind",
+    "LanguageModel",
+    "Layout",
+    "Reader",
+    "State",
+    "device_named",
+    "device_of",
+    "layout_of",
+]
+
+Kind = Literal["encoder-decoder", "language-model", "reader", "classifier"]
+"""What a family is: each has a protocol below."""
 
 
 class EncoderDecoder(Protocol):
@@ -52,6 +67,75 @@ class EncoderDecoder(Protocol):
     def eval(self) -> nn.Module: ...
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
     def state_dict(self) -> dict[str, Tensor]: ...
+
+
+class LanguageModel(Protocol):
+    """A model that goes on with what is written, piece by piece."""
+
+    training: bool
+    output: nn.Linear
+
+    def start(self, capacity: int | None = None) -> State:
+        """The state before the first piece, whatever the number of rows."""
+        ...
+
+    def decode(self, tokens: Tensor, state: State, layout: Layout | None = None) -> tuple[Tensor, State]:
+        """Ids (B, T) after the state -> hidden (B, T, D) and the state after them, as `EncoderDecoder.decode`."""
+        ...
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V) of the piece that follows."""
+        ...
+
+
+class Reader(Protocol):
+    """A model that reads a whole line, and says what stands at each place of it."""
+
+    training: bool
+    output: nn.Linear
+
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Ids (B, S) -> hidden (B, S, D)."""
+        ...
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> what `output` takes, (…, D)."""
+        ...
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V) of the piece at each place: `output` of `head`."""
+        ...
+
+
+class Classifier(Protocol):
+    """A model that makes one vector of a line, and says of what class it is."""
+
+    training: bool
+    output: nn.Linear
+    """(V, D): the classes are the target's pieces."""
+
+    def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Ids (B, S) -> what `output` takes, (B, D)."""
+        ...
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(…, D) -> logits (…, V) of the classes."""
+        ...
+
+
+class Auxiliary(Protocol):
+    """A part of a model that adds to its objective: hard attention, a penalty. Training finds parts by `auxiliary`."""
+
+    def forget(self) -> None:
+        """A forward pass begins."""
+        ...
+
+    def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
+        """After a forward pass in training, what is added to the summed loss.
+
+        Losses (B,) are each line's own, summed over its tokens (B,), without a gradient.
+        """
+        ...
 
 
 def layout_of(kind: str, lengths: Tensor, width: int, tokens: int = 0) -> Layout:

@@ -15,7 +15,8 @@ import torch
 from regard import recipe as recipes
 from regard.data.config import DataConfig
 from regard.recipe import Recipe
-from regard.text import read_pairs
+
+from .prepare import pairs_of
 
 __all__ = ["Choice", "Counts", "choose", "count"]
 
@@ -121,16 +122,14 @@ def count(data: DataConfig) -> Counts:
     """Read all pairs of the training files; every line is checked on the way."""
     letters: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     pairs, sampled, lengths = 0, 0, [0, 0]
-    for index, source in enumerate(data.sources):
-        target = data.targets[index] if data.targets else None
-        for pair in read_pairs(source, target, fields=data.fields):
-            pairs += 1
-            if pairs > _SAMPLE:
-                continue
-            sampled += 1
-            for side, line in enumerate(pair):
-                letters[side].update(line)
-                lengths[side] += len(line)
+    for pair in pairs_of(data):
+        pairs += 1
+        if pairs > _SAMPLE:
+            continue
+        sampled += 1
+        for side, line in enumerate(pair):
+            letters[side].update(line)
+            lengths[side] += len(line)
     return Counts(pairs, max(lengths) * pairs // max(1, sampled), len({*letters[0], *letters[1]}), _shared(*letters))
 
 

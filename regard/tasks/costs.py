@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import ModelError
-from regard.models import MODELS
+from regard.models import KINDS, MODELS
 from regard.models.interface import layout_of
 from regard.nn import native
 from regard.text import PAD
@@ -84,6 +84,11 @@ def count_costs(config: Any, source_pieces: int, target_pieces: int, *, bfloat16
 
     It runs as PyTorch's own operations; compiled kernels keep fewer activations, so theirs are at most these.
     """
+    if config.family in KINDS:
+        raise ModelError(
+            f'what model.family = "{config.family}" costs cannot be counted yet, only encoder-decoders; '
+            "give data.batch_tokens a number, and see what a few updates take."
+        )
     with FakeTensorMode(), native.only_references(), torch.random.fork_rng(devices=()):
         model: nn.Module = MODELS[config.family][1](config, source_pieces, target_pieces, PAD).train()
         if bfloat16:

@@ -15,40 +15,52 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard import bundle as bundles
 from regard import recipe as recipes
-from regard.bundle import Golden, Provenance
-from regard.data.batches import Batches
+from regard.bundle import Provenance
+from regard.data.batches import Batches, View
 from regard.data.store import Store
+from regard.data.views import Gaps, Label, Masks
 from regard.errors import BundleError, CheckpointError, DataError, RecipeError
 from regard.metrics import bleu
 from regard.models import MODELS, parameter_count
-from regard.models.interface import device_named, layout_of
+from regard.models.interface import device_named
 from regard.nn.attention import kernels
 from regard.recipe import Recipe
 from regard.search import SearchConfig
-from regard.text import PAD, read_lines
-from regard.train import Interrupted, Trainer, mixed, resolve_precision, token_log_probabilities
+from regard.text import PAD, Subwords, read_lines
+from regard.train import (
+    OBJECTIVES,
+    Interrupted,
+    Step,
+    Trainer,
+    inputs,
+    mixed,
+    resolve_precision,
+    token_log_probabilities,
+)
 from regard.train.checkpoint import sync
 from regard.train.parallel import Parallel, joined
 
 from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode
+from .golden import golden
 from .prepare import Prepared, prepare
 
-__all__ = ["Interrupted", "fit", "speaks", "versions"]
+__all__ = ["Interrupted", "fit", "speaks", "versions", "view_of"]
 
 Report = Callable[[dict[str, Any]], None]
 
-_GOLDEN = 8
 _VALID_TOKENS = 4096
 
 
@@ -77,7 +89,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
     parallel.barrier()
     if not parallel.main:  # what the first process chose and made
         recipe = recipes.load(out / "recipe.toml")
-        prepared = prepare(recipe.data, recipe.text, out)
+        prepared = prepare(recipe.data, recipe.spelling, out)
 
     torch.manual_seed(recipe.seed)
     source, target = prepared.source_subwords, prepared.target_subwords
@@ -91,6 +103,8 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         sampling=recipe.text.sampling,
         source_subwords=source,
         target_subwords=target,
+        context=recipe.data.context,
+        view=view_of(recipe.objective, target),
     )
     validator = _Validator(prepared, recipe, device)
     log = _Log(out, tell)
@@ -105,6 +119,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         validate=validator if len(prepared.valid) else None,
         report=log if main else None,
         parallel=parallel,
+        objective=OBJECTIVES[recipe.objective],
     )
     validator.bfloat16 = trainer.bfloat16
     taken_up = trainer.resume() if resume else None
@@ -164,19 +179,21 @@ def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.
         recipe = _with_batches_of(recipe, recipes.load(out / "recipe.toml").data.batch_tokens)  # what fitted then
     _check_place(recipe, out, resume)
     for name, files in recipe.data.test.items():
-        for file in (files.source, files.reference):
+        for file in files.files:
             if not Path(file).is_file():  # said now, not after hours of training
                 raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
     out.mkdir(parents=True, exist_ok=True)
     _put(out / "recipe.toml", recipes.to_toml(recipe))
     prepared = prepare(
         recipe.data,
-        recipe.text,
+        recipe.spelling,
         out,
         progress=lambda what, count: tell({"event": "prepare", "what": what, "count": count}),
     )
     if len(prepared.train) == 0:
         raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
+    if recipe.objective == "classify":
+        _check_labels(prepared.train)
     if recipe.data.batch_tokens == 0:
         recipe = _with_batches_of(recipe, _fitting(recipe, prepared, device))
         _put(out / "recipe.toml", recipes.to_toml(recipe))
@@ -233,16 +250,33 @@ def _check_place(recipe: Recipe, out: Path, resume: bool) -> None:
                 )
 
 
+@dataclass(frozen=True)
+class _Judged:
+    log_probability: float
+    count: int
+    right: int
+
+
 class _Validator:
     """Scores the dev set: loss and perplexity a piece, and BLEU where the recipe chooses by it."""
 
     def __init__(self, prepared: Prepared, recipe: Recipe, device: torch.device) -> None:
         self.prepared, self.recipe, self.device = prepared, recipe, device
         self.bfloat16 = False
+        self.batches = Batches(
+            prepared.valid,
+            batch_tokens=_VALID_TOKENS,
+            layout="padded",
+            context=recipe.data.context,
+            view=view_of(recipe.objective, prepared.target_subwords),
+        )
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
-        total, count = _log_probability(model, self.prepared.valid, self.device, self.bfloat16, self.recipe.train.chunk)
-        scores = {"loss": -total / count, "perplexity": math.exp(min(50.0, -total / count))}
+        found = _log_probability(model, self.batches, self.recipe, self.device, self.bfloat16)
+        loss = -found.log_probability / max(1, found.count)
+        scores = {"loss": loss, "perplexity": math.exp(min(50.0, loss))}
+        if self.recipe.objective == "classify":
+            scores["accuracy"] = 100.0 * found.right / max(1, found.count)
         if self.recipe.train.validate_with == "bleu":
             quick = SearchConfig(beam=1, penalty="none", alpha=0.0, extra_length=self.recipe.search.extra_length)
             valid = self.prepared.valid
@@ -260,23 +294,40 @@ class _Validator:
 
 
 @torch.inference_mode()
-def _log_probability(model: Any, store: Store, device: torch.device, bfloat16: bool, chunk: int) -> tuple[float, int]:
-    """Summed log-probability of a store's targets, and how many pieces they have, ends counted."""
-    total, count = 0.0, 0
-    batches = Batches(store, batch_tokens=_VALID_TOKENS, layout="padded", seed=0)
+def _log_probability(model: Any, batches: Batches, recipe: Recipe, device: torch.device, bfloat16: bool) -> _Judged:
+    """Of all targets of an epoch: their summed log-probability, how many they are, and how many are the likeliest."""
+    total, count, right = 0.0, 0, 0
+    step = Step(model, 0.0, recipe.train.chunk, objective=OBJECTIVES[recipe.objective])
     for batch in batches.one_epoch(sort=True):
-        source, tokens, targets = (
-            torch.from_numpy(x).to(device) for x in (batch.source, batch.target_input, batch.target_output)
-        )
-        reading = layout_of("padded", torch.from_numpy(batch.source_lengths).to(device), source.shape[1])
-        writing = layout_of("padded", torch.from_numpy(batch.target_lengths).to(device), tokens.shape[1])
+        x = inputs(batch, device)
         with mixed(device, bfloat16):
-            hidden, _ = model.decode(tokens, model.start(model.encode(source, reading), reading), writing)
-            real = torch.arange(tokens.shape[1], device=device) < writing.lengths[:, None]
-            found = token_log_probabilities(model.project, hidden[real], targets[real], chunk)
-        total += float(found.double().sum())
-        count += batch.target_tokens
-    return total, count
+            hidden, targets = step.hidden(x).flatten(0, -2), step.targets(x)
+            hidden, targets = hidden[targets >= 0], targets[targets >= 0]
+            total += float(token_log_probabilities(model.output, hidden, targets, recipe.train.chunk).double().sum())
+            if recipe.objective == "classify":
+                right += int((model.output(hidden).argmax(-1) == targets).sum())
+        count += len(targets)
+    return _Judged(total, count, right)
+
+
+def view_of(objective: str, target: Subwords) -> View | None:
+    """How an objective sees batches; None: as they are."""
+    if objective == "classify":
+        return Label()
+    found = [target.id_of(symbol) for symbol in OBJECTIVES[objective].symbols]
+    symbols = [symbol for symbol in found if symbol is not None]
+    if objective == "mask":
+        return Masks(symbols[0], len(target))
+    return Gaps(tuple(symbols)) if objective == "denoise" else None
+
+
+def _check_labels(store: Store) -> None:
+    """Raises DataError for a label that is no single piece."""
+    for line in np.flatnonzero(store.target_lengths != 1).tolist():
+        raise DataError(
+            f"the label {store.target_text(line)!r} is {store.target_lengths[line]} pieces, and a class is one; "
+            'set text.target_kind = "words" and text.joint = false, and write labels without spaces.'
+        )
 
 
 class _Log:
@@ -382,6 +433,8 @@ def _finish(
         training=training,
     )
 
+    asked = prepared.valid if len(prepared.valid) else prepared.train
+
     def keep(scores: list[dict[str, Any]]) -> None:
         try:
             bundles.save(
@@ -391,7 +444,7 @@ def _finish(
                 source=prepared.source_subwords,
                 target=prepared.target_subwords,
                 provenance=provenance.model_copy(update={"scores": scores}),
-                golden=_golden(model, prepared, recipe),
+                golden=golden(model, recipe, prepared.source_subwords, prepared.target_subwords, asked),
             )
         except BundleError as error:
             raise BundleError(f"{error} Training is done and saved; --resume makes the bundle from it.") from error
@@ -405,30 +458,13 @@ def _finish(
     _put(out / "results.json", json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
-def _golden(model: nn.Module, prepared: Prepared, recipe: Recipe) -> list[Golden]:
-    """A few validation sentences with their ids and outputs, spread over the lengths."""
-    store = prepared.valid if len(prepared.valid) else prepared.train
-    order = sorted(range(len(store)), key=lambda i: int(store.source_lengths[i]))
-    lines = [order[i * (len(order) - 1) // max(1, _GOLDEN - 1)] for i in range(min(_GOLDEN, len(order)))]
-    texts = [store.source_text(i) for i in dict.fromkeys(lines)]
-    ids = [prepared.source_subwords.encode(text) for text in texts]
-    found = decode(model, ids, recipe.search)  # type: ignore[arg-type]
-    return [
-        Golden(
-            source=text,
-            source_ids=tuple(source),
-            target_ids=tuple(h[0].ids),
-            output=prepared.target_subwords.decode(h[0].ids),
-        )
-        for text, source, h in zip(texts, ids, found, strict=True)
-    ]
-
-
 def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list[dict[str, Any]]:
     """The dev set and each test set of the recipe, translated by the bundle as anybody else would."""
     from .evaluate import evaluate_lines
     from .translate import load
 
+    if recipe.objective != "translate":
+        return []
     translator = load(path)
     sets: list[tuple[str, Sequence[str], Sequence[str]]] = []
     valid = prepared.valid

@@ -11,8 +11,8 @@ from regard.bundle import Bundle
 from regard.errors import BundleError
 from regard.recipe import to_toml
 
-from .decode import decode
-from .translate import Languages, Translator, load
+from .golden import answers
+from .translate import Languages
 
 __all__ = ["Inspection", "inspect", "verify"]
 
@@ -55,20 +55,19 @@ def inspect(path: str | Path, *, again: bool = False) -> Inspection:
     """
     bundle = bundles.load(path)
     if again:
-        verify(load(bundle, device="cpu"))
+        verify(bundle)
     return _inspection(bundle, again)
 
 
-def verify(translator: Translator) -> None:
-    """Translate the golden sentences again; BundleError shows each that differs."""
-    bundle = translator.bundle
-    if bundle is None or not bundle.golden:
+def verify(bundle: Bundle) -> None:
+    """Ask for the golden sentences again; BundleError shows each whose answer differs."""
+    if not bundle.golden:
         raise BundleError("there are no golden sentences to translate again; save the model as a bundle with some.")
-    found = decode(translator.model, [g.source_ids for g in bundle.golden], translator.recipe.search)
+    found = answers(bundle.model(), bundle.recipe, bundle.source, [g.source_ids for g in bundle.golden])
     differing = [
-        f"  {golden.source!r}\n    should give {golden.output!r}\n    and gives   {bundle.target.decode(best.ids)!r}"
-        for golden, (best, *_) in zip(bundle.golden, found, strict=True)
-        if tuple(best.ids) != golden.target_ids
+        f"  {golden.source!r}\n    should give {golden.output!r}\n    and gives   {bundle.target.decode(ids)!r}"
+        for golden, ids in zip(bundle.golden, found, strict=True)
+        if tuple(ids) != golden.target_ids
     ]
     if differing:
         raise BundleError(

@@ -19,17 +19,16 @@ import torch
 from torch import nn
 
 from regard.data.batches import Batch, Batches
-from regard.data.config import DataConfig
 from regard.errors import ModelError
 from regard.models import MODELS
 from regard.models.interface import device_named
 from regard.recipe import Recipe
-from regard.text import PAD, read_pairs, write_lines
+from regard.text import PAD, write_lines
 from regard.train import Trainer, resolve_precision
 from regard.train.memory import is_out_of_memory
 
 from .costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
-from .prepare import Prepared, prepare
+from .prepare import Prepared, pairs_of, prepare
 
 __all__ = ["GPUS", "Gpu", "Measured", "OnGpu", "Plan", "plan"]
 
@@ -252,7 +251,7 @@ class _Corpus:
                 _size(train.path.parent),
                 exact=True,
             )
-        pairs, sample = _sampled(_pairs(recipe.data), progress)
+        pairs, sample = _sampled(pairs_of(recipe.data), progress)
         files = folder / "sample.source", folder / "sample.target"
         for side, file in enumerate(files):
             write_lines(file, (pair[side] for pair in sample))
@@ -266,7 +265,7 @@ class _Corpus:
                 "cache": None,
             }
         )
-        held = prepare(sampled, recipe.text.model_copy(update={"shrink": True}), folder, progress=progress)
+        held = prepare(sampled, recipe.spelling.model_copy(update={"shrink": True}), folder, progress=progress)
         # What the subwords were not learnt from tells how many pieces a line has: what they were learnt from has fewer.
         unseen, share = held.valid, pairs / len(sample)
         kept = pairs * held.report.kept / held.report.read
@@ -320,14 +319,9 @@ def _found(recipe: Recipe, out: Path) -> Prepared | None:
         raise _NotThere
 
     try:
-        return prepare(recipe.data, recipe.text, out, progress=stop)
+        return prepare(recipe.data, recipe.spelling, out, progress=stop)
     except _NotThere:
         return None
-
-
-def _pairs(data: DataConfig) -> Iterator[Pair]:
-    for index, source in enumerate(data.sources):
-        yield from read_pairs(source, data.targets[index] if data.targets else None, fields=data.fields)
 
 
 def _sampled(pairs: Iterator[Pair], progress: Progress | None) -> tuple[int, list[Pair]]:

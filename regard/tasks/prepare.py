@@ -17,10 +17,10 @@ from regard.data.store import Store, fingerprint
 from regard.errors import DataError, TextError
 from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
-from regard.text.lines import read_pairs
+from regard.text.lines import iter_lines, read_labelled, read_pairs
 from regard.text.subwords import Kind, Subwords
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "pairs_of", "prepare"]
 
 # Called with what is being counted and how many so far.
 Progress = Callable[[str, int], None]
@@ -55,10 +55,11 @@ def prepare(
     one; what they make is the same, however many. Raises TextError or DataError, naming file and line, for text that
     cannot be used.
     """
-    hashes = _hashes((*data.sources, *data.targets, *data.valid_sources, *data.valid_targets))
-    files = [[hashes[name], "".join(Path(name).suffixes)] for name in (*data.sources, *data.targets)]
-    held_out = None if data.valid_sources else data.valid_lines
-    training = fingerprint(files, held_out, data.fields, data.target_languages)
+    hashes = _hashes((*data.files, *data.valid_files))
+    files = [[hashes[name], "".join(Path(name).suffixes)] for name in data.files]
+    held_out = None if data.valid_files else data.valid_lines
+    kind = [*([data.labels] if data.labels else []), *(["text", bool(data.context)] if data.texts else [])]
+    training = fingerprint(files, held_out, data.fields, data.target_languages, *kind)
     learnt = fingerprint(training, _SUBWORD_PAIRS, text.model_dump(exclude={"sampling"}))
     root = _root(data, out, learnt)
     notes = _Notes(root / "prepare.json")
@@ -80,15 +81,13 @@ def prepare(
             progress=progress,
         )
 
-    pairs = _pairs(data.sources, data.targets, data)
-    train = store("train", pairs, _learnt_from(limit), data.filters, "train", training)
+    train = store("train", pairs_of(data), _learnt_from(limit, data), _filters(data), "train", training)
     if limit is None:
-        valid_files = [hashes[name] for name in (*data.valid_sources, *data.valid_targets)]
-        pairs = _pairs(data.valid_sources, data.valid_targets, data)
-        valid = store("valid", pairs, None, _KEEP_ALL, "valid", valid_files, data.fields)
+        valid_files = [hashes[name] for name in data.valid_files]
+        valid = store("valid", pairs_of(data, valid=True), None, _KEEP_ALL, "valid", valid_files, data.fields, *kind)
     else:
         pairs = _counted(data, "pairs searched for those held out", progress)
-        valid = store("valid", pairs, _held_out(limit), data.filters, "held out", training)
+        valid = store("valid", pairs, _held_out(limit, data), _filters(data), "held out", training)
     return Prepared(source, target, train, valid, train.report, hashes)
 
 
@@ -97,7 +96,7 @@ def _root(data: DataConfig, out: Path, learnt: str) -> Path:
         root = Path(out) / "prepared"
     else:
         # Runs that differ in anything prepared get directories of their own; the others share one.
-        valid = [data.valid_sources, data.valid_targets]
+        valid = [data.valid_files] if data.texts else [data.valid_sources, data.valid_targets]
         root = Path(data.cache) / fingerprint(learnt, data.filters.model_dump(), valid)[:16]
     root.mkdir(parents=True, exist_ok=True)
     return root
@@ -136,10 +135,19 @@ class _Notes:
         os.replace(part, self._path)
 
 
-def _pairs(sources: tuple[str, ...], targets: tuple[str, ...], data: DataConfig) -> Iterator[Pair]:
-    """All pairs of some files, in order; in a multilingual corpus every source must carry a known tag."""
-    for index, name in enumerate(sources):
-        pairs = read_pairs(name, targets[index] if targets else None, fields=data.fields)
+def pairs_of(data: DataConfig, *, valid: bool = False) -> Iterator[Pair]:
+    """All pairs of the training files, or of those of validation, in order; text of one side has empty sources.
+
+    In a multilingual corpus every source must carry a known tag.
+    """
+    for name in data.valid_texts if valid else data.texts:
+        yield from (("", line) for line in iter_lines(name))
+    targets = data.valid_targets if valid else data.targets
+    for index, name in enumerate(data.valid_sources if valid else data.sources):
+        if data.labels:
+            pairs = read_labelled(name)
+        else:
+            pairs = read_pairs(name, targets[index] if targets else None, fields=data.fields)
         for number, pair in enumerate(pairs, start=1):
             if data.target_languages and split_tag(pair[0])[0] not in data.target_languages:
                 wanted = ", ".join(map(tag, data.target_languages))
@@ -150,28 +158,41 @@ def _pairs(sources: tuple[str, ...], targets: tuple[str, ...], data: DataConfig)
             yield pair
 
 
-def _learnt_from(limit: int | None) -> Select | None:
-    return None if limit is None else lambda pair: _hash(pair[0]) > limit
+def _filters(data: DataConfig) -> Filters:
+    """Of text of one side only the lines' length is looked at, and of a stream nothing."""
+    if data.context:
+        return _KEEP_ALL
+    return data.filters.model_copy(update={"drop_empty": False, "max_ratio": 2.0**31}) if data.texts else data.filters
 
 
-def _held_out(limit: int) -> Select:
-    return lambda pair: _hash(pair[0]) <= limit
+def _learnt_from(limit: int | None, data: DataConfig) -> Select | None:
+    if data.texts and not data.context and data.filters.drop_empty:
+        return lambda pair: bool(pair[1].strip()) and (limit is None or _hash(pair, data) > limit)
+    return None if limit is None else lambda pair: _hash(pair, data) > limit
 
 
-def _hash(source: str) -> int:
-    """64 bits of a source line without its tag, so that all translations of it fall on the same side of a split."""
-    return int.from_bytes(blake2b(split_tag(source)[1].encode(), digest_size=8).digest(), "big")
+def _held_out(limit: int, data: DataConfig) -> Select:
+    return lambda pair: _hash(pair, data) <= limit
+
+
+def _hash(pair: Pair, data: DataConfig) -> int:
+    """64 bits of a source line without its tag, so that all translations of it fall on the same side of a split.
+
+    Of text of one side, of the line.
+    """
+    line = pair[1] if data.texts else split_tag(pair[0])[1]
+    return int.from_bytes(blake2b(line.encode(), digest_size=8).digest(), "big")
 
 
 def _limit(data: DataConfig, notes: _Notes, training: str, progress: Progress | None) -> int:
     """Source lines whose hash is at most this are held out: `valid_lines` different ones, or a tenth if fewer."""
     if (known := notes.get("held_out_limit", training)) is not None:
         return int(known)
-    lowest = _lowest((_hash(source) for source, _ in _counted(data, "pairs read", progress)), 10 * data.valid_lines)
+    lowest = _lowest((_hash(pair, data) for pair in _counted(data, "pairs read", progress)), 10 * data.valid_lines)
     if len(lowest) < 2:
         raise DataError(
-            f"{', '.join(data.sources)}: {len(lowest)} different source line is too few to hold some out for "
-            "validation; give more, or validation files (data.valid_source, data.valid_target)."
+            f"{', '.join(data.sources or data.texts)}: {len(lowest)} different source line is too few to hold some out "
+            "for validation; give more, or validation files (data.valid_source, data.valid_target)."
         )
     limit = lowest[min(data.valid_lines, max(1, len(lowest) // 10)) - 1]
     notes.put("held_out_limit", training, limit)
@@ -192,7 +213,7 @@ def _lowest(values: Iterable[int], count: int) -> list[int]:
 
 
 def _counted(data: DataConfig, what: str, progress: Progress | None) -> Iterator[Pair]:
-    for count, pair in enumerate(_pairs(data.sources, data.targets, data), start=1):
+    for count, pair in enumerate(pairs_of(data), start=1):
         if progress is not None and count % 10_000 == 0:
             progress(what, count)
         yield pair
@@ -208,14 +229,15 @@ def _subwords(
     progress: Progress | None,
 ) -> tuple[Subwords, Subwords]:
     """The models of both sides: those in `root` if they were learnt from the same, or new ones."""
-    names = ["subwords.model"] if text.joint else ["source.model", "target.model"]
+    joint = text.joint or bool(data.texts)
+    names = ["subwords.model"] if joint else ["source.model", "target.model"]
     if (models := _known_subwords(root, names, notes.get("subwords", learnt))) is None:
-        pairs = _thinned(filter(_learnt_from(limit), _counted(data, "pairs read", progress)), _SUBWORD_PAIRS)
+        pairs = _thinned(filter(_learnt_from(limit, data), _counted(data, "pairs read", progress)), _SUBWORD_PAIRS)
         if progress is not None:
             progress("pairs to learn subwords from", len(pairs))
         sides = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]
-        kinds = [text.kind] if text.joint else [text.kind, text.target_kind or text.kind]
-        texts = [sides[0] + sides[1]] if text.joint else sides
+        kinds = [text.kind] if joint else [text.kind, text.target_kind or text.kind]
+        texts = [sides[0] + sides[1]] if joint else sides
         models = [_learn(lines, kind, data, text) for lines, kind in zip(texts, kinds, strict=True)]
         for name, model in zip(names, models, strict=True):
             model.save(root / name)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from regard.errors import TextError
 
-__all__ = ["MAX_CHARACTERS", "iter_lines", "read_lines", "read_pairs", "write_lines"]
+__all__ = ["MAX_CHARACTERS", "iter_lines", "read_labelled", "read_lines", "read_pairs", "write_lines"]
 
 MAX_CHARACTERS = 50_000
 
@@ -67,6 +67,18 @@ def read_pairs(
         f"{name}: one file holds both sides only as .tsv or .jsonl (or these with .gz); "
         "rename it, or give the target's file beside the source's."
     )
+
+
+def read_labelled(source: Source) -> Iterator[tuple[str, str]]:
+    """(text, label) of each line "label text"; raises TextError, naming the line, where either is missing."""
+    for number, line in enumerate(iter_lines(source), start=1):
+        label, space, text = line.partition(" ")
+        if not (label and space and text.strip()):
+            raise TextError(
+                f"{_name(source)}: line {number} ({line[:40]!r}) is not a label, a space and a text; write one so, "
+                "or give texts and labels in two files."
+            )
+        yield text, label
 
 
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> int:

@@ -2,15 +2,19 @@
 
 from .config import TrainConfig
 from .loop import Interrupted, Trainer
-from .objectives import label_smoothed, projected_loss, token_log_probabilities
+from .objectives import GAPS, MASK, OBJECTIVES, Objective, label_smoothed, projected_loss, token_log_probabilities
 from .schedules import SCHEDULES, Plateau, Schedule
 from .step import Inputs, Step, inputs
 from .weights import Weights, mixed, resolve_precision
 
 __all__ = [
+    "GAPS",
+    "MASK",
+    "OBJECTIVES",
     "SCHEDULES",
     "Inputs",
     "Interrupted",
+    "Objective",
     "Plateau",
     "Schedule",
     "Step",

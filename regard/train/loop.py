@@ -27,6 +27,7 @@ from regard.nn import native
 from . import checkpoint
 from .config import TrainConfig
 from .memory import halves, is_out_of_memory
+from .objectives import OBJECTIVES, Objective
 from .parallel import Parallel, like, whole
 from .schedules import SCHEDULES, Plateau, Schedule
 from .step import Step, inputs
@@ -61,6 +62,7 @@ class Trainer:
         validate: Validate | None = None,
         report: Report | None = None,
         parallel: Parallel | None = None,
+        objective: Objective = OBJECTIVES["translate"],
     ) -> None:
         self.parallel = parallel or Parallel()
         self.model, self.batches, self.config, self.seed = model, Ahead(batches), config, seed
@@ -74,7 +76,7 @@ class Trainer:
         # Sharding changes a model for good: the one that was given stays whole, to be validated with.
         trained = copy.deepcopy(model) if self.parallel.sharded else model
         compiled = config.compile and self.device.type == "cuda" and not self.parallel.sharded
-        step = Step(trained, config.label_smoothing, config.chunk, compiled)
+        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective)
         self.step = self.parallel.wrap(step, self.bfloat16)
         self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0
         """Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes."""

@@ -1,5 +1,6 @@
 """Objectives: what training makes small.
 
+An objective says which models and which text it is for, and what a model computes; the loss is one for all.
 Sizes: N target tokens, D width, V vocabulary. Losses are sums over tokens in natural logarithms; who reports divides.
 A target below 0 is padding: it is not scored and gives no gradient.
 """
@@ -7,24 +8,89 @@ A target below 0 is padding: it is not scored and gives no gradient.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.nn import native
+from regard.models.interface import Kind, Layout
+from regard.nn import native, products
 
-__all__ = ["label_smoothed", "projected_loss", "token_log_probabilities"]
+__all__ = [
+    "GAPS",
+    "MASK",
+    "OBJECTIVES",
+    "Objective",
+    "label_smoothed",
+    "projected_loss",
+    "token_log_probabilities",
+    "token_losses",
+]
+
+MASK = "<mask>"
+"""The piece that stands for one to be filled in."""
+GAPS = tuple(f"<gap{number}>" for number in range(1, 33))
+"""The pieces that stand for gaps to be mended, the first for the first."""
+
+Forward = Callable[[Any, Tensor, Layout, Tensor, Layout], Tensor]
+"""Model, source ids and where they lie, target ids and where they lie -> hidden (…, D) for each target."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a model learns to do."""
+
+    kind: Kind
+    """Of the models that can."""
+    reads: Literal["pairs", "text"]
+    """Two sides, or one."""
+    hidden: Forward
+    places: Literal["every", "some", "one"] = "every"
+    """Which places of a row have a target: every one, few of them, or the row as a whole."""
+    symbols: tuple[str, ...] = ()
+    """Pieces that the text is changed with."""
+
+
+def _write(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout) -> Tensor:
+    return model.decode(tokens, model.start(model.encode(source, reading), reading), writing)[0]  # type: ignore[no-any-return]
+
+
+def _go_on(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout) -> Tensor:
+    return model.decode(tokens, model.start(), writing)[0]  # type: ignore[no-any-return]
+
+
+def _fill(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout) -> Tensor:
+    return model.head(model.encode(source, reading))  # type: ignore[no-any-return]
+
+
+def _classify(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout) -> Tensor:
+    return model.classify(source, reading)  # type: ignore[no-any-return]
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "translate": Objective("encoder-decoder", "pairs", _write),
+    "denoise": Objective("encoder-decoder", "text", _write, symbols=GAPS),
+    "continue": Objective("language-model", "text", _go_on),
+    "mask": Objective("reader", "text", _fill, "some", (MASK,)),
+    "classify": Objective("classifier", "pairs", _classify, "one"),
+}
+"""What `train.objective` names; the first of a model's kind that is for its text is the default."""
+
+
+def _smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """Of each token (N,) what `label_smoothed` sums."""
+    log_probabilities = logits.float().log_softmax(-1)
+    right = log_probabilities.gather(-1, targets.clamp(min=0)[:, None])[:, 0]
+    losses = -((1.0 - smoothing) * right + smoothing * log_probabilities.mean(-1))
+    return losses.masked_fill(targets < 0, 0.0)
 
 
 def label_smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Sum over tokens of cross-entropy with `smoothing` of the mass spread over V (Szegedy et al. 2016, section 7)."""
-    log_probabilities = logits.float().log_softmax(-1)
-    right = log_probabilities.gather(-1, targets.clamp(min=0)[:, None])[:, 0]
-    losses = -((1.0 - smoothing) * right + smoothing * log_probabilities.mean(-1))
-    return losses.masked_fill(targets < 0, 0.0).sum()
+    return _smoothed(logits, targets, smoothing).sum()
 
 
 def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -64,6 +130,10 @@ class _ProjectedLoss(torch.autograd.Function):
         chunk: int,
         compiled: bool,
     ) -> Tensor:
+        if products.takes(hidden, weight, bias):
+            losses, *made = products.projected_loss(hidden, weight, bias, targets, smoothing)
+            ctx.save_for_backward(*made)
+            return losses.sum()
         score = _compiled() if compiled else _loss_and_gradient
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
@@ -102,6 +172,15 @@ def projected_loss(
         return _ProjectedLoss.apply(hidden, weight, bias, targets, smoothing, chunk, compiled)  # type: ignore[no-any-return, no-untyped-call]
     pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
     return torch.stack([label_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in pieces]).sum()
+
+
+@torch.no_grad()
+def token_losses(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, chunk: int
+) -> Tensor:
+    """Of each token (N,) what `projected_loss` sums; no gradient flows."""
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    return torch.cat([_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in pieces])
 
 
 def token_log_probabilities(project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, chunk: int) -> Tensor:

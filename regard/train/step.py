@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.data.batches import Batch
 from regard.models.interface import layout_of
 
-from .objectives import projected_loss
+from .objectives import OBJECTIVES, Objective, projected_loss, token_losses
 
 __all__ = ["Inputs", "Step", "inputs"]
 
@@ -75,26 +75,67 @@ def inputs(batch: Batch, device: torch.device, full: int = 0) -> Inputs:
 
 
 class Step(nn.Module):
-    """A model with its objective: `Inputs` -> the summed label-smoothed loss of their target tokens.
+    """A model with its objective: `Inputs` -> the summed label-smoothed loss of their targets.
 
     With `compiled` PyTorch compiles both of its parts, for each shape anew: for packs of constant size on a GPU.
     """
 
-    def __init__(self, model: nn.Module, smoothing: float, chunk: int, compiled: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        smoothing: float,
+        chunk: int,
+        compiled: bool = False,
+        objective: Objective = OBJECTIVES["translate"],
+    ) -> None:
         super().__init__()
+        self.objective = objective
         self.model, self.smoothing, self.chunk, self.compiled = model, smoothing, chunk, compiled
         self._run = torch.compile(self.hidden, dynamic=False) if compiled else self.hidden
+        self.parts: list[Any] = [part for part in model.modules() if hasattr(part, "auxiliary")]
+        """Those of the model that add to its objective: see `regard.models.interface.Auxiliary`."""
 
     def hidden(self, x: Inputs) -> Tensor:
-        """The decoder's output for every token of the targets, (B, T, D) or (L, D)."""
-        model: Any = self.model
+        """The model's output for every target, (B, T, D), (B, D) or (L, D)."""
         reading = layout_of(x.kind, x.source_lengths, x.widths[0], len(x.source))
         writing = layout_of(x.kind, x.target_lengths, x.widths[1], len(x.tokens))
-        state = model.start(model.encode(x.source, reading), reading)
-        found: Tensor = model.decode(x.tokens, state, writing)[0]
-        return found
+        return self.objective.hidden(self.model, x.source, reading, x.tokens, writing)
+
+    def targets(self, x: Inputs) -> Tensor:
+        """The target of every row of `hidden`, (N,)."""
+        if self.objective.places == "one":
+            return x.targets[: len(x.source_lengths)] if x.kind == "packed" else x.targets[:, 0]
+        return x.targets.flatten()
 
     def forward(self, x: Inputs) -> Tensor:
-        hidden, targets = self._run(x).flatten(0, -2), x.targets.flatten()
+        for part in self.parts:
+            part.forget()  # what a pass that did not come to its end has left
+        hidden, targets = self._run(x).flatten(0, -2), self.targets(x)
+        lines = self._lines(x) if self.parts and self.training else None
+        if self.objective.places == "some":
+            hidden, lines = hidden[targets >= 0], None if lines is None else lines[targets >= 0]
+            targets = targets[targets >= 0]
         output: Any = self.model.output
-        return projected_loss(hidden, output.weight, output.bias, targets, self.smoothing, self.chunk, self.compiled)
+        settings = hidden, output.weight, output.bias, targets, self.smoothing, self.chunk
+        loss = projected_loss(*settings, self.compiled)
+        if lines is None:
+            return loss
+        added = self._auxiliary(lines, len(x.source_lengths), *settings)
+        return loss + added - added.detach()  # what is told is the model's own loss
+
+    def _lines(self, x: Inputs) -> Tensor:
+        """Which line of the batch each target is of, (N,); B: of none."""
+        lines = torch.arange(len(x.source_lengths), device=x.targets.device)
+        if self.objective.places == "one":
+            return lines
+        if x.kind == "packed":
+            pack: Any = layout_of(x.kind, x.target_lengths, x.widths[1], len(x.tokens))
+            return pack.sequences()  # type: ignore[no-any-return]
+        return lines.repeat_interleave(x.targets.shape[1])
+
+    def _auxiliary(self, lines: Tensor, count: int, *settings: Any) -> Tensor:
+        """What the model's parts add to the loss."""
+        losses = token_losses(*settings)
+        real = (settings[3] >= 0).to(losses.dtype)
+        summed = [x.new_zeros(count + 1).index_add(0, lines, x)[:count] for x in (losses, real)]
+        return torch.stack([part.auxiliary(*summed) for part in self.parts]).sum()

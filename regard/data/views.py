@@ -1,0 +1,132 @@
+"""A batch as an objective wants it: text with pieces masked, text with gaps to be mended, a label to be chosen.
+
+Text of one side is the target of pairs with an empty source; here it becomes what is read. What is drawn is a hash of
+the seed, the epoch and the place in the text, so resuming is exact and a line's draws do not depend on its neighbours.
+"""
+
+# B rows of a batch, n pieces of a row
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.batches import Batch, assembled, key_of, mixed
+
+__all__ = ["Gaps", "Label", "Masks"]
+
+Ints = NDArray[np.int64]
+_FIRST = 4
+"""The first id that is no special one."""
+
+
+def _starts(lengths: Ints) -> Ints:
+    return np.cumsum(lengths) - lengths
+
+
+def _uniform(values: NDArray[np.uint64], key: int) -> NDArray[np.float64]:
+    """A number from 0 to below 1 for each value."""
+    return (mixed(values, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@dataclass(frozen=True)
+class Masks:
+    """BERT's masked language model (Devlin et al. 2019, section 3.1): `share` of each row's pieces are to be found.
+
+    Of these 80 % are the mask instead, 10 % any other piece and 10 % themselves; a row has at least one. Drawn anew
+    every epoch.
+    """
+
+    mask: int
+    pieces: int
+    """In the vocabulary."""
+    share: float = 0.15
+
+    def __call__(self, batch: Batch, key: int) -> Batch:
+        lengths = batch.target_lengths
+        real = np.arange(batch.target_output.shape[-1]) < (
+            lengths[:, None] if batch.layout == "padded" else lengths.sum()
+        )
+        ids: Ints = batch.target_output[real]
+        rows = np.repeat(np.arange(len(batch)), lengths)
+        places = np.arange(len(ids)) - _starts(lengths)[rows]
+        drawn = mixed(batch.lines, key)[rows] + places.astype(np.uint64)
+        order = np.where(places == lengths[rows] - 1, 2.0, _uniform(drawn, key_of(key, 1)))  # an end is never masked
+        wanted = np.where(lengths > 1, np.maximum(1, np.rint(self.share * (lengths - 1))), 0)
+        sought = np.empty(len(ids), np.bool_)
+        sought[np.lexsort((order, rows))] = places < wanted[rows]
+        chance = _uniform(drawn, key_of(key, 2))
+        others = _FIRST + (_uniform(drawn, key_of(key, 3)) * (self.pieces - _FIRST)).astype(np.int64)
+        read = np.where(sought & (chance < 0.8), self.mask, np.where(sought & (chance >= 0.9), others, ids))
+        source, target = batch.target_output.copy(), batch.target_output.copy()
+        source[real] = read
+        target[real] = np.where(sought, ids, -1)
+        return replace(batch, source=source, source_lengths=lengths, target_input=source, target_output=target)
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """T5's span corruption (Raffel et al. 2020, section 3.1.4): read the text with gaps, write what was in them.
+
+    `share` of each row's pieces fall out in spans of `span` pieces on average, each span leaving a mark of its own in
+    the source; the target is each mark with what it stands for. Where the gaps are is drawn anew every epoch.
+    """
+
+    marks: tuple[int, ...]
+    share: float = 0.15
+    span: float = 3.0
+
+    def __call__(self, batch: Batch, key: int) -> Batch:
+        pairs = [
+            self._mended(ids, key_of(key, line)) for line, ids in zip(batch.lines.tolist(), _rows(batch), strict=True)
+        ]
+        return assembled(batch, [source for source, _ in pairs], [target for _, target in pairs])
+
+    def _mended(self, ids: Ints, key: int) -> tuple[list[int], list[int]]:
+        n = len(ids)
+        lost = min(max(1, round(n * self.share)), max(1, n - 1))
+        spans = min(max(1, round(lost / self.span)), lost, max(1, n - lost), len(self.marks))
+        kept, gone = _parts(n - lost, spans, key_of(key, 1)), _parts(lost, spans, key_of(key, 2))
+        source: list[int] = []
+        target: list[int] = []
+        place = 0
+        for mark, before, width in zip(self.marks, kept, gone, strict=False):
+            source += [*ids[place : place + before].tolist(), mark]
+            target += [mark, *ids[place + before : place + before + width].tolist()]
+            place += before + width
+        return source, target
+
+
+@dataclass(frozen=True)
+class Label:
+    """A class: the target is one piece, its label, and no end is written."""
+
+    def __call__(self, batch: Batch, key: int) -> Batch:
+        one = np.ones_like(batch.target_lengths)
+        first = (slice(None), slice(1)) if batch.layout == "padded" else _starts(batch.target_lengths)
+        return replace(
+            batch,
+            target_input=batch.target_input[first],
+            target_output=batch.target_output[first],
+            target_lengths=one,
+        )
+
+
+def _rows(batch: Batch) -> Iterator[Ints]:
+    """Target ids of each row, without its end."""
+    if batch.layout == "padded":
+        yield from (row[: n - 1] for row, n in zip(batch.target_output, batch.target_lengths.tolist(), strict=True))
+    else:
+        yield from (row[:-1] for row in np.split(batch.target_output, np.cumsum(batch.target_lengths)[:-1]))
+
+
+def _parts(whole: int, parts: int, key: int) -> list[int]:
+    """A number as a sum of so many numbers of at least 1 (one part may be 0), any such sum being as likely."""
+    if whole <= 1 or parts == 1:
+        return [whole] * parts
+    order = np.argsort(mixed(np.arange(1, whole), key), kind="stable")
+    cuts = np.sort(order[: parts - 1] + 1)
+    return np.diff([0, *cuts.tolist(), whole]).tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,60 @@
+"""Text as one stream: every line with its end, one behind the other, cut into windows of equal length.
+
+A stream is a ring: a window may begin anywhere, and behind the last end comes the first line. So each epoch can be cut
+elsewhere, every piece being predicted exactly once, and the piece before the first one is an end.
+"""
+
+# N pieces of the stream, ends counted; n pieces of a window
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.store import Side
+from regard.text.subwords import END
+
+__all__ = ["Windows"]
+
+Ints = NDArray[np.int64]
+
+
+class Windows:
+    """A side of a store as windows of `size` pieces, the last one shorter."""
+
+    def __init__(self, side: Side, size: int) -> None:
+        """Costs 8 bytes of memory a line."""
+        self._side, self._size = side, size
+        self._ends: Ints = np.cumsum(side.lengths + 1)  # (lines,) the place behind each line's end
+        self.tokens = int(self._ends[-1])
+
+    def __len__(self) -> int:
+        return -(-self.tokens // self._size)
+
+    def lengths_of(self, windows: Ints) -> Ints:
+        """(windows,) pieces to predict in each."""
+        return np.minimum(self._size, self.tokens - windows * self._size)
+
+    def read(self, windows: Ints, offset: int = 0) -> NDArray[Any]:
+        """Ids of the windows end to end, each after the piece before it: n + 1 a window; window 0 is at `offset`."""
+        starts = (windows * self._size + offset).tolist()
+        return np.concatenate(
+            [
+                self._ring(start - 1, start + n)
+                for start, n in zip(starts, self.lengths_of(windows).tolist(), strict=True)
+            ]
+        )
+
+    def _ring(self, start: int, end: int) -> NDArray[Any]:
+        """Ids from one place of the ring to before another, less than a whole round further."""
+        length, start = end - start, start % self.tokens
+        found = self._between(start, min(start + length, self.tokens))
+        return found if len(found) == length else np.concatenate([found, self._between(0, length - len(found))])
+
+    def _between(self, start: int, end: int) -> NDArray[Any]:
+        first, last = np.searchsorted(self._ends, [start, end - 1], side="right").tolist()
+        lines = [np.append(self._side.line_ids(line), END) for line in range(first, last + 1)]
+        before = int(self._ends[first - 1]) if first else 0
+        return np.concatenate(lines)[start - before : end - before].astype(np.int64)

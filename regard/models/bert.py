@@ -1,0 +1,155 @@
+"""BERT (Devlin et al. 2019): the Transformer's encoder alone, which fills in masked pieces, or says a line's class.
+
+Sizes: B lines, S pieces, H heads, D width, V vocabulary or classes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.errors import ModelError
+from regard.nn import NORMS, Dropout, FeedForward, LayerNorm, Layout
+from regard.nn.attention import SCORES, Lengths, MultiHead
+from regard.nn.pooling import POOLS
+from regard.nn.positions import POSITIONS
+
+from .gpt import Embedding, initialise
+from .transformer import EncoderLayer
+
+__all__ = ["BERT", "BERTClassifier", "BERTClassifierConfig", "BERTConfig", "build", "build_classifier"]
+
+
+class BERTConfig(BaseModel):
+    """The defaults are the paper's base model, but for its norm after each residual sum, which warms up badly."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    family: Literal["bert"] = Field("bert", description="the model family")
+    width: int = Field(768, gt=0, description="features of a piece, a multiple of 2")
+    layers: int = Field(12, gt=0, description="blocks")
+    heads: int = Field(12, gt=0, description="attentions side by side")
+    feedforward: int = Field(0, ge=0, description="inner features of the feed-forward network; 0: 4 times the width")
+    dropout: float = Field(0.1, ge=0, lt=1, description="on sub-layer outputs and embedding sums")
+    positions: Literal["learned", "sinusoidal", "none"] = Field("learned", description="how a piece knows its place")
+    max_positions: int = Field(
+        512, gt=0, description="places that learned positions have: the longest line and its end"
+    )
+    norm: Literal["post", "pre"] = Field("pre", description="post: norm after the residual sum (paper); pre: before")
+    activation: Literal["relu", "gelu", "silu"] = Field("gelu", description="the feed-forward network's activation")
+
+    @model_validator(mode="after")
+    def _fits(self) -> BERTConfig:
+        if self.width % self.heads or self.width % 2:
+            raise ValueError(
+                f"heads ({self.heads}) must divide width ({self.width}), which must be even; "
+                f"try width {-(-self.width // (2 * self.heads)) * 2 * self.heads}"
+            )
+        return self
+
+
+class BERTClassifierConfig(BERTConfig):
+    """The same body, and how a line becomes one vector."""
+
+    family: Literal["bert-classifier"] = Field("bert-classifier", description="the model family")  # type: ignore[assignment]
+    pool: Literal["end", "mean"] = Field(
+        "end", description="a line's vector: what stands at its end (as the paper's [CLS]), or the mean of all places"
+    )
+    head_dropout: float = Field(0.1, ge=0, lt=1, description="on a line's vector")
+
+
+def build(config: BERTConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> BERT:
+    """A new, randomly initialised model; there is one side, so both vocabularies are one."""
+    if source_vocabulary != target_vocabulary:
+        raise ModelError(
+            f"a masked language model has one vocabulary, and here are {source_vocabulary} and {target_vocabulary} "
+            "pieces; set text.joint = true"
+        )
+    body = _body(config, source_vocabulary, pad)
+    output = nn.Linear(config.width, target_vocabulary)
+    output.weight = body.embedding.table.weight
+    model = BERT(body, nn.Linear(config.width, config.width), LayerNorm(config.width), output)
+    initialise(model, config.layers, pad)
+    return model
+
+
+def build_classifier(
+    config: BERTClassifierConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0
+) -> BERTClassifier:
+    """A new, randomly initialised model whose classes are the target's pieces."""
+    c = config
+    body, output = _body(c, source_vocabulary, pad), nn.Linear(c.width, target_vocabulary)
+    model = BERTClassifier(body, nn.Linear(c.width, c.width), Dropout(c.head_dropout), output, c.pool)
+    initialise(model, c.layers, pad)
+    return model
+
+
+def _body(c: BERTConfig, vocabulary: int, pad: int) -> Body:
+    layers = []
+    for _ in range(c.layers):
+        head = c.width // c.heads
+        attention = MultiHead(c.width, c.heads, head, head, SCORES["scaled_dot"](head))
+        feedforward = FeedForward(c.width, c.feedforward or 4 * c.width, c.activation, 0.0)
+        layers.append(EncoderLayer(attention, feedforward, *(NORMS[c.norm](c.width, c.dropout) for _ in range(2))))
+    table = nn.Embedding(vocabulary, c.width, padding_idx=pad)
+    embedding = Embedding(table, POSITIONS[c.positions](c.width, c.max_positions), c.dropout)
+    return Body(embedding, layers, LayerNorm(c.width) if c.norm == "pre" else nn.Identity())
+
+
+class Body(nn.Module):
+    """What both read with: ids (B, S) or (L,) -> hidden (…, D)."""
+
+    def __init__(self, embedding: Embedding, layers: list[EncoderLayer], norm: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.layers, self.norm = embedding, nn.ModuleList(layers), norm
+
+    def forward(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        x = self.embedding(source, layout.positions(), layout.width)
+        mask = Lengths(layout.lengths)
+        for layer in self.layers:
+            x = layer(x, layout, mask, record)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+class BERT(nn.Module):
+    """Body and masked language model; made by `build`."""
+
+    def __init__(self, body: Body, inner: nn.Linear, norm: nn.Module, output: nn.Linear) -> None:
+        super().__init__()
+        self.body, self.inner, self.norm, self.output = body, inner, norm, output
+
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Ids (B, S) or (L,) -> hidden (…, D); `record` receives each layer's weights (B, H, S, S)."""
+        return self.body(source, layout, record)  # type: ignore[no-any-return]
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> what `output` takes, (…, D)."""
+        return self.norm(F.gelu(self.inner(hidden)))  # type: ignore[no-any-return]
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V) of the piece at each place."""
+        return self.output(self.head(hidden))  # type: ignore[no-any-return]
+
+
+class BERTClassifier(nn.Module):
+    """Body and classes; made by `build_classifier`."""
+
+    def __init__(self, body: Body, inner: nn.Linear, dropout: nn.Module, output: nn.Linear, pool: str) -> None:
+        super().__init__()
+        self.body, self.inner, self.dropout, self.output, self.pool = body, inner, dropout, output, pool
+
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Ids (B, S) or (L,) -> hidden (…, D); `record` receives each layer's weights (B, H, S, S)."""
+        return self.body(source, layout, record)  # type: ignore[no-any-return]
+
+    def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Ids (B, S) or (L,) -> what `output` takes, (B, D)."""
+        pooled = POOLS[self.pool](self.encode(source, layout, record), layout)
+        return self.dropout(self.inner(pooled).tanh())  # type: ignore[no-any-return]
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(…, D) -> logits (…, V) of the classes."""
+        return self.output(hidden)  # type: ignore[no-any-return]

@@ -1,0 +1,172 @@
+"""Masked text filled in, lines classified, and lines as vectors. Sizes: B lines, S pieces, D width, V vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.errors import ModelError, TextError
+from regard.models import KINDS
+from regard.nn.pooling import POOLS
+from regard.text import BEGIN, END, PAD, UNK
+from regard.train import MASK
+
+from .open import Opened, open_bundle, rectangle
+
+__all__ = ["Choice", "classify", "embed", "fill", "filled", "labels_of"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A filling or a label, and how probable the model finds it."""
+
+    text: str
+    probability: float
+
+
+@torch.inference_mode()
+def fill(
+    bundle: str | Path | Opened,
+    lines: Sequence[str],
+    *,
+    top: int = 5,
+    batch_size: int = 32,
+    batch_independent: bool = True,
+    device: str = "cpu",
+) -> list[list[list[Choice]]]:
+    """For each line and each `<mask>` in it the `top` likeliest pieces, best first; each mask is filled by itself.
+
+    Raises TextError, naming the line, for one without a mask, and ModelError for a bundle that fills nothing in.
+    """
+    opened = open_bundle(bundle, ["reader"], device=device)
+    _check_top(top)
+    rows = [_masked(opened, line, number) for number, line in enumerate(lines, start=1)]
+    model: Any = opened.computing(batch_independent)
+    found: list[list[list[Choice]]] = []
+    for chances in filled(model, rows, _mask_of(opened), batch_size):
+        best = chances.topk(min(top, chances.shape[-1]))
+        texts = [[opened.target.decode([i]) for i in row] for row in best.indices.tolist()]
+        found.append(
+            [
+                [Choice(*pair) for pair in zip(text, values, strict=True)]
+                for text, values in zip(texts, best.values.tolist(), strict=True)
+            ]
+        )
+    return found
+
+
+@torch.inference_mode()
+def filled(model: Any, rows: Sequence[Sequence[int]], mask: int, batch_size: int) -> list[Tensor]:
+    """Of each row of ids the probabilities of the pieces at its masks, (masks, V); special ones have none."""
+    found = []
+    for start in range(0, len(rows), batch_size):
+        ids, layout = rectangle(model, rows[start : start + batch_size])
+        hidden = model.encode(ids, layout)
+        for row, states in zip(ids, hidden, strict=True):
+            logits = model.project(states[row == mask])
+            logits[:, [PAD, UNK, BEGIN, END, mask]] = float("-inf")
+            found.append(logits.softmax(-1))
+    return found
+
+
+def _masked(opened: Opened, line: str, number: int) -> list[int]:
+    """Ids of a line with its masks, each standing for a piece: the space before one belongs to what it stands for."""
+    parts = line.split(MASK)
+    if len(parts) == 1:
+        raise TextError(f"line {number} ({line[:40]!r}) has no {MASK}; write one where a piece is to be filled in.")
+    by_word = opened.recipe.text.kind != "characters"
+    ids: list[int] = []
+    for part in parts:
+        text = part.strip(" ") if by_word else part
+        ids += [*(opened.encode(text, number) if text else []), _mask_of(opened)]
+    ids[-1] = END
+    opened.check_length(ids, number)
+    return ids
+
+
+def _mask_of(opened: Opened) -> int:
+    mask = opened.source.id_of(MASK)
+    if mask is None:
+        raise ModelError(f"this bundle's vocabulary has no {MASK}; it was not trained with train.objective = mask.")
+    return mask
+
+
+@torch.inference_mode()
+def classify(
+    bundle: str | Path | Opened,
+    lines: Sequence[str],
+    *,
+    top: int = 0,
+    batch_size: int = 32,
+    batch_independent: bool = True,
+    device: str = "cpu",
+) -> list[list[Choice]]:
+    """The labels of each line with their probabilities, likeliest first; the `top` likeliest, or all (0)."""
+    opened = open_bundle(bundle, ["classifier"], device=device)
+    _check_top(top or 1)
+    rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
+    chances = labels_of(opened.computing(batch_independent), rows, batch_size)
+    found = []
+    for row in chances:
+        best = row.topk(min(top or len(row), len(row)))
+        labels = [opened.target.decode([i]) for i in best.indices.tolist()]
+        choices = [Choice(*pair) for pair in zip(labels, best.values.tolist(), strict=True)]
+        found.append([choice for choice in choices if choice.probability > 0])
+    return found
+
+
+@torch.inference_mode()
+def labels_of(model: Any, rows: Sequence[Sequence[int]], batch_size: int) -> Tensor:
+    """Probabilities of the classes, (B, V), for rows of ids with their ends; special pieces are no class."""
+    found = []
+    for start in range(0, len(rows), batch_size):
+        logits = model.project(model.classify(*rectangle(model, rows[start : start + batch_size])))
+        logits[:, [PAD, UNK, BEGIN, END]] = float("-inf")
+        found.append(logits.softmax(-1))
+    return torch.cat(found)
+
+
+@torch.inference_mode()
+def embed(
+    bundle: str | Path | Opened,
+    lines: Sequence[str],
+    *,
+    pool: str = "mean",
+    batch_size: int = 32,
+    batch_independent: bool = True,
+    device: str = "cpu",
+) -> NDArray[np.float32]:
+    """A vector of each line, (B, D): the mean of what the model makes of its places, or what stands at its end.
+
+    Of an encoder-decoder it is the encoder's, of a language model that of each place and those before it.
+    """
+    opened = open_bundle(bundle, ["encoder-decoder", "language-model", "reader", "classifier"], device=device)
+    if pool not in POOLS:
+        raise ModelError(f"pool {pool!r} is unknown; choose {' or '.join(POOLS)}.")
+    rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
+    model: Any = opened.computing(batch_independent)
+    writes = KINDS.get(opened.recipe.model.family) == "language-model"
+    found = [np.empty((0, opened.recipe.model.width), np.float32)]
+    for start in range(0, len(rows), batch_size):
+        ids, layout = rectangle(model, rows[start : start + batch_size])
+        hidden = model.decode(ids, model.start(), layout)[0] if writes else model.encode(ids, layout)
+        found.append(POOLS[pool](hidden, layout).float().cpu().numpy())
+    return np.concatenate(found)
+
+
+def _whole(opened: Opened, line: str, number: int) -> list[int]:
+    ids = [*opened.encode(line, number), END]
+    opened.check_length(ids, number)
+    return ids
+
+
+def _check_top(top: int) -> None:
+    if top < 1:
+        raise ModelError(f"top is {top}; it must be at least 1.")

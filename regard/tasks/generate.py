@@ -1,0 +1,202 @@
+"""Text gone on with by a language model: greedy, sampled or by a beam, as a whole or piece by piece.
+
+What no longer fits in the model's context slides out of it: when it is full, the last half is read again, and text
+goes on from there. Sizes: N rows, t pieces in the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.errors import ModelError
+from regard.models.interface import LanguageModel, device_of
+from regard.recipe import Recipe
+from regard.search import Draw, SearchConfig, beam_search, penalty_of, sample_steps
+from regard.text import BEGIN, END, Subwords
+
+from .open import Opened, open_bundle
+from .translate import search_with
+
+__all__ = ["Continuation", "continued", "generate", "stream"]
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How a text goes on."""
+
+    text: str
+    """Without the prompt."""
+    log_probability: float
+    """Natural logarithm, summed over its pieces and the end."""
+    ids: tuple[int, ...]
+    ended: bool
+    """False where the length limit cut it off."""
+
+
+def generate(
+    bundle: str | Path | Opened,
+    prompt: str = "",
+    *,
+    search: Mapping[str, Any] | None = None,
+    batch_independent: bool = True,
+    device: str = "cpu",
+) -> list[Continuation]:
+    """How a text may go on: the samples that `search` asks for, or the best hypotheses of a beam, best first.
+
+    `search` replaces keys of the recipe's [search]: samples, temperature, top_k, top_p, seed, beam, max_length. A model
+    of lines ends a line; one of a stream (data.context) goes on over line ends, but a beam stops at one. Raises
+    ModelError for a bundle that is no language model.
+    """
+    opened = open_bundle(bundle, ["language-model"], device=device)
+    settings = _settings(opened.recipe, search)
+    model: Any = opened.computing(batch_independent)
+    return [
+        Continuation(_text(opened, h.ids), h.log_probability, tuple(h.ids), h.ended)
+        for h in continued(model, _ids(opened, prompt), settings, **_frame(opened))
+    ]
+
+
+def stream(
+    bundle: str | Path | Opened,
+    prompt: str = "",
+    *,
+    search: Mapping[str, Any] | None = None,
+    batch_independent: bool = True,
+    device: str = "cpu",
+) -> Iterator[str]:
+    """The first of what `generate` gives, in parts, each as soon as it is certain. A beam cannot be streamed."""
+    opened = open_bundle(bundle, ["language-model"], device=device)
+    settings = _settings(opened.recipe, search)
+    if not settings.samples and settings.beam > 1:
+        raise ModelError(f"a beam ({settings.beam}) chooses at the end, so nothing can be streamed; set beam to 1.")
+    model: Any = opened.computing(batch_independent)
+    said = ""
+    for ids in _drawn(model, _ids(opened, prompt), settings, 1, **_frame(opened)):
+        # A character that is spelt in bytes shows as U+FFFD until it is whole.
+        text = _text(opened, ids[0]).rstrip("\ufffd")
+        yield text[len(said) :]
+        said = text
+
+
+def continued(
+    model: LanguageModel, ids: Sequence[int], search: SearchConfig, *, first: int, end: int, places: int
+) -> list[Any]:
+    """Hypotheses of what follows `ids`: draws, the likeliest piece each time, or a beam."""
+    if search.samples or search.beam == 1:
+        generator = _drawn(model, ids, search, max(1, search.samples), first=first, end=end, places=places)
+        while True:
+            try:
+                next(generator)
+            except StopIteration as done:
+                return list(done.value)
+    state, last = _begun(model, [first, *ids], places)
+    with torch.inference_mode():
+        return beam_search(
+            _step(model, places),
+            state,
+            last,
+            width=search.beam,
+            max_length=torch.tensor([_limit(search)]),
+            end=END,
+            penalty=penalty_of(search.penalty, search.alpha),
+            n_best=search.beam,
+            stop=search.stop,
+        )[0]
+
+
+def _drawn(
+    model: LanguageModel, ids: Sequence[int], search: SearchConfig, rows: int, *, first: int, end: int, places: int
+) -> Any:
+    """`sample_steps` of so many rows; without samples the likeliest piece is the only one that can be drawn."""
+    state, last = _begun(model, [first, *ids], places)
+    likeliest = Draw(top_k=1)
+    draw = Draw(search.seed, search.temperature, search.top_k, search.top_p) if search.samples else likeliest
+    with torch.inference_mode():
+        return (
+            yield from sample_steps(
+                _step(model, places),
+                state.select(torch.zeros(rows, dtype=torch.long, device=last.device)),
+                last.expand(rows),
+                max_length=torch.full((rows,), _limit(search)),
+                end=end,
+                penalty=penalty_of("none", 0.0),
+                draw=draw,
+                keys=[(1, number) for number in range(1, rows + 1)],
+            )
+        )
+
+
+@dataclass(frozen=True)
+class _Sliding:
+    """A state with the pieces that are in it, (N, t), so that the last of them can be read again."""
+
+    inner: Any
+    seen: Tensor
+
+    def select(self, rows: Tensor) -> _Sliding:
+        return _Sliding(self.inner.select(rows), self.seen.index_select(0, rows))
+
+
+def _begun(model: LanguageModel, ids: Sequence[int], places: int) -> tuple[_Sliding, Tensor]:
+    """The state after all but the last piece, and that piece (1,); only what fits in the context is read."""
+    kept = torch.tensor([ids[-places:] if places else ids], device=device_of(model))  # type: ignore[arg-type]
+    state = _Sliding(model.start(), kept[:, :0])
+    if kept.shape[1] > 1:
+        with torch.inference_mode():
+            state = _Sliding(model.decode(kept[:, :-1], state.inner)[1], kept[:, :-1])
+    return state, kept[:, -1]
+
+
+def _step(model: LanguageModel, places: int) -> Any:
+    def step(tokens: Tensor, state: _Sliding) -> tuple[Tensor, _Sliding]:
+        inner, new = state.inner, tokens[:, None]
+        seen = torch.cat((state.seen, new), 1)
+        if places and seen.shape[1] > places:
+            inner, new = model.start(), seen[:, -max(1, places // 2) :]
+            seen = new
+        hidden, inner = model.decode(new, inner)
+        return model.project(hidden[:, -1]).log_softmax(-1), _Sliding(inner, seen)
+
+    return step
+
+
+def _settings(recipe: Recipe, search: Mapping[str, Any] | None) -> SearchConfig:
+    return search_with(recipe.search, others=search)
+
+
+def _limit(search: SearchConfig) -> int:
+    return search.max_length or search.extra_length
+
+
+def _frame(opened: Opened) -> dict[str, int]:
+    """What a text begins after and ends with: a line's begin and end, or in a stream the end before, and nothing."""
+    whole = opened.recipe.data.context > 0
+    return {"first": END if whole else BEGIN, "end": -1 if whole else END, "places": opened.places}
+
+
+def _ids(opened: Opened, prompt: str) -> list[int]:
+    if not opened.recipe.data.context:
+        return opened.encode(prompt)
+    lines = [opened.encode(line) for line in prompt.split("\n")]
+    return [i for line in lines for i in (*line, END)][:-1]
+
+
+def _text(opened: Opened, ids: Sequence[int]) -> str:
+    """The text of ids; an end is a line break."""
+    return "\n".join(_lines(opened.target, ids))
+
+
+def _lines(subwords: Subwords, ids: Sequence[int]) -> Iterator[str]:
+    line: list[int] = []
+    for i in (*ids, END):
+        if i == END:
+            yield subwords.decode(line)
+            line = []
+        else:
+            line.append(i)

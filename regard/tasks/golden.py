@@ -1,0 +1,95 @@
+"""Golden sentences: what a model is asked when its bundle is made, and must answer the same way ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.bundle import Golden
+from regard.data.store import Store
+from regard.recipe import Recipe
+from regard.search import SearchConfig
+from regard.text import BEGIN, END, Subwords
+from regard.train import MASK
+
+from .decode import decode, independent
+from .fill import filled, labels_of
+from .generate import continued
+
+__all__ = ["answers", "golden"]
+
+_COUNT = 8
+_GO_ON = 12
+"""Pieces that a golden text is gone on with."""
+
+Ids = Sequence[int]
+
+
+def golden(model: nn.Module, recipe: Recipe, source: Subwords, target: Subwords, store: Store) -> list[Golden]:
+    """A few lines of a store, spread over the lengths, with the answers to them."""
+    pairs = recipe.data.texts == ()
+    lengths = store.source_lengths if pairs else store.target_lengths
+    order = sorted((i for i in range(len(store)) if pairs or lengths[i] > 1), key=lambda i: int(lengths[i]))
+    lines = [order[i * (len(order) - 1) // max(1, _COUNT - 1)] for i in range(min(_COUNT, len(order)))]
+    text = store.source_text if pairs else store.target_text
+    question = _QUESTIONS.get(recipe.objective)
+    asked = [question(source, text(i)) if question else text(i) for i in dict.fromkeys(lines)]
+    ids = [source.encode(line) for line in asked]
+    return [
+        Golden(source=line, source_ids=tuple(read), target_ids=tuple(found), output=target.decode(found))
+        for line, read, found in zip(asked, ids, answers(model, recipe, source, ids), strict=True)
+    ]
+
+
+@torch.inference_mode()
+def answers(model: nn.Module, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+    """What the model makes of rows of ids: translations, how they go on, what masks stand for, or labels."""
+    return _ANSWERS[recipe.objective](model, recipe, source, rows)
+
+
+def _translations(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+    return [best.ids for best, *_ in decode(model, rows, recipe.search)]
+
+
+def _continuations(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+    greedy = SearchConfig(beam=1, max_length=_GO_ON)
+    exact: Any = independent(model)
+    # Of a stream as of a line: what is asked is a beginning, and its answer at most the rest of a line.
+    first = END if recipe.data.context else BEGIN
+    return [continued(exact, row, greedy, first=first, end=END, places=0)[0].ids for row in rows]
+
+
+def _fillings(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+    mask = source.id_of(MASK)
+    assert mask is not None  # such a model is trained with one
+    found = filled(independent(model), [[*row, END] for row in rows], mask, len(rows))
+    return [chances.argmax(-1).tolist() for chances in found]
+
+
+def _labels(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+    chances = labels_of(independent(model), [[*row, END] for row in rows], len(rows))
+    return [[i] for i in chances.argmax(-1).tolist()]
+
+
+_ANSWERS: dict[str, Callable[[Any, Recipe, Subwords, Sequence[Ids]], list[list[int]]]] = {
+    "translate": _translations,
+    "denoise": _translations,
+    "continue": _continuations,
+    "mask": _fillings,
+    "classify": _labels,
+}
+_QUESTIONS: dict[str, Callable[[Subwords, str], str]] = {
+    "continue": lambda source, line: source.decode(source.encode(line)[:8]),
+    "mask": lambda source, line: _masked(source, line),
+}
+"""Objective -> a line to what is asked of it; where none stands here, the line itself."""
+
+
+def _masked(source: Subwords, line: str) -> str:
+    """The line with its middle piece masked."""
+    ids, mask = source.encode(line), source.id_of(MASK)
+    assert mask is not None
+    return source.decode([*ids[: len(ids) // 2], mask, *ids[len(ids) // 2 + 1 :]])

@@ -1,0 +1,97 @@
+"""A bundle opened to be used: its model, its vocabularies, and what kind of model it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from regard import bundle as bundles
+from regard.bundle import Bundle
+from regard.errors import ModelError, TextError
+from regard.models import KINDS
+from regard.models.interface import Kind, Layout, device_named, device_of, layout_of
+from regard.recipe import Recipe
+from regard.text import PAD, Subwords
+
+from .decode import independent
+
+__all__ = ["Opened", "check_kind", "open_bundle", "rectangle"]
+
+_WORDS: dict[Kind, str] = {
+    "encoder-decoder": "translates: `regard translate`",
+    "language-model": "is a language model: `regard generate`, `regard perplexity`",
+    "reader": "is a masked language model: `regard fill`, `regard embed`",
+    "classifier": "is a classifier: `regard classify`, `regard embed`",
+}
+
+
+class Opened:
+    """A model with the text side of it; `exact` computes in float64, so that no result depends on its neighbours."""
+
+    def __init__(self, model: nn.Module, recipe: Recipe, source: Subwords, target: Subwords) -> None:
+        self.model, self.recipe, self.source, self.target = model, recipe, source, target
+        self._exact: nn.Module | None = None
+        self.bundle: Bundle | None = None
+        """Where it was loaded from."""
+
+    def computing(self, batch_independent: bool = True) -> nn.Module:
+        """The model to compute with: itself, or its float64 copy, made once and kept."""
+        if not batch_independent:
+            return self.model
+        if self._exact is None:
+            self._exact = independent(self.model)  # type: ignore[arg-type, assignment]
+        return self._exact  # type: ignore[return-value]
+
+    @property
+    def places(self) -> int:
+        """The most pieces that the model takes at once; 0 for no limit."""
+        model = self.recipe.model
+        most = model.max_positions if getattr(model, "positions", "") == "learned" else 0
+        context: int = self.recipe.data.context
+        return min(filter(None, (most, context)), default=0)
+
+    def encode(self, line: str, number: int = 1) -> list[int]:
+        """Ids of a line of text. Raises TextError, naming the line, for what cannot be read."""
+        if "\0" in line or "\n" in line:
+            what = "a NUL (U+0000)" if "\0" in line else "a line break"
+            raise TextError(f"line {number} contains {what}; a line is one segment of text: remove it.")
+        return self.source.encode(line)
+
+    def check_length(self, ids: Sequence[int], number: int) -> None:
+        """Raises TextError for a line, its end counted, that is too long for the model."""
+        if self.places and len(ids) > self.places:
+            raise TextError(
+                f"line {number} has {len(ids):,} pieces with its end, and this model takes at most {self.places:,}: "
+                "split the line."
+            )
+
+
+def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None:
+    """Raises ModelError, naming what to use instead, for a bundle of another kind."""
+    kind = KINDS.get(recipe.model.family, "encoder-decoder")
+    if kind not in wanted:
+        raise ModelError(f"{path}: this bundle {_WORDS[kind]}.")
+
+
+def open_bundle(bundle: str | Path | Opened, wanted: Sequence[Kind], *, device: str = "cpu") -> Opened:
+    """Load a bundle of one of these kinds onto a device; what is open already is only checked."""
+    if isinstance(bundle, Opened):
+        check_kind(bundle.recipe, wanted, bundle.bundle.path if bundle.bundle else "the model")
+        return bundle
+    found = bundles.load(bundle)
+    check_kind(found.recipe, wanted, bundle)
+    opened = Opened(found.model().to(device_named(device)), found.recipe, found.source, found.target)
+    opened.bundle = found
+    return opened
+
+
+def rectangle(model: nn.Module, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Layout]:
+    """Rows of ids as a padded rectangle on the model's device, and its layout."""
+    device = device_of(model)
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    longest = int(lengths.max())
+    ids = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], device=device)
+    return ids, layout_of("padded", lengths, longest)
