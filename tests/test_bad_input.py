@@ -142,6 +142,20 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
             ["evaluate", "bundle", "--source", "good.en", "--reference", "good.de", "--metric", "blue"],
             "no metric named",
         ),
+        (
+            ["evaluate", "bundle", "--source", "good.en", "--reference", "good.de", "--set", "stopp=full"],
+            "no key 'stopp'; did you mean 'stop'",
+        ),
+        (
+            ["evaluate", "bundle", "--source", "good.en", "--reference", "good.de", "--set", "search.beam=many"],
+            "beam = 'many': must be a valid integer",
+        ),
+        (["evaluate", "bundle", "--source", "good.en", "--reference", "good.de", "--set", "beam"], "beam = ''"),
+        (["calibrate", "bundle", "--source", "good.en", "--reference", "recipe.toml"], "60 source lines but 3 ref"),
+        (
+            ["calibrate", "bundle", "--source", "recipe.toml", "--reference", "recipe.toml"],
+            "3 pairs of lines have text",
+        ),
         (["score", "bundle", "good.en", "recipe.toml"], "60 source lines but 3 target lines"),
         (["inspect", "recipe.toml"], "a bundle is a directory, and this is a file"),
         (["get", "multi40k"], "Did you mean 'multi30k'"),

@@ -31,8 +31,9 @@ def show_evaluation(result: Evaluation, console: Console) -> None:
         console.print()
         console.print(_groups(result))
     made = result.decoding
+    how = f"{made['samples']} samples" if made["samples"] else f"beam {made['beam']}"
     console.print(
-        f"{result.lines:,} lines, beam {made['beam']}, penalty {made['penalty']} {made['alpha']}, "
+        f"{result.lines:,} lines, {how}, penalty {made['penalty']} {made['alpha']}, "
         f"{made['precision']} on "
         f"{made['device']}, batch-independent mode {'on' if made['batch_independent'] else 'off'}, "
         f"{result.sentences_per_second:,.1f} sentences a second",

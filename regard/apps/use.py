@@ -31,6 +31,10 @@ _CHUNK = 4096
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's directory.")]
 Beam = Annotated[int | None, typer.Option(help="Hypotheses kept a sentence; 1 is greedy search.")]
 Alpha = Annotated[float | None, typer.Option(help="Exponent of the length penalty.")]
+With = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="BUNDLE", help="One more model of an ensemble; may be repeated."),
+]
 BatchSize = Annotated[int | None, typer.Option(help="Sentences decoded together.")]
 From = Annotated[str | None, typer.Option("--from", metavar="CODE", help="Source language, to be checked.")]
 To = Annotated[str | None, typer.Option("--to", metavar="CODE", help="Target language, where the bundle has several.")]
@@ -69,11 +73,9 @@ def translate(
     stream: Annotated[
         bool, typer.Option("--stream", help="Show each translation as it comes, piece by piece.")
     ] = False,
-    with_: Annotated[
-        list[Path] | None,
-        typer.Option("--with", metavar="BUNDLE", help="One more model of an ensemble; may be repeated."),
-    ] = None,
+    with_: With = None,
     ensemble: Annotated[str | None, typer.Option(help="Average probabilities (default) or logs.")] = None,
+    penalty: Annotated[str | None, typer.Option(help="For length: gnmt, power or none.", rich_help_panel=_BEAM)] = None,
     stop: Annotated[
         str | None, typer.Option(help="When a beam stops: bound, first, beam or full.", rich_help_panel=_BEAM)
     ] = None,
@@ -137,6 +139,7 @@ def translate(
 
     search = {
         "ensemble": ensemble,
+        "penalty": penalty,
         "stop": stop,
         "groups": groups,
         "diversity": diversity,
@@ -268,6 +271,11 @@ def evaluate(
     resamples: Annotated[int, typer.Option(help="Bootstrap samples behind the intervals; 0: no intervals.")] = 1000,
     beam: Beam = None,
     alpha: Alpha = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any key of a recipe's [search]; may be repeated."),
+    ] = None,
+    with_: With = None,
     from_: From = None,
     to: To = None,
     batch_size: BatchSize = None,
@@ -281,7 +289,8 @@ def evaluate(
     from regard.tasks.translate import load
     from regard.text import read_lines, write_lines
 
-    translator = load(bundle, device=device)
+    search = {key.removeprefix("search."): value for key, _, value in (each.partition("=") for each in set_ or ())}
+    translator = load(bundle, device=device, with_=with_ or ())
     first, *more = [read_lines(file) for file in reference]
     lines = read_lines(source)
     with console_on(sys.stderr).status("translating") as status:
@@ -295,6 +304,7 @@ def evaluate(
             beam=beam,
             alpha=alpha,
             batch_size=batch_size,
+            search=search,
             from_=from_,
             to=to,
             batch_independent=batch_independent,

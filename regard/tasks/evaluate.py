@@ -7,7 +7,7 @@ up, and the result says so beside its speed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class Evaluation:
     scores: dict[str, Score]
     lines: int
     decoding: dict[str, Any]
-    """Beam, penalty, alpha, batch size, whether batch-independent, precision, device."""
+    """Every key of the search, whether batch-independent, precision, device."""
     seconds: float
     """Spent translating."""
     hypotheses: list[str]
@@ -86,6 +86,7 @@ def evaluate_lines(
     beam: int | None = None,
     alpha: float | None = None,
     batch_size: int | None = None,
+    search: Mapping[str, Any] | None = None,
     from_: str | None = None,
     to: str | None = None,
     batch_independent: bool = True,
@@ -95,8 +96,9 @@ def evaluate_lines(
 ) -> Evaluation:
     """Translate and score; `resamples` bootstrap samples give the 95 % intervals, 0 leaves them out.
 
-    `groups` gives each line one or more labels, between tabs: every label is scored on its own lines too. Perplexity is
-    of `reference`. Raises TextError or DataError for unequal counts and for lines that cannot be read.
+    `beam`, `alpha`, `batch_size` and `search` are as in `Translator.translate`. `groups` gives each line one or more
+    labels, between tabs: every label is scored on its own lines too. Perplexity is of `reference`, whatever the search.
+    Raises TextError or DataError for unequal counts and for lines that cannot be read.
     """
     for other, what in ((reference, "reference"), *((r, "reference") for r in more_references), (groups, "group")):
         if other is not None and len(other) != len(source):
@@ -110,12 +112,14 @@ def evaluate_lines(
     wanted = list(dict.fromkeys(["bleu", *(name for name in names if name != "perplexity")]))
     sets = [reference, *more_references]
     score(reference[:1], [reference[:1]], wanted, resamples=0)  # a wrong name is said now, not after translating
+    settings = search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size, others=search)
     began = time.perf_counter()
     translations = translator.translate(
         source,
         beam=beam,
         alpha=alpha,
         batch_size=batch_size,
+        search=search,
         from_=from_,
         to=to,
         batch_independent=batch_independent,
@@ -150,12 +154,11 @@ def evaluate_lines(
             found["perplexity"] = perplexity_of([scored[i] for i in numbers])
         return found
 
-    search = search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size)
     return Evaluation(
         scores=score_some(range(len(source)), resamples),
         lines=len(source),
         decoding={
-            **search.model_dump(),
+            **settings.model_dump(),
             "batch_independent": batch_independent,
             # The weights are float32 in any case; batch-independent mode multiplies them in float64.
             "precision": "bfloat16" if bfloat16 else "float64" if batch_independent else "float32",

@@ -34,6 +34,7 @@ from .constraints import NONE, Constraints, Demand, demands_of, rules_of, spelli
 from .decode import decode, decode_steps, independent
 from .details import Link, Word, links_of, steps_of, sums_of, words_of
 from .forced import Forced, forced
+from .open import check_kind
 
 __all__ = ["Candidate", "Constraints", "Languages", "Translation", "Translator", "load", "search_with"]
 
@@ -500,6 +501,7 @@ def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str
     Raises BundleError for a bundle that is missing or damaged, ModelError for a device that is not there.
     """
     bundle = path if isinstance(path, Bundle) else bundles.load(path)
+    check_kind(bundle.recipe, ["encoder-decoder"], bundle.path)
     model = bundle.model()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
