@@ -1,0 +1,80 @@
+"""Labelled bracket F1 of a parser and of a probabilistic grammar read off the same trees.
+
+    python benchmarks/parsing.py TREEBANK --part test [--bundle BUNDLE] [--most 40] [--out results/NAME.json]
+
+TREEBANK is a folder with train.mrg.gz and PART.mrg.gz. The grammar (pcfg.py) parses the sentences of at most `--most`
+words, and is the measure; the bundle parses these too, and all the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pcfg
+from record import RESULTS, circumstances, write
+
+from regard.metrics import Score
+from regard.tasks.parse import evaluate_trees, score_trees
+from regard.text.trees import Tree, iter_trees
+
+__all__ = ["baseline", "main"]
+
+
+def baseline(train: Path, gold: list[Tree]) -> dict[str, Any]:
+    """The grammar of a treebank, and the scores of its trees; a sentence that it cannot parse is one flat bracket."""
+    began = time.process_time()
+    grammar = pcfg.read_off(iter_trees(train))
+    learnt = time.process_time() - began
+    began = time.process_time()
+    found, none = [], 0
+    for tree in gold:
+        best = grammar.parse([word.text for word in tree.words()])
+        none += best is None
+        found.append(Tree("S", tuple(tree.words())) if best is None else best[0])
+    return {
+        "symbols": len(grammar.symbols),
+        "binary rules": len(grammar.binary.values),
+        "unary rules": len(grammar.unary.values),
+        "words rarer than this are classes": pcfg.RARE,
+        "without a tree": none,
+        "learning, seconds of processor": round(learnt, 1),
+        "parsing, seconds of processor": round(time.process_time() - began, 1),
+        "scores": _plain(score_trees(found, gold)),
+    }
+
+
+def _plain(scores: dict[str, Score]) -> dict[str, Any]:
+    return {name: score.to_dict() for name, score in scores.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Bracket F1 of a parser and of a grammar read off the same trees.")
+    parser.add_argument("treebank", type=Path)
+    parser.add_argument("--part", default="test", help="which of the treebank's files: dev, test")
+    parser.add_argument("--bundle", type=Path, help="a parser of Regard")
+    parser.add_argument("--most", type=int, default=40, help="words of a sentence that the grammar parses")
+    parser.add_argument("--out", type=Path, help="by default benchmarks/results/parsing_NAME_PART.json")
+    given = parser.parse_args()
+
+    gold = list(iter_trees(given.treebank / f"{given.part}.mrg.gz"))
+    short = [i for i, tree in enumerate(gold) if len(tree.words()) <= given.most]
+    name = given.treebank.name
+    result: dict[str, Any] = {**circumstances(), "treebank": name, "part": given.part, "sentences": len(gold)}
+    result |= {"most words": given.most, "short sentences": len(short)}
+    result["grammar"] = baseline(given.treebank / "train.mrg.gz", [gold[i] for i in short])
+    sys.stdout.write(f"grammar, {len(short)} sentences: {result['grammar']['scores']['f1']['value']:.2f}\n")
+    if given.bundle:
+        found = evaluate_trees(given.bundle, gold)
+        same = score_trees([found.trees[i] for i in short], [gold[i] for i in short])
+        result["parser"] = {**found.to_dict(), "same sentences": _plain(same)}
+        sys.stdout.write(f"parser, the same: {same['f1'].value:.2f}; all {len(gold)}: {found.scores['f1'].value:.2f}\n")
+    write(given.out or RESULTS / f"parsing_{name.removeprefix('treebank_')}_{given.part}.json", result)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
