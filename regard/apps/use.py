@@ -46,6 +46,9 @@ Independent = Annotated[
     ),
 ]
 Bfloat16 = Annotated[bool, typer.Option("--bfloat16", help="Multiply in bfloat16: faster where the hardware has it.")]
+Precision = Annotated[
+    str | None, typer.Option(help="Of products on CPUs: float32, bfloat16, int8, or auto (int8 where it is fast).")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -130,6 +133,7 @@ def translate(
     ] = False,
     batch_independent: Independent = True,
     bfloat16: Bfloat16 = False,
+    precision: Precision = None,
     device: Device = "auto",
 ) -> None:
     """Translate text: a line in, a line out."""
@@ -153,6 +157,7 @@ def translate(
         "min_length": min_length,
         "max_length": max_length,
         "no_repeat": no_repeat,
+        "precision": precision,
     }
     options: dict[str, Any] = {
         "beam": beam,

@@ -417,9 +417,10 @@ struct Layer {
     std::vector<Norm> norms;
 };
 
-struct Words_ {  // embeddings of one side
-    const float *table, *places;
+struct Embedding {  // of one side; places may be null
+    const float* table;
     float scale;
+    const float* places;
 };
 
 struct Hypothesis {
@@ -520,8 +521,8 @@ struct Search {
 struct Model {
     virtual ~Model() {}
     virtual std::unique_ptr<Search> search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
-                                           const double* penalties, int lengths, Settings settings) = 0;
-    Words_ source, target;
+                                           const double* penalties, int lengths, Settings settings,
+                                           Embedding source, Embedding target) = 0;
 };
 
 template <class Kind> struct Decoder : Model {
@@ -555,7 +556,8 @@ template <class Kind> struct Decoder : Model {
     }
 
     std::unique_ptr<Search> search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
-                                   const double* penalties, int lengths, Settings settings) override;
+                                   const double* penalties, int lengths, Settings settings, Embedding source,
+                                   Embedding target) override;
 };
 
 template <class Kind> struct Searching : Search {
@@ -563,6 +565,7 @@ template <class Kind> struct Searching : Search {
     typedef Sentence<Kind> One;
     Decoder<Kind>& m;
     Settings s;
+    Embedding source, target;
     std::vector<int> ids, limits;
     std::vector<int64_t> starts;
     std::vector<double> penalties;
@@ -580,7 +583,8 @@ template <class Kind> struct Searching : Search {
     std::vector<float> values;
     std::vector<int> pieces;
 
-    Searching(Decoder<Kind>& model, Settings settings) : m(model), s(settings) {}
+    Searching(Decoder<Kind>& model, Settings settings, Embedding from, Embedding to)
+        : m(model), s(settings), source(from), target(to) {}
 
     const std::vector<Hypothesis>& found(int sentence) const override { return results[sentence]; }
 
@@ -591,7 +595,7 @@ template <class Kind> struct Searching : Search {
         if (y.size() < need) y.resize(need);
     }
 
-    void embed(const Words_& words, int row, int piece, int place) {
+    void embed(const Embedding& words, int row, int piece, int place) {
         const int D = m.z.width;
         for (int d = 0; d < D; d += W) {
             Floats v = load(words.table + int64_t(piece) * D + d) * words.scale;
@@ -695,7 +699,7 @@ template <class Kind> struct Searching : Search {
         auto start = [&](int row) { return int(starts[ready[owner[row]]->index] - from); };
         together(s.threads, [&](Team team) {
             auto [first, last] = team.share(M);
-            for (int row = first; row < last; row++) embed(m.source, row, ids[from + row], row - start(row));
+            for (int row = first; row < last; row++) embed(source, row, ids[from + row], row - start(row));
             settle_all(team, m.z.pre_norm ? &m.encoder[0].norms[0] : nullptr);
             for (size_t l = 0; l < m.encoder.size(); l++) {
                 const Layer& layer = m.encoder[l];
@@ -768,7 +772,7 @@ template <class Kind> struct Searching : Search {
         auto [first, last] = team.share(M);
         for (int row = first; row < last; row++) {
             auto [one, j] = of[row];
-            embed(m.target, row, one->length ? one->ids[j].back() : int(s.begin), one->length);
+            embed(target, row, one->length ? one->ids[j].back() : int(s.begin), one->length);
         }
         settle_all(team, m.z.pre_norm ? &m.decoder[0].norms[0] : nullptr);
         for (size_t l = 0; l < m.decoder.size(); l++) {
@@ -831,8 +835,9 @@ template <class Kind> struct Searching : Search {
 
 template <class Kind>
 std::unique_ptr<Search> Decoder<Kind>::search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
-                                              const double* penalties, int lengths, Settings settings) {
-    auto made = std::make_unique<Searching<Kind>>(*this, settings);
+                                              const double* penalties, int lengths, Settings settings,
+                                              Embedding source, Embedding target) {
+    auto made = std::make_unique<Searching<Kind>>(*this, settings, source, target);
     made->starts.assign(starts, starts + count + 1);
     made->ids.assign(ids, ids + starts[count]);
     made->limits.assign(limits, limits + count);
@@ -853,15 +858,13 @@ void* decoder_new(int kind, const int64_t* sizes, float epsilon, const float* co
 }
 void decoder_free(void* model) { delete (Model*)model; }
 
-// The tables of embeddings stay the caller's; places may be null.
-void decoder_words(void* model, int side, const float* table, float scale, const float* places) {
-    (side ? ((Model*)model)->target : ((Model*)model)->source) = {table, places, scale};
-}
-
+// Tables and places are read where they lie: two of each, of the source and of the target; places may be null.
 void* search_new(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
-                 const double* penalties, int lengths, const int64_t* settings) {
+                 const double* penalties, int lengths, const int64_t* settings, const float* const* tables,
+                 const float* scales, const float* const* places) {
     Settings s; std::memcpy(&s, settings, sizeof s);
-    return ((Model*)model)->search(count, ids, starts, limits, penalties, lengths, s).release();
+    return ((Model*)model)->search(count, ids, starts, limits, penalties, lengths, s, {tables[0], scales[0], places[0]},
+                                   {tables[1], scales[1], places[1]}).release();
 }
 int search_step(void* search) { return ((Search*)search)->step(); }
 void search_free(void* search) { delete (Search*)search; }

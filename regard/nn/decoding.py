@@ -20,14 +20,11 @@ from torch import Tensor
 
 from . import native
 
-__all__ = ["ACTIVATIONS", "FAST", "PRECISIONS", "STOPS", "Decoder", "Found", "Shape", "Words", "refusal"]
+__all__ = ["ACTIVATIONS", "PRECISIONS", "STOPS", "Decoder", "Found", "Shape", "Words", "is_fast", "refusal"]
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 ACTIVATIONS = ("relu", "gelu", "silu")
 STOPS = ("bound", "first", "full")
-FAST = {"bfloat16": ("avx512_bf16",), "int8": ("avx512_vnni",)}
-"""Instructions without which a precision is no faster than float32."""
-
 Pair = tuple[Tensor, Tensor | None]
 """A matrix (N, K) and its bias (N,), or a norm's gain and bias (D,); float32."""
 
@@ -37,6 +34,15 @@ _SOURCE = Path(__file__).with_name("decoding.cpp")
 def refusal() -> str | None:
     """None if the decoder can be used here, else why not."""
     return native.refusal() or native.built(_SOURCE)[1] or None
+
+
+def is_fast(precision: str) -> bool:
+    """Whether this processor has instructions that make a precision faster than float32."""
+    return {
+        "float32": True,
+        "bfloat16": torch.cpu._is_avx512_bf16_supported(),
+        "int8": torch.cpu._is_vnni_supported(),
+    }[precision]
 
 
 @dataclass(frozen=True)
@@ -121,11 +127,6 @@ class Decoder:
         places = [
             words.places(most) for words, most in zip(self._words, (max(map(len, sources)), longest), strict=True)
         ]
-        for side, (words, table) in enumerate(zip(self._words, places, strict=True)):
-            at = ctypes.c_void_p(None if table is None else table.data_ptr())
-            self._library.decoder_words(
-                self._model, side, ctypes.c_void_p(words.table.data_ptr()), ctypes.c_float(words.scale), at
-            )
         starts = [0]
         for source in sources:
             starts.append(starts[-1] + len(source))
@@ -141,6 +142,9 @@ class Decoder:
                 (ctypes.c_double * (len(penalties) + 1))(1.0, *penalties),
                 len(penalties) + 1,
                 (ctypes.c_int64 * len(settings))(*settings),
+                (ctypes.c_void_p * 2)(*(words.table.data_ptr() for words in self._words)),
+                (ctypes.c_float * 2)(*(words.scale for words in self._words)),
+                (ctypes.c_void_p * 2)(*(None if table is None else table.data_ptr() for table in places)),
             )
         )
         try:

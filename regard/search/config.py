@@ -42,6 +42,9 @@ class SearchConfig(BaseModel):
         "probabilities", description="what several models are averaged by"
     )
     batch_size: int = Field(32, gt=0, description="sentences decoded together")
+    precision: Literal["float32", "bfloat16", "int8", "auto"] = Field(
+        "float32", description="of products on CPUs: float32, bfloat16, int8, or auto (int8 where it is fast)"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> SearchConfig:

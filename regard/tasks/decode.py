@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder, device_of, layout_of
+from regard.nn.decoding import Decoder
 from regard.search import (
     Covered,
     Draw,
@@ -46,7 +47,7 @@ from regard.search import (
 from regard.text import BEGIN, END, PAD
 from regard.train import mixed
 
-__all__ = ["RulesOf", "decode", "decode_steps", "independent", "step_of"]
+__all__ = ["RulesOf", "decode", "decode_steps", "independent", "is_plain", "step_of"]
 
 State = Any
 Ids = Sequence[int]
@@ -98,6 +99,7 @@ def decode(
     lines: Sequence[int] | None = None,
     batch_independent: bool = True,
     bfloat16: bool = False,
+    compiled: Decoder | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` best hypotheses of each source (ids without end), best first; `progress` hears how many are done.
@@ -105,8 +107,11 @@ def decode(
     With `search.samples` they are that many samples instead, in the order of their numbers. Several models decode as an
     ensemble. `lines` are the sources' line numbers (1 and on), which draws and messages go by.
     Batch-independent mode makes a float64 copy of the model; who calls often hands in `independent(model)` instead.
+    The model as a `compiled` decoder does the same for a plain search, without rules, in a precision of its own.
     Raises ModelError for rules that a sentence cannot keep.
     """
+    if compiled is not None:
+        return _compiled(compiled, sources, search, n_best, progress)
     models, bfloat16 = _computing(model, batch_independent, bfloat16)
     lines = range(1, len(sources) + 1) if lines is None else lines
     found: list[list[Hypothesis]] = [[] for _ in sources]
@@ -124,6 +129,39 @@ def decode(
         if progress:
             progress(done)
     return found
+
+
+def is_plain(search: SearchConfig) -> bool:
+    """Whether it is the greedy or the beam search and nothing else, which is all that a compiled decoder does."""
+    off = SearchConfig()
+    others = ("samples", "groups", "coverage", "min_length", "no_repeat")
+    return all(getattr(search, key) == getattr(off, key) for key in others)
+
+
+def _compiled(
+    decoder: Decoder,
+    sources: Sequence[Ids],
+    search: SearchConfig,
+    n_best: int,
+    progress: Callable[[int], None] | None,
+) -> list[list[Hypothesis]]:
+    limits = [len(source) + search.extra_length for source in sources]
+    # Longest first, so that those decoded together are of near the same length, and memory shows early.
+    order = sorted(range(len(sources)), key=lambda i: (-len(sources[i]), i))
+    found = decoder.search(
+        [[*sources[i], END] for i in order],
+        [min(limits[i], search.max_length or limits[i]) for i in order],
+        width=max(search.beam, n_best),
+        n_best=n_best,
+        batch=search.batch_size,
+        stop="first" if search.beam == 1 and n_best == 1 else search.stop,
+        begin=BEGIN,
+        end=END,
+        penalty=penalty_of(search.penalty, search.alpha),
+        progress=progress,
+    )
+    placed = dict(zip(order, found, strict=True))
+    return [[Hypothesis(*each) for each in placed[i]] for i in range(len(sources))]
 
 
 @torch.inference_mode()

@@ -161,7 +161,13 @@ def evaluate_lines(
             **settings.model_dump(),
             "batch_independent": batch_independent,
             # The weights are float32 in any case; batch-independent mode multiplies them in float64.
-            "precision": "bfloat16" if bfloat16 else "float64" if batch_independent else "float32",
+            "precision": fast.precision
+            if (fast := translator.compiled(settings, batch_independent=batch_independent, bfloat16=bfloat16))
+            else "bfloat16"
+            if bfloat16
+            else "float64"
+            if batch_independent
+            else "float32",
             "device": translator.device,
         },
         seconds=seconds,

@@ -24,6 +24,7 @@ from regard.bundle import Bundle, Calibration
 from regard.errors import ModelError, TextError
 from regard.metrics.sentence import likeness
 from regard.models.interface import EncoderDecoder, device_of
+from regard.nn.decoding import Decoder, is_fast
 from regard.recipe import Recipe
 from regard.search import Hypothesis, SearchConfig, Spelling, expected_utilities
 from regard.text import END, Subwords, split_tag, tag
@@ -31,8 +32,9 @@ from regard.text.languages import name as language_name
 from regard.text.words import words
 
 from .constraints import NONE, Constraints, Demand, demands_of, rules_of, spelling_of
-from .decode import decode, decode_steps, independent
+from .decode import decode, decode_steps, independent, is_plain
 from .details import Link, Word, links_of, steps_of, sums_of, words_of
+from .engine import compiled, refuses
 from .forced import Forced, forced
 from .open import check_kind
 
@@ -140,6 +142,7 @@ class Translator:
     def __init__(self, model: EncoderDecoder, recipe: Recipe, source: Subwords, target: Subwords) -> None:
         self.model, self.recipe, self.source, self.target = model, recipe, source, target
         self._exact: EncoderDecoder | None = None
+        self._compiled: dict[str, Decoder] = {}
         self._spelling: Spelling | None = None
         self.others: tuple[Translator, ...] = ()
         """What translates together with this one, as an ensemble; see `together`."""
@@ -176,6 +179,29 @@ class Translator:
         if self._exact is None:
             self._exact = independent(self.model)
         return self._exact
+
+    def compiled(
+        self, search: SearchConfig, *, ruled: bool = False, batch_independent: bool = True, bfloat16: bool = False
+    ) -> Decoder | None:
+        """The compiled decoder for a search, made once for each precision and kept; None: PyTorch's operations.
+
+        Batch-independent mode in float32 is left to these, in float64. Raises ModelError for a precision that is asked
+        for and cannot be had.
+        """
+        asked = "bfloat16" if bfloat16 else search.precision
+        if ruled or self.others or not is_plain(search) or (batch_independent and (bfloat16 or asked == "float32")):
+            return None
+        if reason := refuses(self.recipe.model, self.device):
+            if asked in ("int8", "bfloat16") and not bfloat16:
+                raise ModelError(
+                    f"precision = {asked!r} needs the compiled decoder, and {reason}; use float32 or auto."
+                )
+            return None
+        if asked == "auto":
+            asked = "int8" if is_fast("int8") else "float32"
+        if asked not in self._compiled:
+            self._compiled[asked] = compiled(self.model, self.recipe.model, asked)
+        return self._compiled[asked]
 
     def translate(
         self,
@@ -218,15 +244,18 @@ class Translator:
         ids = self.encode(lines, from_=from_, to=to, first_line=first_line)
         full = [i for i, pieces in enumerate(ids) if pieces]
         demands = demands_of(constraints, lines, first_line, self.target)
+        rules = self._rules([demands[i] for i in full], settings)
+        fast = self.compiled(settings, ruled=rules is not None, batch_independent=batch_independent, bfloat16=bfloat16)
         found = decode(
-            [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
+            [self.model] if fast else [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
             [ids[i] for i in full],
             settings,
             n_best=n_best if settings.mbr == "none" else max(n_best, settings.beam),
-            rules=self._rules([demands[i] for i in full], settings),
+            rules=rules,
             lines=[first_line + i for i in full],
             batch_independent=batch_independent,
             bfloat16=bfloat16,
+            compiled=fast,
             progress=progress,
         )
         translations = [Translation("")] * len(lines)
