@@ -12,6 +12,7 @@ from regard.models import MODELS
 from regard.models.bahdanau import BahdanauConfig
 from regard.models.convs2s import ConvS2SConfig
 from regard.models.interface import Layout, layout_of
+from regard.models.lstmn import LSTMNTranslatorConfig
 from regard.models.luong import LuongConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.transformer import TransformerConfig
@@ -42,6 +43,7 @@ CONFIGS["convs2s"] = ConvS2SConfig(
 )
 _small: dict[str, Any] = {"width": 16, "embedding": 12, "layers": 2, "dropout": 0.0, "initial": 0.4}
 CONFIGS |= {
+    "lstmn-translator": LSTMNTranslatorConfig(width=16, embedding=12, layers=2, score_width=8),
     "seq2seq-lstm": Seq2SeqConfig(**_small),
     "seq2seq-gru-cho": Seq2SeqConfig(**_small, cell="gru", context="every-step", reverse_source=False),
     "seq2seq-elman": Seq2SeqConfig(**_small, cell="elman", bidirectional=True, reverse_source=False),

@@ -1,0 +1,127 @@
+"""A structured self-attentive sentence embedding (Lin et al. 2017): learned queries over one line; a classifier.
+
+Sizes: B lines, S pieces, E width of embeddings, D width of both directions together, R hops (learned queries), V
+classes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor, nn
+
+from regard.nn import Dropout, Layout, look_up
+from regard.nn.attention import mix, weigh
+from regard.nn.recurrent import Stack, as_columns
+
+__all__ = ["Hops", "SelfAttentive", "SelfAttentiveConfig", "build"]
+
+
+class SelfAttentiveConfig(BaseModel):
+    """Sizes of the classifier; the defaults are the paper's (section 4)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    family: Literal["self-attentive"] = Field("self-attentive", description="the model family")
+    width: int = Field(600, gt=0, description="features of the recurrent layers, half of them for each direction")
+    embedding: int = Field(100, gt=0, description="features of a piece")
+    layers: int = Field(1, gt=0, description="recurrent layers")
+    hops: int = Field(30, gt=0, description="r: learned queries, each a row of the annotation matrix")
+    score_width: int = Field(350, gt=0, description="d_a: features that a place is compared by")
+    hidden: int = Field(2000, ge=0, description="features between the embedding of a line and its class; 0: none")
+    penalty: float = Field(1.0, ge=0, description="what hops that look alike cost: times |A A^T - 1|^2 of a line")
+    dropout: float = Field(0.5, ge=0, lt=1, description="on embeddings, between layers and before the class")
+
+    @model_validator(mode="after")
+    def _fits(self) -> SelfAttentiveConfig:
+        if self.width % 2:
+            raise ValueError(f"width ({self.width}) must be even, half for each direction; try {self.width + 1}")
+        return self
+
+
+def build(config: SelfAttentiveConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> SelfAttentive:
+    """A new, randomly initialised model whose classes are the target's pieces."""
+    c = config
+    size = c.hops * c.width
+    model = SelfAttentive(
+        nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad),
+        Stack("lstm", c.embedding, c.width, c.layers, c.dropout, "both"),
+        Hops(c.width, c.score_width, c.hops, c.penalty),
+        nn.Linear(size, c.hidden) if c.hidden else None,
+        nn.Linear(c.hidden or size, target_vocabulary),
+        c.dropout,
+    )
+    for parameter in model.parameters():
+        nn.init.uniform_(parameter, -0.1, 0.1) if parameter.dim() == 1 else nn.init.xavier_uniform_(parameter)
+    nn.init.uniform_(model.table.weight, -0.1, 0.1)
+    nn.init.zeros_(model.table.weight[pad])
+    return model
+
+
+class Hops(nn.Module):
+    """A = softmax(W_2 tanh(W_1 H^T)), M = A H (equations 6 and 7): R learned queries over the same keys and values."""
+
+    def __init__(self, width: int, score_width: int, hops: int, penalty: float) -> None:
+        super().__init__()
+        self.key = nn.Linear(width, score_width, bias=False)
+        self.query = nn.Parameter(torch.empty(hops, score_width))
+        self.penalty = penalty
+        self._weights: list[Tensor] = []
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """States (B, S, D) -> the embedding (B, R, D) and the annotation A (B, R, S)."""
+        inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        weights = weigh(self.query @ self.key(x).tanh().transpose(1, 2), inside[:, None])
+        if self.training and self.penalty:
+            self._weights.append(weights)
+        return mix(weights, x), weights
+
+    def forget(self) -> None:
+        """A forward pass begins."""
+        self._weights.clear()
+
+    def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
+        """The penalty |A A^T - 1|^2 (equation 8), summed over the lines that have a class (B,)."""
+        total = losses.new_zeros(())
+        for weights in self._weights:
+            a = weights.to(losses.dtype)
+            alike = a @ a.transpose(1, 2) - torch.eye(a.shape[1], dtype=a.dtype, device=a.device)
+            total = total + (alike.square().sum((1, 2)) * (tokens > 0)).sum()
+        return total * self.penalty
+
+
+class SelfAttentive(nn.Module):
+    """Bidirectional LSTM, hops and classes; made by `build`."""
+
+    def __init__(
+        self,
+        table: nn.Embedding,
+        encoder: Stack,
+        hops: Hops,
+        inner: nn.Linear | None,
+        output: nn.Linear,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.table, self.encoder, self.hops, self.inner, self.output = table, encoder, hops, inner, output
+        self.dropout = Dropout(dropout)
+
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); `record` receives its annotation (B, 1, R, S)."""
+        x = self.dropout(look_up(as_columns(source, layout), self.table.weight))
+        x, _ = self.encoder(x, lengths=layout.lengths)
+        embedded, weights = self.hops(x.transpose(0, 1), layout.lengths)
+        if record is not None:
+            record.append(weights[:, None])
+        return embedded  # type: ignore[no-any-return]
+
+    def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Ids (B, S) or (L,) -> what `output` takes, (B, D)."""
+        x = self.dropout(self.encode(source, layout, record).flatten(1))
+        return x if self.inner is None else self.dropout(self.inner(x).relu())  # type: ignore[no-any-return]
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(…, D) -> logits (…, V) of the classes."""
+        return self.output(hidden)  # type: ignore[no-any-return]

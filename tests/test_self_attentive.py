@@ -1,0 +1,51 @@
+"""Structured self-attention: hops that sum to one, a penalty as printed, and lines that do not see each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import toy
+from torch import Tensor
+
+from regard.models.self_attentive import Hops, SelfAttentiveConfig
+
+CONFIG = SelfAttentiveConfig(width=16, embedding=10, hops=3, score_width=8, hidden=12, dropout=0.0)
+
+
+def _classes(model: Any, rows: list[list[int]], lay: Any, record: list[Tensor] | None = None) -> Tensor:
+    ids, layout = lay(rows)
+    found: Tensor = model.project(model.classify(ids, layout, record))
+    return found
+
+
+def test_padded_equals_packed_equals_alone() -> None:
+    model = toy.make(CONFIG, dtype=torch.float64)
+    rectangle = _classes(model, toy.SOURCES, toy.padded)
+    torch.testing.assert_close(_classes(model, toy.SOURCES, toy.packed), rectangle, rtol=1e-10, atol=1e-10)
+    for row, alone in zip(rectangle, toy.SOURCES, strict=True):
+        torch.testing.assert_close(_classes(model, [alone], toy.padded)[0], row, rtol=1e-10, atol=1e-10)
+
+
+def test_hops_sum_to_one_and_look_at_no_padding() -> None:
+    record: list[Tensor] = []
+    _classes(toy.make(CONFIG), toy.SOURCES, toy.padded, record)
+    (annotation,) = record
+    assert annotation.shape == (3, 1, 3, 6)
+    torch.testing.assert_close(annotation.sum(-1), torch.ones(3, 1, 3))
+    for row, source in zip(annotation, toy.SOURCES, strict=True):
+        assert row[..., len(source) :].eq(0).all()
+
+
+def test_the_penalty_is_the_papers_and_of_real_lines_only() -> None:
+    torch.manual_seed(0)
+    hops = Hops(6, 4, 3, penalty=0.5).double().train()
+    torch.nn.init.normal_(hops.query)
+    states, lengths = torch.randn(3, 5, 6, dtype=torch.float64), torch.tensor([5, 2, 0])
+    hops.forget()
+    _, a = hops(states, lengths)
+    alike = a[:2] @ a[:2].transpose(1, 2) - torch.eye(3, dtype=torch.float64)
+    found = hops.auxiliary(torch.zeros(3, dtype=torch.float64), torch.tensor([1.0, 1.0, 0.0]))
+    torch.testing.assert_close(found, 0.5 * torch.linalg.matrix_norm(alike).square().sum())
+    hops.forget()
+    assert hops.auxiliary(torch.zeros(3), torch.ones(3)) == 0
