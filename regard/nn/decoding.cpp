@@ -53,7 +53,11 @@ inline Floats load(const float* p) { Floats x; std::memcpy(&x, p, sizeof x); ret
 inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
 inline Floats load(const bf16* p) {
     Halves h; std::memcpy(&h, p, sizeof h);
+#ifdef __AVX512F__
+    return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#else
     return (Floats)(__builtin_convertvector(h, Words) << 16);
+#endif
 }
 inline void store(bf16* p, Floats x) {
     Words u = (Words)x;
@@ -61,8 +65,7 @@ inline void store(bf16* p, Floats x) {
     std::memcpy(p, &h, sizeof h);
 }
 
-inline Floats pick(Ints where, Floats yes, Floats no) { return (Floats)((where & (Ints)yes) | (~where & (Ints)no)); }
-inline Floats larger(Floats a, Floats b) { return pick(a > b, a, b); }
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
 template <class Fold> inline float fold(Floats x, Fold f) {
     x = f(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
@@ -75,11 +78,14 @@ inline float sum(Floats x) { return fold(x, [](Floats a, Floats b) { return a + 
 inline float largest(Floats x) { return fold(x, larger); }
 inline float smallest(Floats x) { return -largest(-x); }
 
-inline bool any_above(Floats x, float floor) {
+// A bit for each number above `floor`.
+inline unsigned above(Floats x, float floor) {
 #ifdef __AVX512F__
-    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(floor), _CMP_GT_OQ) != 0;
+    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(floor), _CMP_GT_OQ);
 #else
-    return largest(x) > floor;
+    unsigned bits = 0;
+    for (int i = 0; i < W; i++) bits |= unsigned(x[i] > floor) << i;
+    return bits;
 #endif
 }
 
@@ -98,12 +104,11 @@ inline Floats sums(Floats (&x)[W]) {
            __builtin_shufflevector(x[0], x[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
 }
 
-// e^x for x <= 0, to about 2 units in the last place; 0 below -87.
+// e^x for x <= 0, to about 2 units in the last place; about 1e-38 below -87.
 inline Floats exponential(Floats x) {
-    Ints tiny = x < all(-87.0f);
-    x = pick(tiny, all(0.0f), x);
-    Floats n = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
-    n -= 12582912.0f;
+    x = larger(x, all(-87.0f));
+    Floats t = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer, which the lowest bits then hold
+    Floats n = t - 12582912.0f;
     Floats r = x - n * 0.693145752f - n * 1.42860677e-6f;
     Floats p = all(1.9875691e-4f);
     p = p * r + 1.3981999e-3f;
@@ -112,8 +117,7 @@ inline Floats exponential(Floats x) {
     p = p * r + 1.6666665e-1f;
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
-    Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
-    return pick(tiny, all(0.0f), p * (Floats)power);
+    return (Floats)((Ints)p + ((Ints)t << 23));
 }
 
 // -- threads ----------------------------------------------------------------------------------------------------------
@@ -359,30 +363,36 @@ enum Activation { RELU, GELU, SILU };
 inline Floats activate(Floats x, int activation) {
     if (activation == RELU) return larger(x, all(0.0f));
     Floats size = larger(x, -x), e = exponential(-size);
-    if (activation == SILU) return x * pick(x > all(0.0f), all(1.0f), e) / (1.0f + e);
+    if (activation == SILU) return x * (x > all(0.0f) ? all(1.0f) : e) / (1.0f + e);
     Floats z = size * 0.70710678f, t = 1.0f / (1.0f + 0.3275911f * z);  // erf: Abramowitz and Stegun, 7.1.26
     Floats p = ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
     Floats erf = 1.0f - p * exponential(-z * z);
-    return 0.5f * x * (1.0f + pick(x > all(0.0f), erf, -erf));
+    return 0.5f * x * (1.0f + (x > all(0.0f) ? erf : -erf));
 }
 
 // One query (H * dk) over n positions, each with its keys (H * dk) and behind them its values (H * dv) -> out (H * dv).
-template <class T>
-void look(const float* q, int heads, int dk, int dv, int n, const T* const* at, float* out, std::vector<float>& scratch) {
-    int room = (n + W - 1) / W * W;
-    if (scratch.size() < size_t(room)) scratch.resize(2 * room);
-    float* weights = scratch.data();
+// HEAD is dk and dv where they are known when this is compiled, else 0.
+template <int HEAD, class T>
+void look(const float* q, int heads, int dk, int dv, int n, const T* const* at, float* out, float* weights) {
+    if (HEAD) dk = dv = HEAD;
     for (int h = 0; h < heads; h++, q += dk, out += dv) {
         Floats most = all(LOWEST);
         for (int p = 0; p < n; p += W) {
-            Floats part[W];
-            for (int i = 0; i < W; i++) {
-                const T* key = at[std::min(p + i, n - 1)] + h * dk;
-                part[i] = load(q) * load(key);
-                for (int d = W; d < dk; d += W) part[i] += load(q + d) * load(key + d);
+            Floats part[W] = {};
+            int count = std::min(W, n - p);
+            for (int i = 0; i < count; i++) {
+                const T* key = at[p + i] + h * dk;
+                if (HEAD)  // the next head's keys and this one's values
+                    for (int line = 0; line < HEAD; line += 64 / int(sizeof(T))) {
+                        __builtin_prefetch(key + HEAD + line);
+                        __builtin_prefetch(key + heads * HEAD + line);
+                    }
+                Floats products = load(q) * load(key);
+                for (int d = W; d < dk; d += W) products += load(q + d) * load(key + d);
+                part[i] = products;
             }
             Floats scores = sums(part);
-            for (int i = n - p; i < W; i++) scores[i] = LOWEST;
+            for (int i = count; i < W; i++) scores[i] = LOWEST;
             most = larger(most, scores);
             store(weights + p, scores);
         }
@@ -393,15 +403,14 @@ void look(const float* q, int heads, int dk, int dv, int n, const T* const* at, 
             store(weights + p, e), total += e;
         }
         float factor = 1.0f / sum(total);
-        for (int d = 0; d < dv; d += 4 * W) {
-            int most_d = std::min(dv - d, 4 * W);
-            Floats mixed[4] = {};
+        for (int d = 0; d < dv; d += HEAD ? HEAD : W) {
+            constexpr int MANY = HEAD ? HEAD / W : 1;
+            Floats mixed[MANY] = {};
             for (int p = 0; p < n; p++) {
                 const T* value = at[p] + heads * dk + h * dv + d;
-                for (int v = 0; v < 4; v++)
-                    if (v * W < most_d) mixed[v] += weights[p] * load(value + v * W);
+                for (int v = 0; v < MANY; v++) mixed[v] += weights[p] * load(value + v * W);
             }
-            for (int v = 0; v * W < most_d; v++) store(out + d + v * W, mixed[v] * factor);
+            for (int v = 0; v < MANY; v++) store(out + d + v * W, mixed[v] * factor);
         }
     }
 }
@@ -450,15 +459,16 @@ struct Best {
             sums *= peak == LOWEST ? 0.0f : std::exp(peak - most);
             peak = most;
         }
-        for (int i = 0; i < PANEL; i++) {
-            float value = y[i / W][i % W];
-            if (!(value > floor)) continue;
-            int place = count < keep ? count++ : keep - 1;
-            for (; place > 0 && values[place - 1] < value; place--)
-                values[place] = values[place - 1], pieces[place] = pieces[place - 1];
-            values[place] = value, pieces[place] = column + i;
-            if (count == keep) floor = values[keep - 1];
-        }
+        for (int v = 0; v < PANEL / W; v++)
+            for (unsigned bits = above(y[v], floor); bits; bits &= bits - 1) {
+                int i = __builtin_ctz(bits), place = count < keep ? count++ : keep - 1;
+                float value = y[v][i];
+                if (count == keep && !(value > floor)) continue;  // the floor has risen since
+                for (; place > 0 && values[place - 1] < value; place--)
+                    values[place] = values[place - 1], pieces[place] = pieces[place - 1];
+                values[place] = value, pieces[place] = column + v * W + i;
+                if (count == keep) floor = values[keep - 1];
+            }
     }
 };
 
@@ -645,13 +655,15 @@ template <class Kind> struct Searching : Search {
         const int F = m.z.heads * m.z.value_width;
         team.wait();
         std::vector<const Kept*> at;
-        std::vector<float> out(F), scratch;
+        std::vector<float> out(F), weights;
         auto [first, last] = team.share(rows.M);
         for (int row = first; row < last; row++) {
             at.clear();
             sees(row, at);
-            look(y.data() + int64_t(row) * m.widest, m.z.heads, m.z.key_width, m.z.value_width, int(at.size()), at.data(),
-                 out.data(), scratch);
+            const int n = int(at.size()), dk = m.z.key_width, dv = m.z.value_width;
+            if (weights.size() < at.size() + W) weights.resize(2 * (n + W));
+            auto looking = dk == 64 && dv == 64 ? look<64, Kept> : look<0, Kept>;
+            looking(y.data() + int64_t(row) * m.widest, m.z.heads, dk, dv, n, at.data(), out.data(), weights.data());
             prepare<Kind>(rows, row, out.data(), F);
         }
         team.wait();
@@ -801,7 +813,7 @@ template <class Kind> struct Searching : Search {
         }
         multiply<Kind>(m.output, rows, team, [&](int row, int column, const Floats* y) {
             Best& b = best[size_t(team.id) * M + row];
-            if (any_above(larger(larger(y[0], y[1]), larger(y[2], y[3])), b.floor)) b.admit(keep, column, y);
+            if (above(larger(larger(y[0], y[1]), larger(y[2], y[3])), b.floor)) b.admit(keep, column, y);
             for (int v = 0; v < PANEL / W; v++) b.sums += exponential(y[v] - b.peak);
         }, true);
         team.wait();
