@@ -1,14 +1,15 @@
-"""Alignment error rate of attention and of a statistical aligner on the same gold links.
+"""Alignment error rate of attention, and of a statistical aligner on the same text, against gold links.
 
-    REGARD_DATA=… python benchmarks/align.py --pair de-en --forward runs/align-de-en/forward/bundle \\
-        --reverse runs/align-de-en/reverse/bundle --eflomal PATH/TO/eflomal-align
+    REGARD_DATA=… python benchmarks/align.py --text runs/align/text --bundle runs/align/run/bundle \\
+        --eflomal .peers/eflomal/bin/eflomal-align
 
-Of the gold set's pairs the even ones choose layer and rule, the odd ones are scored: one direction and both, with what
-was chosen, with the naive reading (the step that writes the piece, all layers and heads averaged), and by eflomal
-(Östling and Tiedemann 2016), run on the text that the forward model was trained on and the gold set's sentences after
-it. eflomal is GPL, so it belongs in an environment of its own (`pip install eflomal`); without --eflomal it is left
-out.
-It needs words: its text is in lower case, and cut at punctuation and around each Chinese character.
+`--text` is what benchmarks/align_text.py wrote, and the bundle was trained on it (recipes/align). Rule, layer, head and
+how the two directions are joined are chosen on the Chinese-English gold set alone; German-English and English-French
+are then scored as they were chosen. Beside it stand the naive reading (the step that writes the piece, all layers and
+heads averaged) and eflomal (Östling and Tiedemann 2016), trained for each pair on the same lines, the gold set's
+sentences among them; Chinese it reads by characters, which are traced back to their words. For each of the three the
+best way to join is chosen on Chinese-English, and all ways are in the results. eflomal is GPL, so it belongs in an
+environment of its own (`pip install eflomal`); without --eflomal it is left out.
 """
 
 from __future__ import annotations
@@ -30,48 +31,43 @@ from record import RESULTS, circumstances, write
 import regard
 from regard.errors import DataError
 from regard.metrics.aer import Gold, Link, alignment_error_rate
-from regard.tasks.align import SYMMETRIES, Choice, Reading, align_lines, choose, read_gold, read_lines_of
+from regard.tasks.align import SYMMETRIES, Choice, Reading, align_lines, choose, read_gold
 from regard.text import read_lines, write_lines
 
+CHOSEN_ON = "zh-en"
+PAIRS = (CHOSEN_ON, "de-en", "en-fr")
 NAIVE = Reading("output", 0)
-_TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
+ONE = "one direction"
+_CHINESE = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
+_Links = list[frozenset[Link]]
 
 
-def tokens(line: str) -> tuple[list[str], list[int]]:
+def tokens(line: str, language: str) -> tuple[list[str], list[int]]:
     """What eflomal reads of a line, and the word that each token stands in."""
-    found = [
-        (token.lower(), place) for place, word in enumerate(line.split()) for token in _TOKEN.findall(word) or ["_"]
-    ]
+    cut = _CHINESE if language == "zh" else re.compile(r"\S+")
+    found = [(token, place) for place, word in enumerate(line.split()) for token in cut.findall(word)]
     return [token for token, _ in found], [place for _, place in found]
 
 
-def training_text(recipe: Any) -> tuple[list[str], list[str]]:
-    """The pairs that the recipe trains on; its paths are as the bundle keeps them."""
-    sides = []
-    for files in (recipe.data.sources, recipe.data.targets):
-        sides.append([line for file in files for line in read_lines(file)])
-    return sides[0], sides[1]
-
-
-def eflomal(
-    program: Path, text: tuple[list[str], list[str]], sources: Sequence[str], targets: Sequence[str]
-) -> tuple[list[set[Link]], list[set[Link]]]:
-    """Links of both directions between the words of the last pairs, by eflomal on the whole text."""
-    read, written = [[tokens(line) for line in side] for side in (sources, targets)]
-    pairs = [(s, t) for s, t in zip(*text, strict=True) if s.strip() and t.strip()]
+def eflomal(program: Path, text: Path, pair: str, gold: tuple[list[str], list[str]]) -> tuple[_Links, _Links]:
+    """Links of both directions between the words of the gold pairs, which are the last lines of the training text."""
     with tempfile.TemporaryDirectory() as place:
-        names = {letter: Path(place) / letter for letter in "stfr"}
-        for letter, side, gold in (("s", [s for s, _ in pairs], read), ("t", [t for _, t in pairs], written)):
-            write_lines(
-                names[letter], [" ".join(words) for words in [tokens(x)[0] for x in side] + [w for w, _ in gold]]
-            )
-        options = [word for letter, path in names.items() for word in (f"-{letter}", str(path))]
+        names = {letter: str(Path(place) / letter) for letter in "stfr"}
+        sides = []
+        for letter, language, known in zip("st", pair.split("-"), gold, strict=True):
+            lines = read_lines(text / pair / f"train.{language}")[: -len(known)]
+            read = [tokens(line, language) for line in known]
+            sides.append(read)
+            write_lines(names[letter], [" ".join(words) for words, _ in [*(tokens(x, language) for x in lines), *read]])
+        options = [word for letter, path in names.items() for word in (f"-{letter}", path)]
         subprocess.run([str(program), *options, "--overwrite"], check=True)
         found = []
         for letter in "fr":
-            lines = read_lines(names[letter])[-len(sources) :]
+            lines = read_lines(names[letter])[-len(gold[0]) :]
             each = [[tuple(map(int, link.split("-"))) for link in line.split()] for line in lines]
-            found.append([{(r[1][i], w[1][j]) for i, j in e} for e, r, w in zip(each, read, written, strict=True)])
+            found.append(
+                [frozenset((s[1][i], t[1][j]) for i, j in e) for e, s, t in zip(each, sides[0], sides[1], strict=True)]
+            )
     return found[0], found[1]
 
 
@@ -80,61 +76,64 @@ def figures(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> dict[str
     return {name: score.to_dict() for name, score in alignment_error_rate(links, gold).items()}
 
 
+def joined(there: _Links, back: _Links, gold: Sequence[Gold]) -> dict[str, Any]:
+    """Figures of one direction, and of both by every way to join them."""
+    found = {ONE: figures(there, gold)}
+    for name, join in SYMMETRIES.items():
+        found[name] = figures([join(f, b) for f, b in zip(there, back, strict=True)], gold)
+    return found
+
+
 def measure(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
-    place = data / "word_alignment"
-    sources, targets = read_lines_of(place / f"{arguments.pair}.dev.txt.gz", None)
-    gold = read_gold(place / f"{arguments.pair}.dev.gold.gz", len(sources))
-    forward, reverse = regard.load(arguments.forward), regard.load(arguments.reverse)
-    choice = choose(forward, reverse, sources[::2], targets[::2], gold[::2])
-    read, written, known = sources[1::2], targets[1::2], gold[1::2]
-    systems: dict[str, Any] = {}
-    for name, how in (("chosen", choice), ("naive", Choice(reading=NAIVE, reverse=NAIVE))):
-        one = align_lines(forward, read, written, reading=how.reading)
-        systems[f"{name}, one direction"] = figures([a.links for a in one], known)
-        for symmetry in SYMMETRIES:
-            both = align_lines(
-                forward,
-                read,
-                written,
-                reading=how.reading,
-                reverse=reverse,
-                reverse_reading=how.reverse,
-                symmetry=symmetry,
-            )
-            systems[f"{name}, {symmetry}"] = figures([a.links for a in both], known)
-    seconds = None
-    if arguments.eflomal:
-        began = time.perf_counter()
-        there, back = eflomal(arguments.eflomal, training_text(forward.recipe), sources, targets)
-        seconds = round(time.perf_counter() - began, 1)
-        pairs = [(frozenset(f), frozenset(b)) for f, b in zip(there, back, strict=True)][1::2]
-        systems["eflomal, one direction"] = figures([f for f, _ in pairs], known)
-        for symmetry, joined in SYMMETRIES.items():
-            systems[f"eflomal, {symmetry}"] = figures([joined(f, b) for f, b in pairs], known)
-    return {
-        "choice": choice.model_dump(),
-        "pairs": {"chosen on": len(sources[::2]), "scored on": len(known)},
-        "systems": systems,
-        "eflomal_seconds": seconds,
+    model = regard.load(arguments.bundle)
+    choice: Choice | None = None
+    results: dict[str, Any] = {"training": model.bundle.provenance.training if model.bundle else None, "pairs": {}}
+    for pair in PAIRS:
+        languages = tuple(pair.split("-"))
+        lines = tuple(read_lines(arguments.text / pair / f"gold.{language}") for language in languages)
+        gold = read_gold(data / "word_alignment" / f"{pair}.dev.gold.gz", len(lines[0]))
+        if choice is None:
+            choice = choose(model, model, *lines, gold, languages=languages)
+            results["choice"] = choice.model_dump()
+        systems = {}
+        for name, how in (("attention", choice), ("naive", Choice(reading=NAIVE, reverse=NAIVE))):
+            began = time.perf_counter()
+            there = align_lines(model, *lines, reading=how.reading, languages=languages)
+            back = align_lines(model, *lines[::-1], reading=how.reverse, languages=languages[::-1])
+            seconds = time.perf_counter() - began
+            turned = [frozenset((i, j) for j, i in a.links) for a in back]
+            systems[name] = joined([frozenset(a.links) for a in there], turned, gold) | {"seconds": round(seconds, 1)}
+        if arguments.eflomal:
+            began = time.perf_counter()
+            links = eflomal(arguments.eflomal, arguments.text, pair, lines)
+            seconds = time.perf_counter() - began
+            systems["eflomal"] = joined(*links, gold) | {"seconds": round(seconds, 1)}
+        results["pairs"][pair] = {"lines": len(gold), "systems": systems}
+    known = results["pairs"][CHOSEN_ON]["systems"]
+    results["joined"] = {
+        name: min((ONE, *SYMMETRIES), key=lambda way: scores[way]["aer"]["value"]) for name, scores in known.items()
     }
+    return results
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pair", required=True, help="de-en, en-fr or zh-en")
-    parser.add_argument("--forward", required=True, type=Path, help="bundle from the first language to the second")
-    parser.add_argument("--reverse", required=True, type=Path, help="bundle of the other direction")
+    parser.add_argument("--text", required=True, type=Path, help="the folder that align_text.py filled")
+    parser.add_argument("--bundle", required=True, type=Path, help="trained on it, for all directions")
     parser.add_argument("--eflomal", type=Path, help="the program eflomal-align")
-    parser.add_argument("--out", type=Path, default=RESULTS / "align.json", help="pairs in it already are kept")
+    parser.add_argument("--out", type=Path, default=RESULTS / "align.json")
     arguments = parser.parse_args()
     if not os.environ.get("REGARD_DATA"):
         raise DataError("REGARD_DATA is not set; set it to the folder that holds word_alignment/.")
-    found = json.loads(arguments.out.read_text("utf-8")) if arguments.out.exists() else {}
-    found[arguments.pair] = {**circumstances(), **measure(arguments, Path(os.environ["REGARD_DATA"]))}
+    found = {**circumstances(), **measure(arguments, Path(os.environ["REGARD_DATA"]))}
     write(arguments.out, found)
-    for name, scores in found[arguments.pair]["systems"].items():
-        aer = scores["aer"]
-        sys.stdout.write(f"{name:28s} AER {aer['value']:.2f} [{aer['interval'][0]:.2f}, {aer['interval'][1]:.2f}]\n")
+    sys.stdout.write(json.dumps({name: found["choice"][name] for name in ("reading", "reverse")}) + "\n")
+    for pair, held in found["pairs"].items():
+        for name, scores in held["systems"].items():
+            for way in dict.fromkeys((ONE, found["joined"][name])):
+                aer = scores[way]["aer"]
+                low, high = aer["interval"]
+                sys.stdout.write(f"{pair} {name:10s} {way:18s} AER {aer['value']:.2f} [{low:.2f}, {high:.2f}]\n")
     return 0
 
 

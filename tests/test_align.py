@@ -171,6 +171,19 @@ def test_lines_that_cannot_be_read_are_named(translator):
         align_lines(translator, ["a"], ["b"], symmetry="both")
 
 
+def test_the_tag_that_asks_for_a_language_is_no_word(tmp_path):
+    many = load(small_bundle(tmp_path / "many", tags=("de", "en")), device="cpu")
+    found = align_lines(many, ENGLISH, GERMAN, languages=("en", "de"))
+    written = align_lines(many, [f"<2de> {line}" for line in ENGLISH], GERMAN)  # here it is one
+    for one, other in zip(found, written, strict=True):
+        assert [j for _, j in sorted(one.links, key=lambda link: link[1])] == list(range(len(one.target.split())))
+        assert {(i - 1, j) for i, j in other.links if i} <= set(one.links)
+    both = align_lines(many, ENGLISH, GERMAN, reverse=many, languages=("en", "de"), symmetry="union")
+    assert all(set(one.links) <= set(two.links) for one, two in zip(found, both, strict=True))
+    with pytest.raises(ModelError, match="does not write 'fr'; choose one of de, en"):
+        align_lines(many, ["a"], ["b"], languages=("en", "fr"))
+
+
 # -- both directions ---------------------------------------------------------------------------------------------------
 
 

@@ -389,6 +389,11 @@ def align(
     gold_base: Annotated[int, typer.Option(min=0, max=1, help="The number of the first word in them.")] = 1,
     choose: Annotated[Path | None, typer.Option(help="Choose rule and layer by --gold, and write them here.")] = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap samples behind the intervals; 0: no intervals.")] = 1000,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CODE", help="Source language, where the reverse bundle writes several."),
+    ] = None,
+    to: To = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Lines read together.")] = 32,
     device: Device = "auto",
     as_json: Json = False,
@@ -405,8 +410,9 @@ def align(
     known = None if gold is None else task.read_gold(gold, len(sources), gold_base)
     translator = load(bundle, device=device)
     back = None if reverse is None else load(reverse, device=device)
+    languages = (from_ or "", to or "")
     if choose is not None and known is not None:
-        choice = task.choose(translator, back, sources, targets, known, batch_size=batch_size)
+        choice = task.choose(translator, back, sources, targets, known, languages=languages, batch_size=batch_size)
         task.write_choice(choose, choice)
     elif reading is not None:
         choice = task.read_choice(reading)
@@ -420,6 +426,7 @@ def align(
         reverse=back,
         reverse_reading=choice.reverse,
         symmetry=symmetry,
+        languages=languages,
         batch_size=batch_size,
     )
     lines = [json.dumps(a.to_dict(), ensure_ascii=False) if as_json else task.pharaoh(a.links) for a in found]

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics.aer import Gold, Link, alignment_error_rate, parse_gold
 from regard.models.interface import device_of, layout_of
-from regard.text import BEGIN, END, PAD, Subwords, read_lines
+from regard.text import BEGIN, END, PAD, Subwords, read_lines, tag
 from regard.text.sentences import unspaced
 
 from .translate import Translator
@@ -123,14 +123,17 @@ def choose(
     targets: Sequence[str],
     gold: Sequence[Gold],
     *,
+    languages: tuple[str, str] = ("", ""),
     batch_size: int = 32,
 ) -> Choice:
     """The best reading of each direction on its own, see `choose_reading`."""
-    reading, rates = choose_reading(translator, sources, targets, gold, batch_size=batch_size)
+    reading, rates = choose_reading(translator, sources, targets, gold, languages=languages, batch_size=batch_size)
     every = {f"forward {r.rule} {r.layer or 'mean'}": rate for r, rate in rates.items()}
     back = None
     if reverse is not None:
-        back, rates = choose_reading(reverse, sources, targets, gold, turned=True, batch_size=batch_size)
+        back, rates = choose_reading(
+            reverse, sources, targets, gold, turned=True, languages=languages, batch_size=batch_size
+        )
         every |= {f"reverse {r.rule} {r.layer or 'mean'}": rate for r, rate in rates.items()}
     return Choice(reading=reading, reverse=back, rates=every)
 
@@ -200,24 +203,27 @@ def align_lines(
     reverse: Translator | None = None,
     reverse_reading: Reading | None = None,
     symmetry: str = "grow-diag-final",
+    languages: tuple[str, str] = ("", ""),
     batch_size: int = 32,
     progress: Callable[[int], None] | None = None,
 ) -> list[Alignment]:
     """The alignment of each pair of lines, in order; a pair with an empty side has no links.
 
-    `reverse` translates the other way; its links are joined by `symmetry` (one of SYMMETRIES). Chinese and Japanese
-    words are put together without spaces before the model reads them, as it knows them.
-    Raises TextError for unequal counts and lines that cannot be read, ModelError for a layer or head that is not there.
+    `reverse` translates the other way; its links are joined by `symmetry` (one of SYMMETRIES). `languages` are the
+    codes of source and target, which a bundle of several target languages has to be told; it may be its own reverse.
+    Chinese and Japanese words are put together without spaces before the model reads them, as it knows them.
+    Raises TextError for unequal counts and lines that cannot be read, ModelError for a layer, head or language that is
+    not there.
     """
     _check(sources, targets, symmetry)
 
-    def one(by: Translator, how: Reading | None, read: Sequence[str], written: Sequence[str]) -> list[Links]:
-        each = _weights(by, read, written, [how or default_reading(by)], batch_size, progress)
+    def one(by: Translator, how: Reading | None, read: Sequence[str], written: Sequence[str], to: str) -> list[Links]:
+        each = _weights(by, read, written, [how or default_reading(by)], to, batch_size, progress)
         return [_links(weights[0]) for weights in each]
 
-    found = one(translator, reading, sources, targets)
+    found = one(translator, reading, sources, targets, languages[1])
     if reverse is not None:
-        back = one(reverse, reverse_reading, targets, sources)
+        back = one(reverse, reverse_reading, targets, sources, languages[0])
         turned = [frozenset((i, j) for j, i in links) for links in back]
         found = [SYMMETRIES[symmetry](f, b) for f, b in zip(found, turned, strict=True)]
     return [Alignment(tuple(sorted(f)), s, t) for f, s, t in zip(found, sources, targets, strict=True)]
@@ -230,6 +236,7 @@ def choose_reading(
     gold: Sequence[Gold],
     *,
     turned: bool = False,
+    languages: tuple[str, str] = ("", ""),
     batch_size: int = 32,
 ) -> tuple[Reading, dict[Reading, float]]:
     """The rule and layer with the lowest AER on a gold set, and the AER of each; heads are averaged.
@@ -241,7 +248,7 @@ def choose_reading(
     rules: tuple[Literal["input", "output"], ...] = ("input", "output")
     readings = [Reading(rule, layer) for rule in rules for layer in layers]
     read, written = (targets, sources) if turned else (sources, targets)
-    each = _weights(translator, read, written, readings, batch_size, None)
+    each = _weights(translator, read, written, readings, languages[0 if turned else 1], batch_size, None)
     rates = {}
     for place, reading in enumerate(readings):
         links = [_links(weights[place]) for weights in each]
@@ -260,6 +267,7 @@ class _Read:
 
     ids: list[int]
     words: list[int]
+    """-1 for the tag that asks for a language."""
     count: int
     """Of words."""
 
@@ -269,13 +277,18 @@ def _weights(
     sources: Sequence[str],
     targets: Sequence[str],
     readings: Sequence[Reading],
+    to: str,
     batch_size: int,
     progress: Callable[[int], None] | None,
 ) -> list[list[Weights]]:
-    """For each pair, its weights (N, M) by each reading."""
+    """For each pair, its weights (N, M) by each reading; `to` is the target's code where the bundle has several."""
     for reading in readings:
         _check_reading(reading, translator)
-    read = [_side(translator.source, line, n, translator, "source") for n, line in enumerate(sources, 1)]
+    known = translator.languages.targets
+    if known and to and to not in known:
+        raise ModelError(f"this bundle does not write {to!r}; choose one of {', '.join(known)}.")
+    asks = tag(to) if known and to else ""
+    read = [_side(translator.source, line, n, translator, "source", asks) for n, line in enumerate(sources, 1)]
     written = [_side(translator.target, line, n, translator, "target") for n, line in enumerate(targets, 1)]
     found = [[np.zeros((t.count, s.count), np.float32)] * len(readings) for s, t in zip(read, written, strict=True)]
     order = [i for i in range(len(read)) if read[i].ids and written[i].ids]
@@ -328,7 +341,8 @@ def _of_pieces(attention: Sequence[Weights], reading: Reading) -> Weights:
 def _of_words(weights: Weights, read: _Read, written: _Read) -> Weights:
     """(T, S) -> (N, M): the sum over a source word's pieces, the mean over a target word's."""
     sources = np.zeros((len(read.ids), read.count), np.float32)
-    sources[np.arange(len(read.ids)), read.words] = 1
+    spoken = [place for place, word in enumerate(read.words) if word >= 0]
+    sources[spoken, [read.words[place] for place in spoken]] = 1
     targets = np.zeros((written.count, len(written.ids)), np.float32)
     targets[written.words, np.arange(len(written.ids))] = 1
     targets /= np.maximum(targets.sum(axis=1, keepdims=True), 1)
@@ -346,7 +360,7 @@ def _links(weights: Weights) -> Links:
 # -- lines -------------------------------------------------------------------------------------------------------------
 
 
-def _side(subwords: Subwords, line: str, number: int, translator: Translator, side: str) -> _Read:
+def _side(subwords: Subwords, line: str, number: int, translator: Translator, side: str, asks: str = "") -> _Read:
     """A line as the model reads it, with the word of each piece."""
     for character, what in (("\0", "a NUL (U+0000)"), ("\n", "a line break")):
         if character in line:
@@ -356,21 +370,22 @@ def _side(subwords: Subwords, line: str, number: int, translator: Translator, si
     if subwords.normalization != "identity":
         form: Literal["NFC", "NFKC"] = "NFC" if subwords.normalization == "nfc" else "NFKC"
         plain = " ".join("".join(unicodedata.normalize(form, word).split()) or "_" for word in plain.split())
-    text, owners, count = "", [], 0  # of each character the word it stands in, a space's being the next
+    # Of each character the word it stands in, a space's being the next.
+    text, owners, count = asks, [-1] * len(asks), 0
     for count, found in enumerate(_WORD.finditer(plain), start=1):
         word = found.group()
-        if text and not (unspaced(text[-1]) or unspaced(word[0])):
+        if text and (text == asks or not (unspaced(text[-1]) or unspaced(word[0]))):
             word = f" {word}"
         text += word
         owners += [count - 1] * len(word)
-    ids = subwords.encode(text) if text else []
+    ids = subwords.encode(text) if count else []
     if len(ids) > translator.limit:
         raise TextError(
             f"{side} line {number} has {len(ids):,} pieces; this bundle takes at most {translator.limit:,} in one "
             "line: split the pair into sentences."
         )
     # A piece may begin with the space before its word, or (Chinese) run over two words: its last character decides.
-    places = [owners[max(min(end, len(owners)) - 1, 0)] for _, end in subwords.spans(text)] if text else []
+    places = [owners[max(min(end, len(owners)) - 1, 0)] for _, end in subwords.spans(text)] if count else []
     return _Read(ids, places, count)
 
 
