@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"text"},
     "models": {"nn"},
     "search": {"nn.state"},
-    "train": {"data", "models", "nn.native"},
+    "train": {"data", "models", "nn.native", "nn.products"},
     "recipe": {"text", "data", "models", "search", "train"},
     "bundle": {"recipe", "text", "models"},
     "tasks": EVERYTHING - {"apps"},

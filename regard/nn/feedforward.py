@@ -7,7 +7,9 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from . import products
 from .dropout import Dropout
+from .products import Linear
 
 __all__ = ["ACTIVATIONS", "GATES", "FeedForward", "GatedFeedForward"]
 
@@ -20,12 +22,16 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, activation: str, dropout: float) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, inner)
-        self.outer = nn.Linear(inner, width)
+        self.inner = Linear(width, inner)
+        self.outer = Linear(inner, width)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.activation is F.relu and not (self.training and self.dropout.probability):
+            weights = self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias
+            if products.takes(x, *weights):
+                return products.feedforward(x, *weights)
         return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
 
 
@@ -38,8 +44,8 @@ class GatedFeedForward(nn.Module):
     def __init__(self, width: int, inner: int, gate: str, dropout: float) -> None:
         super().__init__()
         size = -(-2 * inner // 24) * 8
-        self.inner = nn.Linear(width, 2 * size)  # the gate's features, then those that it lets through
-        self.outer = nn.Linear(size, width)
+        self.inner = Linear(width, 2 * size)  # the gate's features, then those that it lets through
+        self.outer = Linear(size, width)
         self.gate = GATES[gate]
         self.dropout = Dropout(dropout)
 

@@ -1,76 +1,14 @@
 // The training step's parts that are not matrix products, each in one pass over memory, for float32 and bfloat16.
 //
 // Plain C functions over raw pointers: no PyTorch header is needed, so that building takes seconds. They are held equal
-// to their references in PyTorch by tests. Vectors are the compiler's own (16 floats: one AVX-512 register, two of
-// AVX2, four of NEON). Products and sums are float32 inside, whatever the type outside.
+// to their references in PyTorch by tests. Products and sums are float32 inside, whatever the type outside.
 
-#include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <vector>
 
+#include "loss.h"
+#include "vectors.h"
+
 namespace {
-
-using std::int64_t;
-typedef float Floats __attribute__((vector_size(64), aligned(4)));
-typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));
-typedef uint32_t Words __attribute__((vector_size(64), aligned(4)));
-typedef uint16_t Halves __attribute__((vector_size(32), aligned(2)));
-constexpr int W = 16;
-
-struct bf16 { uint16_t bits; };
-
-inline Floats all(float x) { return Floats{} + x; }
-
-inline Floats load(const float* p) { Floats x; std::memcpy(&x, p, sizeof x); return x; }
-inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
-inline Floats load(const bf16* p) {
-    Halves h; std::memcpy(&h, p, sizeof h);
-    return (Floats)(__builtin_convertvector(h, Words) << 16);
-}
-inline Words rounded(Words u) { return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16; }  // to nearest, ties to even
-inline void store(bf16* p, Floats x) {
-    Halves h = __builtin_convertvector(rounded((Words)x), Halves);
-    std::memcpy(p, &h, sizeof h);
-}
-inline float load1(const float* p) { return *p; }
-inline float load1(const bf16* p) { uint32_t u = uint32_t(p->bits) << 16; float x; std::memcpy(&x, &u, 4); return x; }
-inline void store1(float* p, float x) { *p = x; }
-inline void store1(bf16* p, float x) {
-    uint32_t u; std::memcpy(&u, &x, 4);
-    p->bits = uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
-
-inline Floats pick(Ints where, Floats yes, Floats no) { return (Floats)((where & (Ints)yes) | (~where & (Ints)no)); }
-
-// Both halves folded upon each other until one number is left.
-template <class Fold> inline float fold(Floats x, Fold f) {
-    x = f(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-    x = f(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-    x = f(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
-    x = f(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
-    return x[0];
-}
-inline float sum(Floats x) { return fold(x, [](Floats a, Floats b) { return a + b; }); }
-inline float largest(Floats x) { return fold(x, [](Floats a, Floats b) { return pick(a > b, a, b); }); }
-
-// e^x for x <= 0, to about 2 units in the last place; 0 below -87.
-inline Floats exponential(Floats x) {
-    Ints tiny = x < all(-87.0f);
-    x = pick(tiny, all(0.0f), x);
-    Floats n = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
-    n -= 12582912.0f;
-    Floats r = x - n * 0.693145752f - n * 1.42860677e-6f;
-    Floats p = all(1.9875691e-4f);
-    p = p * r + 1.3981999e-3f;
-    p = p * r + 8.3334519e-3f;
-    p = p * r + 4.1665796e-2f;
-    p = p * r + 1.6666665e-1f;
-    p = p * r + 0.5f;
-    p = p * r * r + r + 1.0f;
-    Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
-    return pick(tiny, all(0.0f), p * (Floats)power);
-}
 
 // -- products of small matrices ---------------------------------------------------------------------------------------
 
@@ -112,18 +50,6 @@ template <class T> void copy_in(const T* x, int64_t row, int n, int width, float
         for (; d + W <= width; d += W) store(out + int64_t(i) * to + d, load(x + i * row + d));
         for (; d < width; d++) out[int64_t(i) * to + d] = load1(x + i * row + d);
         for (; d < to; d++) out[int64_t(i) * to + d] = 0;
-    }
-}
-// Sixteen rows turned into sixteen columns: four times, row i and row i + 8 are interleaved.
-inline void turn(Floats (&x)[W]) {
-    for (int round = 0; round < 4; round++) {
-        Floats y[W];
-        for (int i = 0; i < 8; i++) {
-            y[2 * i] = __builtin_shufflevector(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            y[2 * i + 1] =
-                __builtin_shufflevector(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-        }
-        for (int i = 0; i < W; i++) x[i] = y[i];
     }
 }
 // x (n, from), from a multiple of 16, to out (from, to), to = n filled up to a multiple of 16 with zeros.
@@ -252,29 +178,11 @@ void attend_back(View<const T> q, View<const T> k, View<const T> v, View<const T
 // Logits (n, V) become the gradient of the loss, in place; each row's loss goes to `losses`. A target < 0 is padding.
 template <class T>
 void smoothed(T* logits, int64_t n, int64_t V, const int64_t* targets, float smoothing, float* losses) {
-    int64_t whole = V / W * W;
     #pragma omp parallel
     {
         std::vector<float> room(V);
         #pragma omp for schedule(static)
-        for (int64_t i = 0; i < n; i++) {
-            T* x = logits + i * V;
-            int64_t y = targets[i];
-            if (y < 0) { losses[i] = 0; std::memset((void*)x, 0, V * sizeof(T)); continue; }
-            Floats m = all(-INFINITY), s = {};
-            for (int64_t j = 0; j < whole; j += W) { Floats z = load(x + j); m = pick(z > m, z, m); s += z; }
-            float top = largest(m), total = sum(s);
-            for (int64_t j = whole; j < V; j++) { float z = load1(x + j); top = z > top ? z : top; total += z; }
-            Floats e = {};
-            for (int64_t j = 0; j < whole; j += W) { Floats z = exponential(load(x + j) - top); store(&room[j], z); e += z; }
-            float mass = sum(e);
-            for (int64_t j = whole; j < V; j++) { room[j] = std::exp(load1(x + j) - top); mass += room[j]; }
-            losses[i] = top + std::log(mass) - (1 - smoothing) * load1(x + y) - smoothing * total / V;
-            float inverse = 1 / mass, even = smoothing / V;
-            for (int64_t j = 0; j < whole; j += W) store(x + j, load(&room[j]) * inverse - even);
-            for (int64_t j = whole; j < V; j++) store1(x + j, room[j] * inverse - even);
-            store1(x + y, room[y] * inverse - even - (1 - smoothing));
-        }
+        for (int64_t i = 0; i < n; i++) losses[i] = smoothed_row(logits + i * V, V, targets[i], smoothing, room.data());
     }
 }
 

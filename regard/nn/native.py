@@ -67,7 +67,8 @@ def built(source: Path = _SOURCE) -> tuple[ctypes.CDLL | None, str]:
     try:
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
         key = "\0".join((version, torch.__version__, str(runtime), _processor(), *_FLAGS)).encode()
-        name = f"{source.stem}-{hashlib.sha256(key + source.read_bytes()).hexdigest()[:16]}.so"
+        text = b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))
+        name = f"{source.stem}-{hashlib.sha256(key + text).hexdigest()[:16]}.so"
         place = Path.home() / ".cache" / "regard" / name
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)

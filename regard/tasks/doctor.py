@@ -18,7 +18,7 @@ import torch
 from torch import distributed
 
 from regard.data.workers import cores
-from regard.nn import native
+from regard.nn import native, products
 from regard.nn.attention import kernels
 from regard.train import resolve_precision
 
@@ -147,6 +147,8 @@ def _training() -> Iterator[Finding]:
     }
     there = [name for name, yes in fast.items() if yes]
     note = "" if there else "this processor multiplies float32 as fast"
+    refusal = products.refusal()
+    yield Finding("training", "bfloat16 products of our own", "refused" if refusal else "built", refusal or "")
     yield Finding("training", "bfloat16 products of this processor", ", ".join(there) or "none", note)
     compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
     note = f"with {compiler}" if compiler else "no C++ compiler was found; install one, such as Debian's g++"

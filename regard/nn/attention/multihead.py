@@ -14,6 +14,7 @@ from ..dropout import Dropout
 from ..layout import Layout
 from ..positions.bias import Bias
 from ..positions.rotary import Rotary
+from ..products import Linear
 from ..state import KeysValues
 from .core import softmax
 from .kernels import Call, run
@@ -61,9 +62,9 @@ class MultiHead(nn.Module):
             raise ModelError(f"keys and values that are halves of {width} features cannot have {both} together")
         if rotary is not None and not score.is_dot:
             raise ModelError(f"rotary positions need a score that is a dot product, and {type(score).__name__} is none")
-        self.query = nn.Linear(width, heads * key_width)
-        self.key_value = nn.Identity() if split else nn.Linear(width, both)  # all heads' keys, then all their values
-        self.output = nn.Linear(heads * value_width, width)
+        self.query = Linear(width, heads * key_width)
+        self.key_value = nn.Identity() if split else Linear(width, both)  # all heads' keys, then all their values
+        self.output = Linear(heads * value_width, width)
         self.score, self.normalize, self.bias, self.rotary = score, normalize, bias, rotary
         self.drop = Dropout(dropout)
 

@@ -1,0 +1,95 @@
+// Vectors of 16 numbers, float32 inside whatever they are in memory: what the kernels are written in.
+//
+// They are the compiler's own (one AVX-512 register, two of AVX2, four of NEON).
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace {
+
+using std::int64_t;
+typedef float Floats __attribute__((vector_size(64), aligned(4)));
+typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));
+typedef uint32_t Words __attribute__((vector_size(64), aligned(4)));
+typedef uint16_t Halves __attribute__((vector_size(32), aligned(2)));
+constexpr int W = 16;
+
+struct bf16 { uint16_t bits; };
+
+inline Floats all(float x) { return Floats{} + x; }
+
+inline Floats load(const float* p) { Floats x; std::memcpy(&x, p, sizeof x); return x; }
+inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
+inline Floats load(const bf16* p) {
+    Halves h; std::memcpy(&h, p, sizeof h);
+    return (Floats)(__builtin_convertvector(h, Words) << 16);
+}
+inline Words rounded(Words u) { return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16; }  // to nearest, ties to even
+#ifdef __AVX512BF16__
+inline void store(bf16* p, Floats x) { _mm256_storeu_si256((__m256i*)p, (__m256i)_mm512_cvtneps_pbh((__m512)x)); }
+#else
+inline void store(bf16* p, Floats x) {
+    Halves h = __builtin_convertvector(rounded((Words)x), Halves);
+    std::memcpy(p, &h, sizeof h);
+}
+#endif
+inline float load1(const float* p) { return *p; }
+inline float load1(const bf16* p) { uint32_t u = uint32_t(p->bits) << 16; float x; std::memcpy(&x, &u, 4); return x; }
+inline void store1(float* p, float x) { *p = x; }
+inline void store1(bf16* p, float x) {
+    uint32_t u; std::memcpy(&u, &x, 4);
+    p->bits = uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+inline Floats pick(Ints where, Floats yes, Floats no) { return (Floats)((where & (Ints)yes) | (~where & (Ints)no)); }
+
+// Both halves folded upon each other until one number is left.
+template <class Fold> inline float fold(Floats x, Fold f) {
+    x = f(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    x = f(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+    x = f(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+    x = f(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+    return x[0];
+}
+inline float sum(Floats x) { return fold(x, [](Floats a, Floats b) { return a + b; }); }
+inline float largest(Floats x) { return fold(x, [](Floats a, Floats b) { return pick(a > b, a, b); }); }
+
+// e^x for x <= 0, to about 2 units in the last place; 0 below -87.
+inline Floats exponential(Floats x) {
+    Ints tiny = x < all(-87.0f);
+    x = pick(tiny, all(0.0f), x);
+    Floats n = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
+    n -= 12582912.0f;
+    Floats r = x - n * 0.693145752f - n * 1.42860677e-6f;
+    Floats p = all(1.9875691e-4f);
+    p = p * r + 1.3981999e-3f;
+    p = p * r + 8.3334519e-3f;
+    p = p * r + 4.1665796e-2f;
+    p = p * r + 1.6666665e-1f;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
+    return pick(tiny, all(0.0f), p * (Floats)power);
+}
+
+// Sixteen rows turned into sixteen columns: four times, row i and row i + 8 are interleaved.
+inline void turn(Floats (&x)[W]) {
+    for (int round = 0; round < 4; round++) {
+        Floats y[W];
+        for (int i = 0; i < 8; i++) {
+            y[2 * i] = __builtin_shufflevector(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            y[2 * i + 1] =
+                __builtin_shufflevector(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        for (int i = 0; i < W; i++) x[i] = y[i];
+    }
+}
+
+}  // namespace
