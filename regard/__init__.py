@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
     from regard.recipe import load as load_recipe
     from regard.tasks.evaluate import Evaluation, evaluate
+    from regard.tasks.fill import Choice, classify, embed, fill
     from regard.tasks.fit import fit
+    from regard.tasks.generate import Continuation, generate
     from regard.tasks.inspect import inspect
+    from regard.tasks.measure import perplexities
     from regard.tasks.parse import parse
     from regard.tasks.score import score_lines
     from regard.tasks.translate import Translation, Translator, load
@@ -39,6 +42,8 @@ __all__ = [
     "Bundle",
     "BundleError",
     "CheckpointError",
+    "Choice",
+    "Continuation",
     "DataError",
     "Evaluation",
     "FetchError",
@@ -50,27 +55,39 @@ __all__ = [
     "Translation",
     "Translator",
     "__version__",
+    "classify",
+    "embed",
     "evaluate",
+    "fill",
     "fit",
+    "generate",
     "inspect",
     "load",
     "load_recipe",
     "parse",
+    "perplexities",
     "score_lines",
 ]
 
 _PLACES = {
     "Bundle": "bundle:Bundle",
+    "Choice": "tasks.fill:Choice",
+    "Continuation": "tasks.generate:Continuation",
     "Evaluation": "tasks.evaluate:Evaluation",
     "Recipe": "recipe:Recipe",
     "Translation": "tasks.translate:Translation",
     "Translator": "tasks.translate:Translator",
+    "classify": "tasks.fill:classify",
+    "embed": "tasks.fill:embed",
     "evaluate": "tasks.evaluate:evaluate",
+    "fill": "tasks.fill:fill",
     "fit": "tasks.fit:fit",
+    "generate": "tasks.generate:generate",
     "inspect": "tasks.inspect:inspect",
     "load": "tasks.translate:load",
     "load_recipe": "recipe:load",
     "parse": "tasks.parse:parse",
+    "perplexities": "tasks.measure:perplexities",
     "score_lines": "tasks.score:score_lines",
     **{name: f"errors:{name}" for name in __all__ if name.endswith("Error")},
 }

@@ -103,6 +103,7 @@ def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[
 def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
     from regard.apps.training import Display
     from regard.tasks.fit import Interrupted, fit, speaks
+    from regard.tasks.open import use_of
 
     console = console_on(sys.stderr)
     console.quiet = not speaks()
@@ -118,7 +119,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
         console.print("Stopped at once; what was last saved is whole.", highlight=False)
         console.print(f"Go on with:  {again}", highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
-    console.print(f"Done. Translate with:  regard translate {bundle}", highlight=False, soft_wrap=True)
+    console.print(f"Done. Use it with:  {use_of(recipe, bundle)}", highlight=False, soft_wrap=True)
     if speaks():
         write(f"{bundle}\n")
 

@@ -84,10 +84,11 @@ class Display:
 
     def _validate(self, event: dict[str, Any]) -> None:
         bleu = f", BLEU {event['bleu']:.2f}" if "bleu" in event else ""
+        accuracy = f", accuracy {event['accuracy']:.2f} %" if "accuracy" in event else ""
         better = " (best so far)" if event["improved"] else ""
         self._say(
             f"update {event['update']:,}: dev loss {event['loss']:.4f}, perplexity {event['perplexity']:.2f} per piece"
-            f"{bleu}{better}"
+            f"{bleu}{accuracy}{better}"
         )
 
     def _cut(self, event: dict[str, Any]) -> None:

@@ -19,7 +19,9 @@ class TestSet(BaseModel):
 
     source: str = Field(default="", description="File of source lines.")
     reference: str = Field(default="", description="File of reference translations, or labels, untouched.")
-    text: str = Field(default="", description="File of text, where training has one side only.")
+    text: str = Field(
+        default="", description="File of text, where training has one side only; or of lines as `labels` says."
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

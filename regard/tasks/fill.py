@@ -20,7 +20,7 @@ from regard.train import MASK
 
 from .open import Opened, open_bundle, rectangle
 
-__all__ = ["Choice", "classify", "embed", "fill", "filled", "labels_of"]
+__all__ = ["Choice", "classify", "embed", "fill", "filled", "labels_of", "mask_of"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def fill(
     rows = [_masked(opened, line, number) for number, line in enumerate(lines, start=1)]
     model: Any = opened.computing(batch_independent)
     found: list[list[list[Choice]]] = []
-    for chances in filled(model, rows, _mask_of(opened), batch_size):
+    for chances in filled(model, rows, mask_of(opened), batch_size):
         best = chances.topk(min(top, chances.shape[-1]))
         texts = [[opened.target.decode([i]) for i in row] for row in best.indices.tolist()]
         found.append(
@@ -85,13 +85,14 @@ def _masked(opened: Opened, line: str, number: int) -> list[int]:
     ids: list[int] = []
     for part in parts:
         text = part.strip(" ") if by_word else part
-        ids += [*(opened.encode(text, number) if text else []), _mask_of(opened)]
+        ids += [*(opened.encode(text, number) if text else []), mask_of(opened)]
     ids[-1] = END
     opened.check_length(ids, number)
     return ids
 
 
-def _mask_of(opened: Opened) -> int:
+def mask_of(opened: Opened) -> int:
+    """The id of the mask; ModelError where the vocabulary has none."""
     mask = opened.source.id_of(MASK)
     if mask is None:
         raise ModelError(f"this bundle's vocabulary has no {MASK}; it was not trained with train.objective = mask.")

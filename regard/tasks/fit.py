@@ -39,6 +39,7 @@ from regard.nn.attention import kernels
 from regard.recipe import Recipe
 from regard.search import SearchConfig
 from regard.text import PAD, Subwords, read_lines
+from regard.text.lines import read_labelled
 from regard.train import (
     OBJECTIVES,
     Interrupted,
@@ -299,7 +300,7 @@ def _log_probability(model: Any, batches: Batches, recipe: Recipe, device: torch
     total, count, right = 0.0, 0, 0
     step = Step(model, 0.0, recipe.train.chunk, objective=OBJECTIVES[recipe.objective])
     for batch in batches.one_epoch(sort=True):
-        x = inputs(batch, device)
+        x = inputs(batch, device, fill=False)
         with mixed(device, bfloat16):
             hidden, targets = step.hidden(x).flatten(0, -2), step.targets(x)
             hidden, targets = hidden[targets >= 0], targets[targets >= 0]
@@ -459,27 +460,48 @@ def _finish(
 
 
 def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list[dict[str, Any]]:
-    """The dev set and each test set of the recipe, translated by the bundle as anybody else would."""
+    """The dev set and each test set of the recipe, as the bundle does on them when anybody else uses it.
+
+    What fills masks or mends gaps is judged by its dev loss alone.
+    """
     from .evaluate import evaluate_lines
+    from .measure import measure
+    from .open import open_bundle
     from .translate import load
 
-    if recipe.objective != "translate":
+    def translated(source: Sequence[str], reference: Sequence[str]) -> dict[str, Any]:
+        return evaluate_lines(translator, source, reference).to_dict()
+
+    def measured(source: Sequence[str], reference: Sequence[str]) -> dict[str, Any]:
+        scores = measure(opened, source, None if recipe.data.texts else reference)
+        return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}
+
+    if recipe.objective == "translate":
+        translator, judge = load(path), translated
+    elif recipe.objective in ("continue", "classify"):
+        opened, judge = open_bundle(path, ["language-model", "classifier"]), measured
+    else:
         return []
-    translator = load(path)
-    sets: list[tuple[str, Sequence[str], Sequence[str]]] = []
-    valid = prepared.valid
-    if len(valid):
-        lines = range(len(valid))
-        sets.append(("dev", [valid.source_text(i) for i in lines], [valid.target_text(i) for i in lines]))
-    for name, files in recipe.data.test.items():
-        sets.append((name, read_lines(files.source), read_lines(files.reference)))
     scores = []
-    for name, source, reference in sets:
+    for name, source, reference in _sets(recipe, prepared.valid):
         began = time.perf_counter()
-        evaluation = evaluate_lines(translator, source, reference)
-        scores.append({"set": name, **evaluation.to_dict(), "seconds": round(time.perf_counter() - began, 1)})
+        scores.append({"set": name, **judge(source, reference), "seconds": round(time.perf_counter() - began, 1)})
         tell({"event": "score", **scores[-1]})
     return scores
+
+
+def _sets(recipe: Recipe, valid: Store) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
+    """Name, lines, and what they should give: translations or labels; text of one side is what it should give."""
+    if lines := range(len(valid)):
+        targets = [valid.target_text(i) for i in lines]
+        yield "dev", targets if recipe.data.texts else [valid.source_text(i) for i in lines], targets
+    for name, files in recipe.data.test.items():
+        if files.text and recipe.data.labels:
+            pairs = list(read_labelled(files.text))
+            yield name, [text for text, _ in pairs], [label for _, label in pairs]
+        else:
+            read = [read_lines(file) for file in files.files]
+            yield name, read[0], read[-1]
 
 
 def versions() -> dict[str, str]:

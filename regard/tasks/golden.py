@@ -18,6 +18,7 @@ from regard.train import MASK
 from .decode import decode, independent
 from .fill import filled, labels_of
 from .generate import continued
+from .open import places_of
 
 __all__ = ["answers", "golden"]
 
@@ -57,9 +58,10 @@ def _translations(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[I
 def _continuations(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
     greedy = SearchConfig(beam=1, max_length=_GO_ON)
     exact: Any = independent(model)
+    places = places_of(recipe)
     # Of a stream as of a line: what is asked is a beginning, and its answer at most the rest of a line.
     first = END if recipe.data.context else BEGIN
-    return [continued(exact, row, greedy, first=first, end=END, places=0)[0].ids for row in rows]
+    return [continued(exact, row, greedy, first=first, end=END, places=places)[0].ids for row in rows]
 
 
 def _fillings(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
@@ -82,10 +84,16 @@ _ANSWERS: dict[str, Callable[[Any, Recipe, Subwords, Sequence[Ids]], list[list[i
     "classify": _labels,
 }
 _QUESTIONS: dict[str, Callable[[Subwords, str], str]] = {
-    "continue": lambda source, line: source.decode(source.encode(line)[:8]),
+    "continue": lambda source, line: _begun(source, line),
     "mask": lambda source, line: _masked(source, line),
 }
 """Objective -> a line to what is asked of it; where none stands here, the line itself."""
+
+
+def _begun(source: Subwords, line: str) -> str:
+    """The first half of the line, or less."""
+    ids = source.encode(line)
+    return source.decode(ids[: max(1, min(8, len(ids) // 2))])
 
 
 def _masked(source: Subwords, line: str) -> str:

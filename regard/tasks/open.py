@@ -18,14 +18,15 @@ from regard.text import PAD, Subwords
 
 from .decode import independent
 
-__all__ = ["Opened", "check_kind", "open_bundle", "rectangle"]
+__all__ = ["Opened", "check_kind", "open_bundle", "places_of", "rectangle", "use_of"]
 
-_WORDS: dict[Kind, str] = {
-    "encoder-decoder": "translates: `regard translate`",
-    "language-model": "is a language model: `regard generate`, `regard perplexity`",
-    "reader": "is a masked language model: `regard fill`, `regard embed`",
-    "classifier": "is a classifier: `regard classify`, `regard embed`",
+_USES: dict[Kind, tuple[str, str]] = {
+    "encoder-decoder": ("translates", "translate"),
+    "language-model": ("is a language model", "generate"),
+    "reader": ("is a masked language model", "fill"),
+    "classifier": ("is a classifier", "classify"),
 }
+"""What a model of each kind does, and the word for it."""
 
 
 class Opened:
@@ -48,10 +49,7 @@ class Opened:
     @property
     def places(self) -> int:
         """The most pieces that the model takes at once; 0 for no limit."""
-        model = self.recipe.model
-        most = model.max_positions if getattr(model, "positions", "") == "learned" else 0
-        context: int = self.recipe.data.context
-        return min(filter(None, (most, context)), default=0)
+        return places_of(self.recipe)
 
     def encode(self, line: str, number: int = 1) -> list[int]:
         """Ids of a line of text. Raises TextError, naming the line, for what cannot be read."""
@@ -69,11 +67,23 @@ class Opened:
             )
 
 
+def places_of(recipe: Recipe) -> int:
+    """The most pieces that a recipe's model takes at once, having learnt no more places; 0 for no limit."""
+    most = recipe.model.max_positions if getattr(recipe.model, "positions", "") == "learned" else 0
+    return min(filter(None, (most, recipe.data.context)), default=0)
+
+
 def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None:
     """Raises ModelError, naming what to use instead, for a bundle of another kind."""
     kind = KINDS.get(recipe.model.family, "encoder-decoder")
     if kind not in wanted:
-        raise ModelError(f"{path}: this bundle {_WORDS[kind]}.")
+        does, word = _USES[kind]
+        raise ModelError(f"{path}: this bundle {does}; use `regard {word}`.")
+
+
+def use_of(recipe: Recipe, bundle: str | Path) -> str:
+    """The command that uses a bundle."""
+    return f"regard {_USES[KINDS.get(recipe.model.family, 'encoder-decoder')][1]} {bundle}"
 
 
 def open_bundle(bundle: str | Path | Opened, wanted: Sequence[Kind], *, device: str = "cpu") -> Opened:

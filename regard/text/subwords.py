@@ -251,7 +251,13 @@ class Subwords:
         return sum(i == UNK or self._processor.is_byte(i) for i in wanted)
 
     def id_of(self, piece: str) -> int | None:
-        """The id of exactly this piece (a language tag, say), or None if the vocabulary has no such piece."""
+        """The id of exactly this piece (a language tag, say), or None if the vocabulary has no such piece.
+
+        Of whole words it is the word's, which the space before it belongs to.
+        """
+        as_word = self._algorithm == Algorithm.WORDS and not piece.startswith(_SPACE)
+        if as_word and (word := self.id_of(_SPACE + piece)) is not None:
+            return word
         found: int = self._processor.piece_to_id(piece)
         return found if found != UNK or piece == self._processor.id_to_piece(UNK) else None
 

@@ -43,14 +43,17 @@ class Inputs:
     """S and T."""
 
 
-def inputs(batch: Batch, device: torch.device, full: int = 0) -> Inputs:
-    """The batch on a device, filled up to one of few shapes; with `full`, packs have a multiple of so many tokens."""
+def inputs(batch: Batch, device: torch.device, full: int = 0, *, fill: bool = True) -> Inputs:
+    """The batch on a device, filled up to one of few shapes; with `full`, packs have a multiple of so many tokens.
+
+    Without `fill` it is as it is, and so no wider than the places that learned positions have.
+    """
     packed = batch.layout == "packed"
     steps = (full or _TOKENS,) if packed else (_ROWS, _COLUMNS)
     lines = (_LINES if full else 1) if packed else _ROWS
 
     def filled(x: NDArray[Any], steps: tuple[int, ...], value: int = 0) -> Tensor:
-        room = [(0, -size % step) for size, step in zip(x.shape, steps, strict=False)]
+        room = [(0, -size % step if fill else 0) for size, step in zip(x.shape, steps, strict=False)]
         made = torch.from_numpy(np.pad(x, room, constant_values=value))
         # From pinned memory a copy to a GPU goes on while the one before is still computed with.
         return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)

@@ -1,0 +1,241 @@
+"""The words of models of one side: generate, fill, classify, embed, perplexity; and phrases, labelled text from trees.
+
+Tasks are imported when a word is used.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.apps.terminal import console_on, write, write_json
+from regard.apps.use import BatchSize, Beam, BundlePath, Device, Independent, Json
+from regard.errors import TextError
+
+__all__ = ["classify", "embed", "fill", "generate", "perplexity", "phrases"]
+
+Lines = Annotated[str, typer.Argument(metavar="[FILE|-]", help="Text, a line each; - is standard input.")]
+Top = Annotated[int, typer.Option(min=1, help="How many, likeliest first.")]
+
+
+def generate(
+    bundle: BundlePath,
+    prompt: Annotated[str, typer.Argument(help="What the text begins with.")] = "",
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="The prompt from a file, line breaks and all.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Draw so many continuations.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Below 1 likely pieces are drawn more often.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw among so many pieces.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw among the likeliest that hold this probability.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the draws.")] = None,
+    beam: Beam = None,
+    max_length: Annotated[int | None, typer.Option(help="Most pieces; otherwise the recipe's.")] = None,
+    no_stream: Annotated[bool, typer.Option("--no-stream", help="Show the text when it is whole.")] = False,
+    batch_independent: Independent = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Go on with a text by a language model: the likeliest pieces, draws, or a beam. The prompt is shown too."""
+    from regard.tasks.generate import generate, stream
+    from regard.tasks.open import open_bundle
+
+    if file is not None:
+        if prompt:
+            raise TextError(f"the prompt is given twice, as an argument and in {file}; leave one of the two out.")
+        prompt = _text_of(file)
+    draws = any(value is not None for value in (temperature, top_k, top_p, seed))
+    given = {
+        "samples": samples if samples is not None else 1 if draws else None,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+        "beam": beam,
+        "max_length": max_length,
+    }
+    search = {key: value for key, value in given.items() if value is not None}
+    opened = open_bundle(bundle, ["language-model"], device=device)
+    options: dict[str, Any] = {"search": search, "batch_independent": batch_independent}
+    settings = {**opened.recipe.search.model_dump(), **search}
+    several = settings["samples"] > 1 or (not settings["samples"] and settings["beam"] > 1)
+    if as_json:
+        found = generate(opened, prompt, **options)
+        write_json([{"text": c.text, "log_probability": c.log_probability, "ended": c.ended} for c in found])
+    elif several or no_stream:
+        for continuation in generate(opened, prompt, **options):
+            write(f"{prompt}{continuation.text}\n")
+    else:
+        write(prompt)
+        for part in stream(opened, prompt, **options):
+            write(part)
+            sys.stdout.flush()
+        write("\n")
+
+
+def fill(
+    bundle: BundlePath,
+    file: Lines = "-",
+    top: Top = 5,
+    batch_size: BatchSize = None,
+    batch_independent: Independent = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Fill in each <mask> of a line: the line's number, the mask's, and the likeliest pieces with probabilities."""
+    from regard.tasks.fill import fill
+
+    found = fill(
+        bundle,
+        _lines(file),
+        top=top,
+        batch_size=batch_size or 32,
+        batch_independent=batch_independent,
+        device=device,
+    )
+    for number, masks in enumerate(found, start=1):
+        for place, choices in enumerate(masks, start=1):
+            if as_json:
+                _record({"line": number, "mask": place, "fillings": [vars(choice) for choice in choices]})
+            else:
+                _row(number, place, *(f"{choice.text} {choice.probability:.4f}" for choice in choices))
+
+
+def classify(
+    bundle: BundlePath,
+    file: Lines = "-",
+    top: Top = 1,
+    batch_size: BatchSize = None,
+    batch_independent: Independent = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """The label of each line, and how probable it is; with --top the next ones too."""
+    from regard.tasks.fill import classify
+
+    found = classify(
+        bundle,
+        _lines(file),
+        top=top,
+        batch_size=batch_size or 32,
+        batch_independent=batch_independent,
+        device=device,
+    )
+    for choices in found:
+        if as_json:
+            _record({"labels": [vars(choice) for choice in choices]})
+        else:
+            _row(*(f"{choice.text} {choice.probability:.4f}" for choice in choices))
+
+
+def embed(
+    bundle: BundlePath,
+    file: Lines = "-",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A .npy file (lines, features) instead of JSON lines.")
+    ] = None,
+    pool: Annotated[str, typer.Option(help="mean of all places, or what stands at the end.")] = "mean",
+    batch_size: BatchSize = None,
+    batch_independent: Independent = True,
+    device: Device = "auto",
+) -> None:
+    """A vector of each line: JSON, or with --output NumPy's format."""
+    from regard.tasks.fill import embed
+
+    found = embed(
+        bundle,
+        _lines(file),
+        pool=pool,
+        batch_size=batch_size or 32,
+        batch_independent=batch_independent,
+        device=device,
+    )
+    if output is None:
+        for vector in found.tolist():
+            _record([round(value, 6) for value in vector])
+        return
+    import numpy as np
+
+    with output.open("wb") as stream:
+        np.save(stream, found, allow_pickle=False)
+
+
+def perplexity(
+    bundle: BundlePath,
+    file: Lines = "-",
+    target: Annotated[
+        Path | None, typer.Argument(metavar="[TARGET]", help="Of an encoder-decoder: the lines after those of FILE.")
+    ] = None,
+    stride: Annotated[
+        int, typer.Option(help="Of a stream: pieces predicted a window, the rest being seen; 0: all of it.")
+    ] = 0,
+    batch_size: BatchSize = None,
+    batch_independent: Independent = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """How well a model knows a text: perplexity per piece, word and character, with nats and bits."""
+    from regard.tasks.measure import perplexities
+    from regard.text import read_lines
+
+    found = perplexities(
+        bundle,
+        _lines(file),
+        None if target is None else read_lines(target),
+        stride=stride,
+        batch_size=batch_size or 32,
+        batch_independent=batch_independent,
+        device=device,
+    )
+    if as_json:
+        write_json({unit: score.to_dict() for unit, score in found.items()})
+        return
+    console = console_on(sys.stdout)
+    for score in found.values():
+        console.print(
+            f"perplexity {score.value:.3f} {score.unit}: {score.detail['nats']:.4f} nats, {score.detail['bits']:.4f} "
+            f"bits; {score.detail['count']:,} ({score.signature})",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def phrases(
+    treebank: Annotated[Path, typer.Argument(metavar="TREEBANK", help="Trees with a label at each node, one a line.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help='Lines `label text`, for data.labels = "first".')],
+    whole: Annotated[bool, typer.Option("--whole", help="Whole sentences only, not their phrases.")] = False,
+    binary: Annotated[
+        bool, typer.Option("--binary", help="Of labels 0 to 4: 0 and 1 negative, 3 and 4 positive, 2 left out.")
+    ] = False,
+) -> None:
+    """Labelled text from a treebank such as SST: every phrase with its label, each different one once."""
+    from regard.tasks.phrases import phrases
+    from regard.text import write_lines
+
+    count = write_lines(output, phrases(treebank, whole=whole, binary=binary))
+    write(f"{count:,} lines: {output}\n")
+
+
+def _lines(file: str) -> list[str]:
+    from regard.text import read_lines
+
+    return read_lines(sys.stdin.buffer if file == "-" else file)
+
+
+def _text_of(file: Path) -> str:
+    from regard.text import read_lines
+
+    ends = file.is_file() and file.read_bytes().endswith(b"\n")
+    return "\n".join(read_lines(file)) + ("\n" if ends else "")
+
+
+def _record(value: Any) -> None:
+    write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def _row(*cells: object) -> None:
+    write("\t".join(map(str, cells)) + "\n")

@@ -1,0 +1,159 @@
+"""How well a model knows a text: perplexity per piece, word and character, and the accuracy of a classifier.
+
+Per piece figures of different vocabularies do not compare; those per word (between spaces) and per character do. Each
+line's end counts as one of each, as is usual. Sizes: N pieces of a stream, n of a context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from regard.errors import DataError, ModelError, TextError
+from regard.metrics import Score, Unit, exact_match, perplexity
+from regard.models import KINDS
+from regard.text import BEGIN, END
+
+from .fill import classify, mask_of
+from .open import Opened, open_bundle, rectangle
+from .score import score_lines
+from .translate import Translator
+
+__all__ = ["log_probability", "measure", "perplexities"]
+
+_CHUNK = 1024
+
+Row = tuple[Sequence[int], Sequence[int], int]
+"""What is read, what follows at each place of it, and from which place on that is scored."""
+
+
+def measure(
+    bundle: str | Path | Opened,
+    source: Sequence[str],
+    reference: Sequence[str] | None = None,
+    *,
+    resamples: int = 1000,
+    device: str = "cpu",
+    **options: Any,
+) -> dict[str, Score]:
+    """The figures that are for a bundle's kind: accuracy of labels (`reference`), or perplexities of a text.
+
+    Raises TextError for unequal counts, and for references that are missing or not wanted.
+    """
+    opened = open_bundle(bundle, ["language-model", "reader", "classifier", "encoder-decoder"], device=device)
+    if KINDS.get(opened.recipe.model.family) != "classifier":
+        return perplexities(opened, source, reference, **options)
+    if reference is None or len(reference) != len(source):
+        raise TextError(
+            f"{len(source):,} lines but {len(reference or ()):,} labels; give a file with the label of each line."
+        )
+    found = [choices[0].text for choices in classify(opened, source, top=1, **options)]
+    score = exact_match(found, reference, resamples=resamples)
+    return {"accuracy": Score("accuracy", score.value, score.signature, score.unit, score.interval)}
+
+
+def perplexities(
+    bundle: str | Path | Opened,
+    lines: Sequence[str],
+    target: Sequence[str] | None = None,
+    *,
+    stride: int = 0,
+    batch_size: int = 32,
+    batch_independent: bool = True,
+    device: str = "cpu",
+) -> dict[str, Score]:
+    """Perplexity of a text under a bundle's model, by unit: piece, word, character.
+
+    Of an encoder-decoder it is that of `target` after `lines`. Of a masked language model it is the pseudo-perplexity:
+    each piece given all others of its line (Salazar et al. 2020). A stream is cut into windows of its context;
+    with `stride` each window predicts so many pieces only, and sees the rest of the context before them.
+    """
+    opened = open_bundle(bundle, ["language-model", "reader", "encoder-decoder"], device=device)
+    if not lines:
+        raise DataError("there is no line to measure; give at least one.")
+    kind = KINDS.get(opened.recipe.model.family, "encoder-decoder")
+    if (kind == "encoder-decoder") != (target is not None):
+        raise ModelError(
+            "an encoder-decoder's perplexity is of translations; give their lines too."
+            if target is None
+            else "this model reads one side only; leave the second text out."
+        )
+    if target is not None:
+        translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
+        scored = score_lines(translator, lines, target, batch_size=batch_size, batch_independent=batch_independent)
+        return _by_unit(sum(s.log_probability for s in scored), sum(len(s.pieces) for s in scored), target)
+    rows = list(_ROWS[kind](opened, lines, stride))
+    total, count = log_probability(opened.computing(batch_independent), rows, batch_size, kind == "reader")
+    # A masked language model is never asked for an end.
+    return _by_unit(total, count, lines, ends=kind != "reader")
+
+
+@torch.inference_mode()
+def log_probability(model: Any, rows: Sequence[Row], batch_size: int, reads: bool = False) -> tuple[float, int]:
+    """Summed natural logarithm of what follows (or, of one that `reads`, stands) at each place, and how many it is."""
+    total, count = 0.0, 0
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i][0]))
+    for start in range(0, len(rows), batch_size):
+        batch = [rows[i] for i in order[start : start + batch_size]]
+        ids, layout = rectangle(model, [row[0] for row in batch])
+        wanted, _ = rectangle(model, [row[1] for row in batch])
+        hidden = model.encode(ids, layout) if reads else model.decode(ids, model.start(), layout)[0]
+        places = torch.arange(ids.shape[1], device=ids.device)
+        begins = torch.tensor([row[2] for row in batch], device=ids.device)
+        scored = (places >= begins[:, None]) & (places < layout.lengths[:, None])
+        if reads:
+            scored &= places == begins[:, None]
+        for h, t in zip(hidden[scored].split(_CHUNK), wanted[scored].split(_CHUNK), strict=True):
+            total -= float(torch.nn.functional.cross_entropy(model.project(h).double(), t, reduction="sum"))
+            count += len(t)
+    return total, count
+
+
+def _of_lines(opened: Opened, lines: Sequence[str], stride: int) -> Iterator[Row]:
+    if opened.recipe.data.context:
+        yield from _of_stream(opened, lines, stride)
+        return
+    for number, line in enumerate(lines, start=1):
+        ids = opened.encode(line, number)
+        opened.check_length([*ids, END], number)
+        yield [BEGIN, *ids], [*ids, END], 0
+
+
+def _of_stream(opened: Opened, lines: Sequence[str], stride: int) -> Iterator[Row]:
+    """Windows of a stream, in which an end stands before the first line."""
+    size = opened.places
+    step = stride or size
+    if not 1 <= step <= size:
+        raise ModelError(f"stride is {stride}; it must be from 1 to the model's context, {size}.")
+    stream = [END]
+    for number, line in enumerate(lines, start=1):
+        stream += [*opened.encode(line, number), END]
+    for start in range(0, len(stream) - 1, step):
+        end = min(start + step, len(stream) - 1)
+        first = max(0, end - size)
+        yield stream[first:end], stream[first + 1 : end + 1], start - first
+
+
+def _of_masked(opened: Opened, lines: Sequence[str], stride: int) -> Iterator[Row]:
+    mask = mask_of(opened)
+    for number, line in enumerate(lines, start=1):
+        ids = [*opened.encode(line, number), END]
+        opened.check_length(ids, number)
+        for place in range(len(ids) - 1):
+            yield [*ids[:place], mask, *ids[place + 1 :]], ids, place
+
+
+_ROWS: dict[str, Any] = {"language-model": _of_lines, "reader": _of_masked}
+
+
+def _by_unit(total: float, pieces: int, lines: Sequence[str], *, ends: bool = True) -> dict[str, Score]:
+    counts = {
+        "piece": pieces,
+        "word": sum(len(line.split()) + ends for line in lines),
+        "character": sum(len(line) + ends for line in lines),
+    }
+    units: tuple[Unit, ...] = get_args(Unit)
+    return {unit: perplexity(total, counts[unit], unit, ends_counted=ends) for unit in units}
