@@ -475,6 +475,31 @@ def test_a_bundle_of_another_kind_is_refused_by_what_it_is_for(writer: Path, rea
             use(path)
 
 
+def test_a_classifier_begins_with_what_a_reader_has_learnt(reader: Path, tmp_path: Path) -> None:
+    draw = random.Random(5)
+    lines = [" ".join(draw.choices("abcdef", k=draw.randint(1, 6))) for _ in range(60)]
+    write_lines(tmp_path / "train", [f"{'yes' if 'a' in line else 'no'} {line}" for line in lines])
+    sizes = {"family": "bert-classifier", "width": 32, "heads": 2, "layers": 1, "max_positions": 32}
+    tables: dict[str, Any] = {
+        "data": {"source": str(tmp_path / "train"), "labels": "first", "valid_lines": 6, "batch_tokens": 300},
+        "text": {"target_kind": "words", "joint": False},
+        "model": sizes,
+        "train": {"updates": 1, "rate": 1e-9, "schedule": "constant", "average": "none", "start_from": str(reader)},
+    }
+    heard: list[dict[str, Any]] = []
+    made = bundles.load(fit(recipes.validate(tables), tmp_path / "run", report=heard.append))
+    (begun,) = (event for event in heard if event["event"] == "begin")
+    assert begun["new"] == ["pooler.weight", "pooler.bias", "output.weight", "output.bias"]
+    before = bundles.load(reader)
+    assert made.source.digest == before.source.digest
+    old, new = (dict(bundle.model().named_parameters()) for bundle in (before, made))
+    for name in ("body.embedding.table.weight", "body.layers.0.attention.query.weight"):
+        torch.testing.assert_close(new[name], old[name])
+    other = recipes.validate({**tables, "model": {**sizes, "width": 64, "max_positions": 64}})
+    with pytest.raises(ModelError, match="no parameter of this bundle has a name and shape"):
+        fit(other, tmp_path / "other")
+
+
 def test_a_label_of_several_pieces_is_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "train", [f"label{n % 3} a b c {n}" for n in range(60)])
     recipe = recipes.validate(

@@ -171,6 +171,7 @@ def prepare(
             recipe.data,
             recipe.spelling,
             place,
+            given=task.given_by(recipe),
             workers=workers or cores(),
             progress=lambda what, number: status.update(f"{number:,} {what}"),
         )

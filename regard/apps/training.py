@@ -56,6 +56,10 @@ class Display:
             self.task = self.bar.add_task("preparing", total=None, note="")
         self.bar.update(self.task, note=f"{event['count']:,} {event['what']}")
 
+    def _begin(self, event: dict[str, Any]) -> None:
+        new = ", ".join(event["new"]) or "nothing"
+        self._say(f"begun with the parameters of {event['bundle']}; new: {new}")
+
     def _batch(self, event: dict[str, Any]) -> None:
         self._say(f"batches of {event['tokens']:,} tokens, as many as fit in memory")
 

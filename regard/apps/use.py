@@ -264,7 +264,12 @@ def _named(file: str) -> Iterator[None]:
 def evaluate(
     bundle: BundlePath,
     source: Annotated[Path, typer.Option(help="Source lines.")],
-    reference: Annotated[list[Path], typer.Option(help="Untouched references; give several files for several sets.")],
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Untouched references, or labels; several files for several sets. None for the perplexity of a text."
+        ),
+    ] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(help="bleu (always), chrf, chrf++, ter, rouge, exact-match, perplexity; may be repeated."),
@@ -289,11 +294,20 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Translate a source and score the output against untouched references."""
+    """Translate a source and score the output against untouched references.
+
+    Of a classifier it is the accuracy, of a language model the perplexity per piece, word and character.
+    """
     from regard.tasks.evaluate import DEFAULT_METRICS, evaluate_lines
+    from regard.tasks.open import reads_pairs
     from regard.tasks.translate import load
     from regard.text import read_lines, write_lines
 
+    if not reads_pairs(bundle):
+        _measure(bundle, source, reference or [], resamples, batch_size, batch_independent, device, as_json)
+        return
+    if not reference:
+        raise TextError("a translation is scored against references; name a file of them with --reference.")
     search = {key.removeprefix("search."): value for key, _, value in (each.partition("=") for each in set_ or ())}
     translator = load(bundle, device=device, with_=with_ or ())
     first, *more = [read_lines(file) for file in reference]
@@ -327,6 +341,37 @@ def evaluate(
     from regard.apps.show import show_evaluation
 
     show_evaluation(result, console_on(sys.stdout))
+
+
+def _measure(
+    bundle: Path,
+    source: Path,
+    reference: list[Path],
+    resamples: int,
+    batch_size: int | None,
+    batch_independent: bool,
+    device: str,
+    as_json: bool,
+) -> None:
+    from regard.tasks.measure import measure
+    from regard.text import read_lines
+
+    if len(reference) > 1:
+        raise TextError(f"{len(reference)} files of labels were given; each line has one label: give one file.")
+    found = measure(
+        bundle,
+        read_lines(source),
+        read_lines(reference[0]) if reference else None,
+        resamples=resamples,
+        device=device,
+        batch_size=batch_size or 32,
+        batch_independent=batch_independent,
+    )
+    if as_json:
+        write_json({"bundle": str(bundle), "source": str(source), "scores": {k: s.to_dict() for k, s in found.items()}})
+        return
+    for score in found.values():
+        console_on(sys.stdout).print(str(score), markup=False, highlight=False, soft_wrap=True)
 
 
 def score(

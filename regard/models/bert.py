@@ -137,9 +137,9 @@ class BERT(nn.Module):
 class BERTClassifier(nn.Module):
     """Body and classes; made by `build_classifier`."""
 
-    def __init__(self, body: Body, inner: nn.Linear, dropout: nn.Module, output: nn.Linear, pool: str) -> None:
+    def __init__(self, body: Body, pooler: nn.Linear, dropout: nn.Module, output: nn.Linear, pool: str) -> None:
         super().__init__()
-        self.body, self.inner, self.dropout, self.output, self.pool = body, inner, dropout, output, pool
+        self.body, self.pooler, self.dropout, self.output, self.pool = body, pooler, dropout, output, pool
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> hidden (…, D); `record` receives each layer's weights (B, H, S, S)."""
@@ -148,7 +148,7 @@ class BERTClassifier(nn.Module):
     def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> what `output` takes, (B, D)."""
         pooled = POOLS[self.pool](self.encode(source, layout, record), layout)
-        return self.dropout(self.inner(pooled).tanh())  # type: ignore[no-any-return]
+        return self.dropout(self.pooler(pooled).tanh())  # type: ignore[no-any-return]
 
     def project(self, hidden: Tensor) -> Tensor:
         """(…, D) -> logits (…, V) of the classes."""

@@ -31,7 +31,7 @@ from regard.bundle import Provenance
 from regard.data.batches import Batches, View
 from regard.data.store import Store
 from regard.data.views import Gaps, Label, Masks
-from regard.errors import BundleError, CheckpointError, DataError, RecipeError
+from regard.errors import BundleError, CheckpointError, DataError, ModelError, RecipeError
 from regard.metrics import bleu
 from regard.models import MODELS, parameter_count
 from regard.models.interface import device_named
@@ -56,9 +56,9 @@ from regard.train.parallel import Parallel, joined
 from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode
 from .golden import golden
-from .prepare import Prepared, prepare
+from .prepare import Prepared, given_by, prepare
 
-__all__ = ["Interrupted", "fit", "speaks", "versions", "view_of"]
+__all__ = ["Interrupted", "begin_with", "fit", "speaks", "versions", "view_of"]
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -90,11 +90,13 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
     parallel.barrier()
     if not parallel.main:  # what the first process chose and made
         recipe = recipes.load(out / "recipe.toml")
-        prepared = prepare(recipe.data, recipe.spelling, out)
+        prepared = prepare(recipe.data, recipe.spelling, out, given=given_by(recipe))
 
     torch.manual_seed(recipe.seed)
     source, target = prepared.source_subwords, prepared.target_subwords
     model: nn.Module = MODELS[recipe.model.family][1](recipe.model, len(source), len(target), PAD).to(device)
+    if recipe.train.start_from:
+        tell({"event": "begin", "bundle": recipe.train.start_from, "new": begin_with(model, recipe.train.start_from)})
     batches = Batches(
         prepared.train,
         batch_tokens=recipe.data.batch_tokens,
@@ -160,6 +162,27 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
     return out / "bundle"
 
 
+def begin_with(model: nn.Module, bundle: str | Path) -> list[str]:
+    """Give a model the bundle's parameters of the same names and shapes; returns those that stay as they are.
+
+    Raises ModelError if none fits.
+    """
+    held = dict(bundles.load(bundle).model().named_parameters())
+    new = []
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in held and held[name].shape == parameter.shape:
+                parameter.copy_(held[name])
+            else:
+                new.append(name)
+    if len(new) == len(list(model.parameters())):
+        raise ModelError(
+            f"{bundle}: no parameter of this bundle has a name and shape of the recipe's model; give [model] the sizes "
+            "of the bundle's recipe, or leave train.start_from out."
+        )
+    return new
+
+
 def _paths(trainer: Trainer, layout: str) -> dict[str, Any]:
     """Which ways of computing this run takes, and why it does not take faster ones."""
     dtype = torch.bfloat16 if trainer.bfloat16 else torch.float32
@@ -189,6 +212,7 @@ def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.
         recipe.data,
         recipe.spelling,
         out,
+        given=given_by(recipe),
         progress=lambda what, count: tell({"event": "prepare", "what": what, "count": count}),
     )
     if len(prepared.train) == 0:

@@ -18,7 +18,7 @@ from regard.errors import ModelError
 from regard.models.interface import LanguageModel, device_of
 from regard.recipe import Recipe
 from regard.search import Draw, SearchConfig, beam_search, penalty_of, sample_steps
-from regard.text import BEGIN, END, Subwords
+from regard.text import BEGIN, END, PAD, Subwords
 
 from .open import Opened, open_bundle
 from .translate import search_with
@@ -161,7 +161,9 @@ def _step(model: LanguageModel, places: int) -> Any:
             inner, new = model.start(), seen[:, -max(1, places // 2) :]
             seen = new
         hidden, inner = model.decode(new, inner)
-        return model.project(hidden[:, -1]).log_softmax(-1), _Sliding(inner, seen)
+        found = model.project(hidden[:, -1]).log_softmax(-1)
+        found[:, [PAD, BEGIN]] = float("-inf")  # they are no text
+        return found, _Sliding(inner, seen)
 
     return step
 

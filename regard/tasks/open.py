@@ -18,7 +18,7 @@ from regard.text import PAD, Subwords
 
 from .decode import independent
 
-__all__ = ["Opened", "check_kind", "open_bundle", "places_of", "rectangle", "use_of"]
+__all__ = ["Opened", "check_kind", "open_bundle", "places_of", "reads_pairs", "rectangle", "use_of"]
 
 _USES: dict[Kind, tuple[str, str]] = {
     "encoder-decoder": ("translates", "translate"),
@@ -79,6 +79,11 @@ def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None
     if kind not in wanted:
         does, word = _USES[kind]
         raise ModelError(f"{path}: this bundle {does}; use `regard {word}`.")
+
+
+def reads_pairs(bundle: str | Path) -> bool:
+    """Whether a bundle translates."""
+    return _USES[KINDS.get(bundles.load(bundle).recipe.model.family, "encoder-decoder")][1] == "translate"
 
 
 def use_of(recipe: Recipe, bundle: str | Path) -> str:

@@ -28,7 +28,7 @@ from regard.train import Trainer, resolve_precision
 from regard.train.memory import is_out_of_memory
 
 from .costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
-from .prepare import Prepared, pairs_of, prepare
+from .prepare import Prepared, given_by, pairs_of, prepare
 
 __all__ = ["GPUS", "Gpu", "Measured", "OnGpu", "Plan", "plan"]
 
@@ -265,7 +265,8 @@ class _Corpus:
                 "cache": None,
             }
         )
-        held = prepare(sampled, recipe.spelling.model_copy(update={"shrink": True}), folder, progress=progress)
+        text = recipe.spelling.model_copy(update={"shrink": True})
+        held = prepare(sampled, text, folder, given=given_by(recipe), progress=progress)
         # What the subwords were not learnt from tells how many pieces a line has: what they were learnt from has fewer.
         unseen, share = held.valid, pairs / len(sample)
         kept = pairs * held.report.kept / held.report.read
@@ -319,7 +320,7 @@ def _found(recipe: Recipe, out: Path) -> Prepared | None:
         raise _NotThere
 
     try:
-        return prepare(recipe.data, recipe.spelling, out, progress=stop)
+        return prepare(recipe.data, recipe.spelling, out, given=given_by(recipe), progress=stop)
     except _NotThere:
         return None
 

@@ -11,24 +11,28 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from regard import bundle as bundles
 from regard.data.config import DataConfig
 from regard.data.filters import Filters, Report
 from regard.data.store import Store, fingerprint
 from regard.errors import DataError, TextError
+from regard.recipe import Recipe
 from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import iter_lines, read_labelled, read_pairs
 from regard.text.subwords import Kind, Subwords
 
-__all__ = ["Prepared", "pairs_of", "prepare"]
+__all__ = ["Prepared", "given_by", "pairs_of", "prepare"]
 
 # Called with what is being counted and how many so far.
 Progress = Callable[[str, int], None]
 Pair = tuple[str, str]
+Given = tuple[Subwords | None, Subwords | None]
 Select = Callable[[Pair], bool]
 
 # Subwords need no more text than this, and learning them holds it in memory.
 _SUBWORD_PAIRS = 2_000_000
+_SIDES = ("source.model", "target.model")
 # Validation text is scored as it is: nothing in it is dropped.
 _KEEP_ALL = Filters(max_length=2**31, max_ratio=2.0**31, drop_empty=False)
 
@@ -46,9 +50,17 @@ class Prepared:
 
 
 def prepare(
-    data: DataConfig, text: TextConfig, out: Path, *, workers: int = 1, progress: Progress | None = None
+    data: DataConfig,
+    text: TextConfig,
+    out: Path,
+    *,
+    given: Given = (None, None),
+    workers: int = 1,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Learn the subwords and build the stores of training and validation pairs, or find them as they were left.
+
+    A side whose subwords are `given` uses those.
 
     They lie in `out`/prepared, or in `data.cache` under their fingerprint. What is there is used if the files' content
     and the settings are the same. A large corpus is encoded by as many processes as there are `workers`, if more than
@@ -65,7 +77,7 @@ def prepare(
     notes = _Notes(root / "prepare.json")
 
     limit = _limit(data, notes, training, progress) if held_out is not None else None
-    source, target = _subwords(data, text, root, notes, learnt, limit, progress)
+    source, target = _subwords(data, text, root, notes, learnt, limit, given, progress)
 
     def store(name: str, pairs: Iterator[Pair], select: Select | None, filters: Filters, *content: object) -> Store:
         vocabularies = (source.digest, target.digest)
@@ -133,6 +145,14 @@ class _Notes:
         part = self._path.with_suffix(".part")
         part.write_text(json.dumps(self._entries, indent=1) + "\n", "utf-8")
         os.replace(part, self._path)
+
+
+def given_by(recipe: Recipe) -> Given:
+    """The vocabularies of the bundle that training starts from; the labels of a classifier are the data's own."""
+    if not recipe.train.start_from:
+        return None, None
+    bundle = bundles.load(recipe.train.start_from)
+    return bundle.source, None if recipe.objective == "classify" else bundle.target
 
 
 def pairs_of(data: DataConfig, *, valid: bool = False) -> Iterator[Pair]:
@@ -226,23 +246,28 @@ def _subwords(
     notes: _Notes,
     learnt: str,
     limit: int | None,
+    given: Given,
     progress: Progress | None,
 ) -> tuple[Subwords, Subwords]:
-    """The models of both sides: those in `root` if they were learnt from the same, or new ones."""
-    joint = text.joint or bool(data.texts)
-    names = ["subwords.model"] if joint else ["source.model", "target.model"]
-    if (models := _known_subwords(root, names, notes.get("subwords", learnt))) is None:
+    """The models of both sides: those given, those in `root` if they were learnt from the same, or new ones."""
+    wanted: dict[str, tuple[Kind, tuple[int, ...]]] = {
+        "source.model": (text.kind, (0,)),
+        "target.model": (text.target_kind or text.kind, (1,)),
+    }
+    if given != (None, None):
+        wanted = {name: wanted[name] for name, model in zip(_SIDES, given, strict=True) if model is None}
+    elif text.joint or data.texts:
+        wanted = {"subwords.model": (text.kind, (0, 1))}
+    if (models := _known_subwords(root, list(wanted), notes.get("subwords", learnt))) is None:
         pairs = _thinned(filter(_learnt_from(limit, data), _counted(data, "pairs read", progress)), _SUBWORD_PAIRS)
         if progress is not None:
             progress("pairs to learn subwords from", len(pairs))
-        sides = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]
-        kinds = [text.kind] if joint else [text.kind, text.target_kind or text.kind]
-        texts = [sides[0] + sides[1]] if joint else sides
-        models = [_learn(lines, kind, data, text) for lines, kind in zip(texts, kinds, strict=True)]
-        for name, model in zip(names, models, strict=True):
-            model.save(root / name)
+        models = []
+        for name, (kind, sides) in wanted.items():
+            models.append(_learn([pair[side] for side in sides for pair in pairs], kind, data, text))
+            models[-1].save(root / name)
         notes.put("subwords", learnt, [model.digest for model in models])
-    return models[0], models[-1]
+    return given[0] or models[0], given[1] or models[-1]
 
 
 def _known_subwords(root: Path, names: list[str], digests: Any) -> list[Subwords] | None:

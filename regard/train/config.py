@@ -19,6 +19,10 @@ class TrainConfig(BaseModel):
         description="what is learnt: translate pairs, denoise (mend gaps in text), continue text, mask (fill in text) "
         "or classify; empty: what the model's family and the data are for",
     )
+    start_from: str = Field(
+        "",
+        description="a bundle whose vocabularies are used, and its parameters of the same names and shapes begun with",
+    )
     updates: int = Field(100_000, gt=0, description="optimiser updates in all")
     epochs: int = Field(0, ge=0, description="stop after this many epochs even if updates are left; 0: no limit")
     accumulate: int = Field(1, gt=0, description="batches whose gradients are summed for one update")
