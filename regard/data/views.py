@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from regard.data.batches import Batch, assembled, key_of, mixed
 
-__all__ = ["Gaps", "Label", "Masks"]
+__all__ = ["Canvas", "Gaps", "Label", "Masks"]
 
 Ints = NDArray[np.int64]
 _FIRST = 4
@@ -47,24 +47,31 @@ class Masks:
 
     def __call__(self, batch: Batch, key: int) -> Batch:
         lengths = batch.target_lengths
-        real = np.arange(batch.target_output.shape[-1]) < (
-            lengths[:, None] if batch.layout == "padded" else lengths.sum()
-        )
-        ids: Ints = batch.target_output[real]
-        rows = np.repeat(np.arange(len(batch)), lengths)
-        places = np.arange(len(ids)) - _starts(lengths)[rows]
-        drawn = mixed(batch.lines, key)[rows] + places.astype(np.uint64)
-        order = np.where(places == lengths[rows] - 1, 2.0, _uniform(drawn, key_of(key, 1)))  # an end is never masked
         wanted = np.where(lengths > 1, np.maximum(1, np.rint(self.share * (lengths - 1))), 0)
-        sought = np.empty(len(ids), np.bool_)
-        sought[np.lexsort((order, rows))] = places < wanted[rows]
+        real, ids, drawn, sought = _sought(batch, wanted, key)
         chance = _uniform(drawn, key_of(key, 2))
         others = _FIRST + (_uniform(drawn, key_of(key, 3)) * (self.pieces - _FIRST)).astype(np.int64)
         read = np.where(sought & (chance < 0.8), self.mask, np.where(sought & (chance >= 0.9), others, ids))
-        source, target = batch.target_output.copy(), batch.target_output.copy()
-        source[real] = read
-        target[real] = np.where(sought, ids, -1)
+        source, target = _laid(batch, real, read, np.where(sought, ids, -1))
         return replace(batch, source=source, source_lengths=lengths, target_input=source, target_output=target)
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Mask-predict's targets (Ghazvininejad et al. 2019, section 3.1): any number of a row's pieces is to be found.
+
+    Each of them is the mask instead. Drawn anew every epoch.
+    """
+
+    mask: int
+
+    def __call__(self, batch: Batch, key: int) -> Batch:
+        pieces = batch.target_lengths - 1
+        chance = _uniform(mixed(batch.lines, key), key_of(key, 4))
+        wanted = np.minimum(1 + (chance * pieces).astype(np.int64), pieces)
+        real, ids, _, sought = _sought(batch, wanted, key)
+        shown, target = _laid(batch, real, np.where(sought, self.mask, ids), np.where(sought, ids, -1))
+        return replace(batch, target_input=shown, target_output=target)
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,31 @@ class Label:
             target_output=batch.target_output[first],
             target_lengths=one,
         )
+
+
+def _sought(
+    batch: Batch, wanted: Ints | NDArray[np.float64], key: int
+) -> tuple[NDArray[np.bool_], Ints, NDArray[np.uint64], NDArray[np.bool_]]:
+    """Where targets really are, their ids (L,), what draws are made of (L,), and which are to be found: of each row as
+    many as wanted (B,), the end never."""
+    lengths = batch.target_lengths
+    real = np.arange(batch.target_output.shape[-1]) < (lengths[:, None] if batch.layout == "padded" else lengths.sum())
+    ids: Ints = batch.target_output[real]
+    rows = np.repeat(np.arange(len(batch)), lengths)
+    places = np.arange(len(ids)) - _starts(lengths)[rows]
+    drawn = mixed(batch.lines, key)[rows] + places.astype(np.uint64)
+    order = np.where(places == lengths[rows] - 1, 2.0, _uniform(drawn, key_of(key, 1)))
+    sought = np.empty(len(ids), np.bool_)
+    sought[np.lexsort((order, rows))] = places < wanted[rows]
+    return real, ids, drawn, sought
+
+
+def _laid(batch: Batch, real: NDArray[np.bool_], *values: Ints) -> tuple[Ints, ...]:
+    """Values (L,) where the targets really are, as they are laid out."""
+    made = tuple(batch.target_output.copy() for _ in values)
+    for into, value in zip(made, values, strict=True):
+        into[real] = value
+    return made
 
 
 def _rows(batch: Batch) -> Iterator[Ints]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import bahdanau, bert, convs2s, gpt, lstmn, luong, self_attentive, seq2seq, transformer
+from . import bahdanau, bert, convs2s, gpt, lstmn, luong, mask_predict, self_attentive, seq2seq, transformer
 from .interface import EncoderDecoder, Kind
 from .transformer import TransformerConfig, parameter_count
 
@@ -19,6 +19,7 @@ MODELS: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "convs2s": (convs2s.ConvS2SConfig, convs2s.build),
     "lstmn-translator": (lstmn.LSTMNTranslatorConfig, lstmn.build_translator),
     "lstmn": (lstmn.LSTMNConfig, lstmn.build),
+    "mask-predict": (mask_predict.MaskPredictConfig, mask_predict.build),
     "self-attentive": (self_attentive.SelfAttentiveConfig, self_attentive.build),
     "gpt": (gpt.GPTConfig, gpt.build),
     "bert": (bert.BERTConfig, bert.build),
@@ -27,6 +28,7 @@ MODELS: dict[str, tuple[type[Any], Callable[..., Any]]] = {
 """Family -> its config and its builder."""
 
 KINDS: dict[str, Kind] = {
+    "mask-predict": "mask-predictor",
     "lstmn": "language-model",
     "self-attentive": "classifier",
     "gpt": "language-model",

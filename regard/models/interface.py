@@ -23,6 +23,7 @@ __all__ = [
     "Kind",
     "LanguageModel",
     "Layout",
+    "MaskPredictor",
     "Reader",
     "State",
     "device_named",
@@ -30,7 +31,7 @@ __all__ = [
     "layout_of",
 ]
 
-Kind = Literal["encoder-decoder", "language-model", "reader", "classifier"]
+Kind = Literal["encoder-decoder", "mask-predictor", "language-model", "reader", "classifier"]
 """What a family is: each has a protocol below."""
 
 
@@ -67,6 +68,14 @@ class EncoderDecoder(Protocol):
     def eval(self) -> nn.Module: ...
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
     def state_dict(self) -> dict[str, Tensor]: ...
+
+
+class MaskPredictor(EncoderDecoder, Protocol):
+    """An encoder-decoder whose `decode` is given whole targets with masks, and says what stands at each place."""
+
+    def likely_lengths(self, state: Any, number: int) -> Tensor:
+        """The likeliest `number` lengths of each target, its end counted: (B, number)."""
+        ...
 
 
 class LanguageModel(Protocol):

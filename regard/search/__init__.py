@@ -14,6 +14,7 @@ from .greedy import greedy_search
 from .hypotheses import Hypothesis, Step
 from .mbr import expected_utilities
 from .penalties import PENALTIES, Penalty, penalty_of
+from .refine import mask_predict
 from .sample import Draw, sample_search, sample_steps
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "exhaustive_search",
     "expected_utilities",
     "greedy_search",
+    "mask_predict",
     "occurs",
     "penalty_of",
     "ruled",

@@ -41,6 +41,9 @@ class SearchConfig(BaseModel):
     ensemble: Literal["probabilities", "logs"] = Field(
         "probabilities", description="what several models are averaged by"
     )
+    passes: int = Field(
+        10, gt=0, description="of mask-predict over the target; beam is then how many lengths are tried"
+    )
     batch_size: int = Field(32, gt=0, description="sentences decoded together")
     precision: Literal["float32", "bfloat16", "int8", "auto"] = Field(
         "float32", description="of products on CPUs: float32, bfloat16, int8, or auto (int8 where it is fast)"

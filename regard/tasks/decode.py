@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.models.interface import EncoderDecoder, device_of, layout_of
+from regard.models import KINDS
+from regard.models.interface import EncoderDecoder, Layout, device_of, layout_of
 from regard.nn.decoding import Decoder
+from regard.recipe import Recipe
 from regard.search import (
     Covered,
     Draw,
@@ -38,16 +40,17 @@ from regard.search import (
     diverse_search,
     ensemble,
     greedy_search,
+    mask_predict,
     penalty_of,
     ruled,
     sample_search,
     sample_steps,
     start_ruled,
 )
-from regard.text import BEGIN, END, PAD
-from regard.train import mixed
+from regard.text import BEGIN, END, PAD, Subwords
+from regard.train import MASK, mixed
 
-__all__ = ["RulesOf", "decode", "decode_steps", "independent", "is_plain", "step_of"]
+__all__ = ["RulesOf", "decode", "decode_steps", "independent", "is_plain", "mask_of", "step_of"]
 
 State = Any
 Ids = Sequence[int]
@@ -75,6 +78,10 @@ def _looking_step(model: EncoderDecoder, bfloat16: bool) -> Callable[[Tensor, St
         with mixed(tokens.device, bfloat16):
             hidden, state = model.decode(tokens[:, None], state, record=record)
             logits = model.project(hidden[:, -1])
+        if not record:
+            raise ModelError(
+                "search.coverage counts what attention has read, and this model has none: set coverage = 0."
+            )
         logits = logits.float() if logits.dtype == torch.bfloat16 else logits
         return logits.log_softmax(-1), state, record[-1].mean(dim=1)[:, -1]
 
@@ -100,6 +107,7 @@ def decode(
     batch_independent: bool = True,
     bfloat16: bool = False,
     compiled: Decoder | None = None,
+    mask: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` best hypotheses of each source (ids without end), best first; `progress` hears how many are done.
@@ -107,7 +115,9 @@ def decode(
     With `search.samples` they are that many samples instead, in the order of their numbers. Several models decode as an
     ensemble. `lines` are the sources' line numbers (1 and on), which draws and messages go by.
     Batch-independent mode makes a float64 copy of the model; who calls often hands in `independent(model)` instead.
-    The model as a `compiled` decoder does the same for a plain search, without rules, in a precision of its own.
+    A mask-predictor is given the id of its `mask`, and has a search of its own: `search.passes`, and `search.beam`
+    lengths. The model as a `compiled` decoder does the same as PyTorch for a plain search, without rules, in a
+    precision of its own.
     Raises ModelError for rules that a sentence cannot keep.
     """
     if compiled is not None:
@@ -116,7 +126,21 @@ def decode(
     lines = range(1, len(sources) + 1) if lines is None else lines
     found: list[list[Hypothesis]] = [[] for _ in sources]
     done = 0
+    if mask is not None and (rules is not None or len(models) > 1 or not is_plain(search)):
+        raise ModelError(
+            "mask-predict writes all places at once: it takes no constraints, samples, groups, coverage, min_length, "
+            "no_repeat or ensemble; leave them out."
+        )
     for batch in _batches([len(s) for s in sources], search.batch_size):
+        if mask is not None:
+            for i, h in zip(
+                batch, _refined(models[0], [sources[i] for i in batch], search, mask, bfloat16), strict=True
+            ):
+                found[i] = h[:n_best]
+            done += len(batch)
+            if progress:
+                progress(done)
+            continue
         ready = _prepare(models, [sources[i] for i in batch], [lines[i] for i in batch], batch, search, rules, bfloat16)
         for i, h in zip(batch, _search(ready, search, n_best), strict=True):
             if any(each.log_probability == float("-inf") for each in h) or not h:
@@ -251,11 +275,8 @@ def _prepare(
 ) -> _Ready:
     """Sources encoded, and the step function put together: models, their coverage, their mean, the rules."""
     device = device_of(models[0])  # type: ignore[arg-type]
-    rows = [[*source, END] for source in sources]
-    lengths = torch.tensor([len(r) for r in rows], device=device)
-    longest = int(lengths.max())
-    ids = torch.tensor([r + [PAD] * (longest - len(r)) for r in rows], device=device)
-    layout = layout_of("padded", lengths, longest)
+    ids, layout = _read(sources, device)
+    lengths, longest = layout.lengths, layout.width
     limit = lengths - 1 + search.extra_length
     if search.max_length:
         limit = limit.clamp(max=search.max_length)
@@ -291,13 +312,50 @@ def _prepare(
     return _Ready(
         step,
         state,
-        torch.full((len(rows),), BEGIN, device=device),
+        torch.full((len(sources),), BEGIN, device=device),
         limit,
         lines,
         penalty_of(search.penalty, search.alpha),
         bonus if search.coverage else None,
         choose,
     )
+
+
+def _read(sources: Sequence[Ids], device: torch.device) -> tuple[Tensor, Layout]:
+    """Sources with their ends as a padded rectangle, and its layout."""
+    rows = [[*source, END] for source in sources]
+    longest = max(map(len, rows))
+    ids = torch.tensor([r + [PAD] * (longest - len(r)) for r in rows], device=device)
+    return ids, layout_of("padded", torch.tensor([len(r) for r in rows], device=device), longest)
+
+
+def mask_of(recipe: Recipe, target: Subwords) -> int | None:
+    """The id of the mask that a mask-predictor writes over; None for every other model."""
+    return target.id_of(MASK) if KINDS.get(recipe.model.family) == "mask-predictor" else None
+
+
+def _refined(
+    model: Any, sources: Sequence[Ids], search: SearchConfig, mask: int, bfloat16: bool
+) -> list[list[Hypothesis]]:
+    """Mask-predict with the likeliest lengths of each source, best first."""
+    device = device_of(model)
+    ids, layout = _read(sources, device)
+    with mixed(device, bfloat16):
+        state = model.start(model.encode(ids, layout), layout)
+        lengths = model.likely_lengths(state, search.beam)  # (B, K)
+        limit = layout.lengths[:, None] - 1 + search.extra_length
+        lengths = torch.minimum(lengths, limit.clamp(max=search.max_length) if search.max_length else limit)
+        state = state.select(torch.arange(len(sources), device=device).repeat_interleave(lengths.shape[1]))
+
+        def fill(tokens: Tensor, sizes: Tensor) -> Tensor:
+            hidden, _ = model.decode(tokens, state, layout_of("padded", sizes, tokens.shape[1]))
+            logits = model.project(hidden)
+            found: Tensor = (logits.float() if logits.dtype == torch.bfloat16 else logits).log_softmax(-1)
+            return found
+
+        made = mask_predict(fill, lengths.flatten(), mask=mask, pad=PAD, end=END, passes=search.passes, never=[BEGIN])
+    rows = [made[i : i + lengths.shape[1]] for i in range(0, len(made), lengths.shape[1])]
+    return [sorted(row, key=lambda h: -h.score) for row in rows]
 
 
 def _rules(rules: RulesOf | None, index: int, limit: int, search: SearchConfig) -> Rule:

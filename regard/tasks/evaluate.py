@@ -109,6 +109,8 @@ def evaluate_lines(
     if not source:
         raise DataError("there is no line to evaluate; give at least one.")
     names = list(metrics)
+    if not translator.in_order and names == [*DEFAULT_METRICS]:
+        names.remove("perplexity")  # there is none, and nobody asked for it
     wanted = list(dict.fromkeys(["bleu", *(name for name in names if name != "perplexity")]))
     sets = [reference, *more_references]
     score(reference[:1], [reference[:1]], wanted, resamples=0)  # a wrong name is said now, not after translating

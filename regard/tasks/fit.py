@@ -30,7 +30,7 @@ from regard import recipe as recipes
 from regard.bundle import Provenance
 from regard.data.batches import Batches, View
 from regard.data.store import Store
-from regard.data.views import Gaps, Label, Masks
+from regard.data.views import Canvas, Gaps, Label, Masks
 from regard.errors import BundleError, CheckpointError, DataError, ModelError, RecipeError
 from regard.metrics import bleu
 from regard.models import MODELS, parameter_count
@@ -54,7 +54,7 @@ from regard.train.checkpoint import sync
 from regard.train.parallel import Parallel, joined
 
 from .costs import count_costs, fitting_tokens, free_memory
-from .decode import decode
+from .decode import decode, mask_of
 from .golden import golden
 from .prepare import Prepared, given_by, prepare
 
@@ -311,6 +311,7 @@ class _Validator:
                 quick.model_copy(update={"batch_size": 128}),
                 batch_independent=False,
                 bfloat16=self.bfloat16,
+                mask=mask_of(self.recipe, self.prepared.target_subwords),
             )
             texts = [self.prepared.target_subwords.decode(h[0].ids) for h in hypotheses]
             references = [valid.target_text(i) for i in range(len(valid))]
@@ -343,6 +344,8 @@ def view_of(objective: str, target: Subwords) -> View | None:
     symbols = [symbol for symbol in found if symbol is not None]
     if objective == "mask":
         return Masks(symbols[0], len(target))
+    if objective == "fill":
+        return Canvas(symbols[0])
     return Gaps(tuple(symbols)) if objective == "denoise" else None
 
 
@@ -500,7 +503,7 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
         scores = measure(opened, source, None if recipe.data.texts else reference)
         return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}
 
-    if recipe.objective == "translate":
+    if recipe.objective in ("translate", "fill"):
         translator, judge = load(path), translated
     elif recipe.objective in ("continue", "classify"):
         opened, judge = open_bundle(path, ["language-model", "classifier"]), measured

@@ -15,7 +15,7 @@ from regard.search import SearchConfig
 from regard.text import BEGIN, END, Subwords
 from regard.train import MASK
 
-from .decode import decode, independent
+from .decode import decode, independent, mask_of
 from .fill import filled, labels_of
 from .generate import continued
 from .open import places_of
@@ -52,7 +52,8 @@ def answers(model: nn.Module, recipe: Recipe, source: Subwords, rows: Sequence[I
 
 
 def _translations(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
-    return [best.ids for best, *_ in decode(model, rows, recipe.search)]
+    # Such a model has one vocabulary for both sides.
+    return [best.ids for best, *_ in decode(model, rows, recipe.search, mask=mask_of(recipe, source))]
 
 
 def _continuations(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
@@ -78,6 +79,7 @@ def _labels(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -
 
 _ANSWERS: dict[str, Callable[[Any, Recipe, Subwords, Sequence[Ids]], list[list[int]]]] = {
     "translate": _translations,
+    "fill": _translations,
     "denoise": _translations,
     "continue": _continuations,
     "mask": _fillings,

@@ -22,6 +22,7 @@ __all__ = ["Opened", "check_kind", "open_bundle", "places_of", "reads_pairs", "r
 
 _USES: dict[Kind, tuple[str, str]] = {
     "encoder-decoder": ("translates", "translate"),
+    "mask-predictor": ("translates", "translate"),
     "language-model": ("is a language model", "generate"),
     "reader": ("is a masked language model", "fill"),
     "classifier": ("is a classifier", "classify"),

@@ -47,6 +47,7 @@ def score_lines(
             f"{len(source):,} source lines but {len(target):,} target lines; line n of one must go with line n of the "
             "other."
         )
+    translator.check_steps("a target's probability is the product of its pieces', each after those before it")
     read = translator.encode(source, from_=from_, to=to)
     written = [translator.target.encode(_checked(line, number)) for number, line in enumerate(target, start=1)]
     _check_lengths(written, translator)

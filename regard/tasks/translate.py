@@ -7,7 +7,6 @@ it (see `regard.tasks.decode`), unless that is given up for speed.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -32,7 +31,7 @@ from regard.text.languages import name as language_name
 from regard.text.words import words
 
 from .constraints import NONE, Constraints, Demand, demands_of, rules_of, spelling_of
-from .decode import decode, decode_steps, independent, is_plain
+from .decode import decode, decode_steps, independent, is_plain, mask_of
 from .details import Link, Word, links_of, steps_of, sums_of, words_of
 from .engine import compiled, refuses
 from .forced import Forced, forced
@@ -83,7 +82,7 @@ class Translation:
     attention: NDArray[np.float32] | None = None
     """Weights (target pieces, source pieces), where they were asked for: see `Translator.attention`."""
     confidences: tuple[float, ...] = ()
-    """Of each target piece, where they were asked for: its probability, given those before it, at the temperature."""
+    """Of each target piece, where they were asked for: how sure the model is of it, given those before it."""
     words: tuple[Word, ...] = ()
     """Of the text, where confidence or alignment was asked for."""
     source_words: tuple[Word, ...] = ()
@@ -158,9 +157,10 @@ class Translator:
         """The most pieces a line may have: four times the longest that was trained on, or what its positions allow."""
         most: int = 4 * self.recipe.data.filters.max_length
         model = self.recipe.model
-        if getattr(model, "positions", "") == "learned":
+        places = model.max_positions if getattr(model, "positions", "") == "learned" else None
+        if (places := getattr(model, "longest", places)) is not None:
             # The output may be longer than the line, and both sides end with a piece of their own.
-            most = min(most, model.max_positions - self.recipe.search.extra_length - 1)
+            most = min(most, places - self.recipe.search.extra_length - 1)
         return most
 
     @property
@@ -185,17 +185,12 @@ class Translator:
     ) -> Decoder | None:
         """The compiled decoder for a search, made once for each precision and kept; None: PyTorch's operations.
 
-        Batch-independent mode in float32 is left to these, in float64. Raises ModelError for a precision that is asked
-        for and cannot be had.
+        Batch-independent mode in float32 is left to these, in float64, and so is what cannot be compiled.
         """
         asked = "bfloat16" if bfloat16 else search.precision
         if ruled or self.others or not is_plain(search) or (batch_independent and (bfloat16 or asked == "float32")):
             return None
-        if reason := refuses(self.recipe.model, self.device):
-            if asked in ("int8", "bfloat16") and not bfloat16:
-                raise ModelError(
-                    f"precision = {asked!r} needs the compiled decoder, and {reason}; use float32 or auto."
-                )
+        if refuses(self.recipe.model, self.device):
             return None
         if asked == "auto":
             asked = "int8" if is_fast("int8") else "float32"
@@ -241,6 +236,8 @@ class Translator:
                 f"n_best ({n_best}) ranks the hypotheses of a beam, and samples ({settings.samples}) are all given; "
                 "leave n_best out."
             )
+        if confidence or alignment or attention:
+            self.check_steps("confidence, alignment and attention are of pieces written one by one")
         ids = self.encode(lines, from_=from_, to=to, first_line=first_line)
         full = [i for i, pieces in enumerate(ids) if pieces]
         demands = demands_of(constraints, lines, first_line, self.target)
@@ -256,6 +253,7 @@ class Translator:
             batch_independent=batch_independent,
             bfloat16=bfloat16,
             compiled=fast,
+            mask=mask_of(self.recipe, self.target),
             progress=progress,
         )
         translations = [Translation("")] * len(lines)
@@ -297,6 +295,7 @@ class Translator:
         for key, is_off in (("mbr", settings.mbr == "none"), ("groups", settings.groups == 1)):
             if not is_off:
                 raise ModelError(f"{key} = {getattr(settings, key)} chooses at the end, so nothing can be streamed.")
+        self.check_steps("only what is written piece by piece can be streamed")
         ids = self.encode([line], from_=from_, to=to, first_line=number)[0]
         if not ids:
             return
@@ -356,6 +355,16 @@ class Translator:
         return _looked(forced(self.model, [source], [target], attention=True)[0], len(target) + ended)
 
     # -- one line ------------------------------------------------------------------------------------------------------
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the model writes piece by piece; mask-predict writes all places at once."""
+        return mask_of(self.recipe, self.target) is None
+
+    def check_steps(self, what: str) -> None:
+        """Raises ModelError for a model that does not write in order."""
+        if not self.in_order:
+            raise ModelError(f"{what}, and {self.recipe.model.family} writes all places at once.")
 
     def _check_languages(self, from_: str | None, to: str | None) -> None:
         known = self.languages
@@ -469,7 +478,7 @@ class Translator:
         changes: dict[str, Any] = {}
         log_probabilities = made.log_probabilities[: len(best.pieces)]
         if confidence:
-            changes["confidences"] = tuple(math.exp(value) for value in log_probabilities)
+            changes["confidences"] = tuple(self.calibration.piece(value) for value in log_probabilities)
         places, pieces = words(best.text), self.target_places(best)
         if confidence:
             sums = sums_of(log_probabilities, pieces, places)
@@ -530,7 +539,7 @@ def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str
     Raises BundleError for a bundle that is missing or damaged, ModelError for a device that is not there.
     """
     bundle = path if isinstance(path, Bundle) else bundles.load(path)
-    check_kind(bundle.recipe, ["encoder-decoder"], bundle.path)
+    check_kind(bundle.recipe, ["encoder-decoder", "mask-predictor"], bundle.path)
     model = bundle.model()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

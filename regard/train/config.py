@@ -14,10 +14,10 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    objective: Literal["", "translate", "denoise", "continue", "mask", "classify"] = Field(
+    objective: Literal["", "translate", "fill", "denoise", "continue", "mask", "classify"] = Field(
         "",
-        description="what is learnt: translate pairs, denoise (mend gaps in text), continue text, mask (fill in text) "
-        "or classify; empty: what the model's family and the data are for",
+        description="what is learnt: translate pairs, fill (translate at masked places), denoise (mend gaps in text), "
+        "continue text, mask (fill in text) or classify; empty: what the model's family and the data are for",
     )
     start_from: str = Field(
         "",

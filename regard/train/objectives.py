@@ -72,6 +72,7 @@ def _classify(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writi
 
 OBJECTIVES: dict[str, Objective] = {
     "translate": Objective("encoder-decoder", "pairs", _write),
+    "fill": Objective("mask-predictor", "pairs", _write, "some", (MASK,)),
     "denoise": Objective("encoder-decoder", "text", _write, symbols=GAPS),
     "continue": Objective("language-model", "text", _go_on),
     "mask": Objective("reader", "text", _fill, "some", (MASK,)),

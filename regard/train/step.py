@@ -124,6 +124,8 @@ class Step(nn.Module):
         if lines is None:
             return loss
         added = self._auxiliary(lines, len(x.source_lengths), *settings)
+        for part in self.parts:
+            part.forget()  # a model that keeps part of a graph cannot be copied
         return loss + added - added.detach()  # what is told is the model's own loss
 
     def _lines(self, x: Inputs) -> Tensor:

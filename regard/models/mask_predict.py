@@ -1,0 +1,154 @@
+"""Mask-predict (Ghazvininejad et al. 2019): a Transformer that writes all places at once, and the unsure ones again.
+
+The contrast to everything that writes from left to right: the decoder sees the whole target, in which pieces are
+masked, and says what stands at the masks. How long the target is must be said beforehand.
+
+Sizes: B sentences, S source pieces, T target pieces, D width, V vocabulary, R the most that lengths differ by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.nn import Cache, KeysValues, Layout, Padded
+from regard.nn.attention import Lengths
+from regard.nn.pooling import mean
+
+from . import transformer
+from .transformer import Transformer, TransformerConfig
+
+__all__ = ["LengthPredictor", "MaskPredict", "MaskPredictConfig", "MaskPredictState", "build"]
+
+
+class MaskPredictConfig(BaseModel):
+    """Sizes of the model; the defaults are the paper's base (section 4.1)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    family: Literal["mask-predict"] = Field("mask-predict", description="the model family")
+    width: int = Field(512, gt=0, description="features of a piece, a multiple of 2")
+    encoder_layers: int = Field(6, gt=0, description="layers of the encoder")
+    decoder_layers: int = Field(6, gt=0, description="layers of the decoder")
+    heads: int = Field(8, gt=0, description="attentions side by side")
+    feedforward: int = Field(2048, gt=0, description="inner features of the feed-forward network")
+    dropout: float = Field(0.3, ge=0, lt=1, description="on sub-layer outputs and embedding sums")
+    norm: Literal["post", "pre"] = Field("post", description="post: norm after the residual sum; pre: before")
+    length_range: int = Field(
+        32, gt=0, description="R: the most pieces that a target is longer or shorter than its source"
+    )
+    length_weight: float = Field(1.0, gt=0, description="of a sentence's length in the objective, a piece having 1")
+
+    @model_validator(mode="after")
+    def _fits(self) -> MaskPredictConfig:
+        self.body()
+        return self
+
+    def body(self) -> TransformerConfig:
+        """The Transformer that it is made of."""
+        inner = self.model_dump(exclude={"family", "length_range", "length_weight"})
+        return TransformerConfig(**inner)
+
+
+def build(config: MaskPredictConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> MaskPredict:
+    """A new, randomly initialised model; both vocabularies must be equal."""
+    body = transformer.build(config.body(), source_vocabulary, target_vocabulary, pad)
+    return MaskPredict(body, LengthPredictor(config.width, config.length_range, config.length_weight))
+
+
+class LengthPredictor(nn.Module):
+    """How much longer the target is than the source, as one of 2R + 1 classes, from the mean of the memory."""
+
+    def __init__(self, width: int, most: int, weight: float) -> None:
+        super().__init__()
+        self.map = nn.Linear(width, 2 * most + 1)
+        nn.init.zeros_(self.map.bias)
+        self.most, self.weight = most, weight
+        self._seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, memory: Tensor, layout: Layout) -> Tensor:
+        """Memory (…, D) -> log-probabilities (B, 2R + 1) of the differences -R to R."""
+        return self.map(mean(memory, layout)).float().log_softmax(-1)  # type: ignore[no-any-return]
+
+    def learn(self, found: Tensor, differences: Tensor) -> None:
+        """Keep what was found beside what is right (B,), for the objective."""
+        self._seen.append((found, differences.clamp(-self.most, self.most) + self.most))
+
+    def forget(self) -> None:
+        """A forward pass begins."""
+        self._seen.clear()
+
+    def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
+        """The cross-entropy of the lengths of those lines that have targets (B,)."""
+        total = losses.new_zeros(())
+        for found, right in self._seen:
+            total = total + (F.nll_loss(found, right, reduction="none").to(losses.dtype) * (tokens > 0)).sum()
+        return total * self.weight
+
+
+@dataclass(frozen=True)
+class MaskPredictState:
+    """Per decoder layer the memory's keys and values; how likely each length is (B, 2R + 1). Nothing is written yet."""
+
+    memory: tuple[KeysValues, ...]
+    memory_lengths: Tensor
+    differences: Tensor
+
+    def select(self, rows: Tensor) -> MaskPredictState:
+        return MaskPredictState(
+            tuple(m.select(rows) for m in self.memory),
+            self.memory_lengths.index_select(0, rows),
+            self.differences.index_select(0, rows),
+        )
+
+
+class MaskPredict(nn.Module):
+    """A Transformer whose decoder looks to both sides, and the lengths; made by `build`."""
+
+    def __init__(self, body: Transformer, lengths: LengthPredictor) -> None:
+        super().__init__()
+        self.body, self.lengths = body, lengths
+
+    @property
+    def output(self) -> nn.Linear:
+        """The last map of `project`, (V, D)."""
+        return self.body.output
+
+    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Source ids (B, S) or (L,) -> memory (…, D); `record` receives each layer's self-attention (B, H, S, S)."""
+        return self.body.encode(source, layout, record)
+
+    def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> MaskPredictState:
+        """What every pass over the target looks at; its size does not change, whatever the capacity."""
+        started = self.body.start(memory, layout)
+        return MaskPredictState(started.memory, started.memory_lengths, self.lengths(memory, layout))
+
+    def decode(
+        self, tokens: Tensor, state: MaskPredictState, layout: Layout | None = None, record: list[Tensor] | None = None
+    ) -> tuple[Tensor, MaskPredictState]:
+        """Whole targets with masks, (B, T) or (L,) -> hidden (…, D), and the state as it was.
+
+        `record` gets cross-attention (B, H, T, S).
+        """
+        if layout is None:
+            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        if self.training:
+            self.lengths.learn(state.differences, layout.lengths - state.memory_lengths)
+        x = self.body.target(tokens, layout.positions(), layout.width)
+        mask, memory_mask = Lengths(layout.lengths), Lengths(state.memory_lengths)
+        for layer, memory in zip(self.body.decoder, state.memory, strict=True):
+            x, _ = layer(x, layout, mask, Cache(), memory, memory_mask, record)
+        return self.body.decoder_norm(x), state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V) of the piece at each place."""
+        return self.body.project(hidden)
+
+    def likely_lengths(self, state: MaskPredictState, number: int) -> Tensor:
+        """The likeliest `number` lengths of each target, its end counted: (B, number)."""
+        differences = state.differences.topk(min(number, state.differences.shape[1])).indices - self.lengths.most
+        return (state.memory_lengths[:, None] + differences).clamp(min=1)
