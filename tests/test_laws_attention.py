@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from regard.errors import ModelError
 from regard.nn import Dropout, LayerNorm, Packed, Padded, look_up, native
-from regard.nn.attention import SCORES, Both, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
+from regard.nn.attention import NORMALIZERS, SCORES, Both, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
 from regard.nn.attention.kernels import KERNELS, Call, Reference, choose
 from regard.nn.dropout import keep_mask
 from regard.nn.positions import POSITIONS, sinusoids
@@ -329,3 +329,96 @@ def test_dropout_draws_are_independent_between_neighbours() -> None:
     kept = mask.double() - 0.75
     for distance in (1, 2, 3, 4):
         assert abs((kept[distance:] * kept[:-distance]).mean().item()) < 5 * 0.1875 / 400_000**0.5
+
+
+# -- normalisers -------------------------------------------------------------------------------------------------------
+
+
+def _by_bisection(z: Tensor, alpha: float) -> Tensor:
+    """alpha-entmax of a vector, its threshold found by halving (Peters et al. 2019, equation 10)."""
+    z = z * (alpha - 1)
+    low, high = z.max() - 1, z.max()
+    for _ in range(80):
+        middle = (low + high) / 2
+        weights = (z - middle).clamp(min=0) ** (1 / (alpha - 1))
+        low, high = (middle, high) if weights.sum() > 1 else (low, middle)
+    return weights
+
+
+@pytest.mark.parametrize(("name", "alpha"), [("sparsemax", 2.0), ("entmax15", 1.5)])
+def test_sparse_normalisers_are_their_papers_and_have_their_gradients(name: str, alpha: float) -> None:
+    torch.manual_seed(0)
+    z = torch.randn(6, 9, dtype=torch.float64) * torch.tensor([0.1, 0.5, 1, 2, 5, 20]).double()[:, None]
+    weights = NORMALIZERS[name]()(z)
+    torch.testing.assert_close(weights, torch.stack([_by_bisection(row, alpha) for row in z]))
+    assert weights[3:].eq(0).any()
+    assert torch.autograd.gradcheck(NORMALIZERS[name](), (z.requires_grad_(),))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_normalisers_see_no_hidden_key_and_give_zeros_where_nothing_is_seen(name: str, training: bool) -> None:
+    torch.manual_seed(0)
+    normalize: Any = NORMALIZERS[name]()
+    if hasattr(normalize, "train"):
+        normalize.train(training)
+    visible = torch.tensor([[True, True, False], [False, True, False], [False, False, False]])
+    scores = torch.randn(4, 3, 3, requires_grad=True)
+    weights = weigh(scores, visible, normalize=normalize)
+    torch.testing.assert_close(weights.sum(-1), torch.tensor([1.0, 1.0, 0.0]).expand(4, 3))
+    assert weights[..., ~visible].eq(0).all()
+    fill = torch.randn_like(weights)
+    loss = (weights * fill).sum()
+    if training and name == "sampled":
+        loss = loss + normalize.auxiliary(torch.arange(4.0), torch.ones(4))
+    if loss.requires_grad:
+        loss.backward()
+        assert scores.grad is not None
+        assert scores.grad.isfinite().all()
+        assert scores.grad[..., ~visible].eq(0).all()
+        assert scores.grad.any()
+    else:
+        assert not training
+    low = weigh(scores.detach().bfloat16(), visible, normalize=normalize)
+    assert low.dtype == torch.bfloat16
+    assert low[:, 2].eq(0).all()
+
+
+@pytest.mark.parametrize("name", ["sampled", "gumbel"])
+def test_hard_attention_draws_from_the_softmax_and_takes_the_best_in_use(name: str) -> None:
+    torch.manual_seed(0)
+    scores = torch.tensor([1.0, 0.0, -1.0, 2.0])
+    normalize: Any = NORMALIZERS[name]()
+    weights = normalize(scores.expand(20_000, 4))
+    assert set(weights.detach().round(decimals=5).unique().tolist()) == {0.0, 1.0}
+    # Five standard deviations of a share estimated from 20,000 draws.
+    torch.testing.assert_close(weights.mean(0), scores.softmax(0), atol=5 * 0.5 / 20_000**0.5, rtol=0)
+    assert torch.equal(normalize.eval()(scores), torch.tensor([0.0, 0.0, 0.0, 1.0]))
+
+
+def test_straight_through_attention_looks_at_one_key_and_learns_as_softmax_does() -> None:
+    torch.manual_seed(0)
+    scores, fill = torch.randn(5, 4, requires_grad=True), torch.randn(5, 4)
+    weights = NORMALIZERS["straight_through"]()(scores)
+    assert torch.equal(weights.detach().round(), torch.nn.functional.one_hot(scores.argmax(-1), 4).float())
+    (found,) = torch.autograd.grad((weights * fill).sum(), scores)
+    (soft,) = torch.autograd.grad((scores.softmax(-1) * fill).sum(), scores)
+    torch.testing.assert_close(found, soft)
+
+
+def test_the_score_function_is_the_gradient_of_the_expected_loss() -> None:
+    """Two lines with one choice each among three keys whose losses are known: the expectation is exact."""
+    torch.manual_seed(0)
+    costs = torch.tensor([[1.0, 5.0, 2.0], [3.0, 0.0, 1.0]], dtype=torch.float64)
+    scores = torch.randn(2, 1, 3, dtype=torch.float64, requires_grad=True)
+    (exact,) = torch.autograd.grad((scores.softmax(-1)[:, 0] * costs).sum(), scores)
+    normalize: Any = NORMALIZERS["sampled"]()
+    draws = 4000
+    total = torch.zeros_like(scores)
+    for _ in range(draws):
+        normalize.forget()
+        weights = normalize(scores)
+        losses = (weights.detach()[:, 0] * costs).sum(-1)
+        total += torch.autograd.grad(normalize.auxiliary(losses, torch.ones(2).double()), scores)[0]
+    # Five standard deviations: a draw's gradient is no larger than the largest difference of losses.
+    torch.testing.assert_close(total / draws, exact, atol=5 * 5 / draws**0.5 / 2, rtol=0)

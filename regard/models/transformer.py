@@ -5,6 +5,7 @@ Sizes: B sentences, S source pieces, T target pieces, H heads, D width, V vocabu
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -156,6 +157,22 @@ class TransformerConfig(BaseModel):
         if self.score == "location":
             places.append(SCORES["location"](1, size=self.score_size).size)
         return min(places, default=None)
+
+    @property
+    def beyond(self) -> dict[str, str]:
+        """Parts that other libraries may not know, by the keys that name them: all that is not the paper's."""
+        known = {
+            "key_value_heads": (0, self.heads),
+            "key_value": ("projected",),
+            "positions": tuple(POSITIONS),
+            "positions_enter": ("added",),
+            "norm_kind": ("layer",),
+            "score": ("scaled_dot",),
+            "normalize": ("softmax",),
+            "activation": tuple(ACTIVATIONS),
+        }
+        values = {key: getattr(self, key) for key in known}
+        return {key: f"model.{key} = {json.dumps(value)}" for key, value in values.items() if value not in known[key]}
 
 
 def _divisors(number: int, near: int) -> str:

@@ -56,8 +56,10 @@ class BatchNorm(nn.Module):
     def _of(self, x: Tensor, layout: Layout | None) -> tuple[Tensor, Tensor]:
         """The batch's own mean and variance, which also move the running ones."""
         exact = x.to(self.running_mean.dtype)
-        tokens = exact.flatten(0, -2) if layout is None else exact[layout.inside()]
-        found = tokens.mean(0), tokens.var(0, correction=0)
+        counts = torch.ones_like(exact[..., :1]) if layout is None else layout.inside()[..., None].to(exact.dtype)
+        among = tuple(range(x.dim() - 1))
+        mean = (exact * counts).sum(among) / counts.sum()
+        found = mean, ((exact - mean).square() * counts).sum(among) / counts.sum()
         with torch.no_grad():
             for running, new in zip((self.running_mean, self.running_variance), found, strict=True):
                 running.lerp_(new, self.momentum)

@@ -25,7 +25,7 @@ _KNOWN = {
 """Settings of a model and the values that are taken."""
 _FREE = {
     *("width", "encoder_layers", "decoder_layers", "heads", "feedforward", "key_width", "value_width"),
-    *("dropout", "activation_dropout", "max_positions", "share", "output_bias"),
+    *("dropout", "activation_dropout", "attention_dropout", "max_positions", "share", "output_bias"),
 }
 """Settings that may have any value; all others must be at their default, the paper's."""
 _ALIGN = 16

@@ -33,14 +33,16 @@ class Weights:
     def __init__(self, model: nn.Module, bfloat16: bool) -> None:
         self.used = dict(model.named_parameters())
         """What the model computes with."""
-        self.masters: dict[str, nn.Parameter] = self.used
+        self.masters: dict[str, nn.Parameter] = dict(self.used) if bfloat16 else self.used
         """What the optimiser changes."""
         self.gradients: dict[str, Tensor] = {}
         """Summed since the last update, in float32."""
         if bfloat16:
-            self.masters = {n: nn.Parameter(p.detach().float().clone()) for n, p in self.used.items()}
-            for used in self.used.values():
-                used.data = used.data.bfloat16()
+            # What nothing trains, such as running averages, is its own master and stays exact.
+            for name, used in self.used.items():
+                if used.requires_grad:
+                    self.masters[name] = nn.Parameter(used.detach().float().clone())
+                    used.data = used.data.bfloat16()
 
     def gather(self) -> None:
         """Add the gradients of the latest backward pass to `gradients`, and clear them in the model."""

@@ -312,7 +312,7 @@ class Reference:
             # Its many small shapes are not worth compiling products for, and the softmax is better in float32.
             queries, keys, values = queries.float(), keys.float(), values.float()
         with torch.autocast(queries.device.type, enabled=False):
-            bias = None if call.bias is None else call.bias.scores(queries, *call.places())
+            bias = None if call.bias is None else call.bias.scores(queries, *call.places()).to(queries.dtype)
             settings = call.matrix(), bias, call.normalize, call.drop
             mixed, weights = attend(queries, keys, values, call.score.compare, *settings)
             if call.bias is not None and call.bias.mixes:

@@ -131,7 +131,7 @@ class Sampled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.chosen: list[Tensor] = []
-        """The log-probabilities (B, …, T) of what was drawn since `auxiliary` was last asked."""
+        """The log-probabilities (B, …, T) of what was drawn since `forget`."""
 
     def forward(self, scores: Tensor) -> Tensor:
         if not self.training:
@@ -141,6 +141,10 @@ class Sampled(nn.Module):
             self.chosen.append((torch.log_softmax(scores, -1) * weights).sum(-1))
         return weights
 
+    def forget(self) -> None:
+        """Nothing was drawn yet."""
+        self.chosen = []
+
     def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
         """The score function's surrogate: each sentence's log-probabilities times how much worse it did than expected.
 
@@ -149,8 +153,7 @@ class Sampled(nn.Module):
         """
         others = (losses.sum() - losses) / (tokens.sum() - tokens).clamp(min=1)
         worse = losses - tokens * others
-        chosen, self.chosen = self.chosen, []
-        return torch.stack([(x.flatten(1).sum(1) * worse).sum() for x in chosen]).sum()
+        return torch.stack([(x.flatten(1).sum(1) * worse).sum() for x in self.chosen]).sum()
 
 
 NORMALIZERS: dict[str, Callable[[], Normalizer]] = {

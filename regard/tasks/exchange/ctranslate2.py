@@ -86,6 +86,7 @@ def _refuse(bundle: Bundle) -> None:
             not {config.key_width, config.value_width} <= {0, config.width / config.heads},
             "model.key_width and model.value_width: its heads are all width / heads wide",
         ),
+        *((key != "score" or config.score != "dot", f"{what}: not written") for key, what in config.beyond.items()),
     ]
     reasons = [reason for refused, reason in wrong if refused]
     if reasons:

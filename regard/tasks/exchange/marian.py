@@ -522,7 +522,7 @@ def _refuse(bundle: Bundle) -> None:
             config.positions not in ("sinusoidal", "sinusoidal-halves"),
             f'model.positions = "{config.positions}": Marian there has sinusoids only',
         ),
-        (config.score != "scaled_dot", f'model.score = "{config.score}": Marian there scales the products'),
+        *((key != "positions", f"{what}: Marian there has none") for key, what in config.beyond.items()),
         (
             not {config.key_width, config.value_width} <= {0, head},
             "model.key_width and model.value_width: Marian's heads there are all width / heads wide",

@@ -1,0 +1,35 @@
+"""A fully connected layer over places: the contrast to attention, whose weights are made of what stands there.
+
+Sizes: B rows, N places, D features.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ModelError
+
+from .layout import Layout
+
+__all__ = ["FullyConnected"]
+
+
+class FullyConnected(nn.Module):
+    """y_i = Σ_j W_ij x_j with one learned (N, N) matrix, so that no sequence of another length has an answer."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(length, length))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """(…, D) -> (…, D); ModelError for a sequence that is not N long."""
+        length = len(self.weight)
+        if (others := layout.lengths[layout.lengths != length]).numel():
+            raise ModelError(
+                f"a fully connected layer of {length} places cannot take a sequence of {int(others[0])}; give it "
+                f"sequences of {length}, or take attention, which has weights for any length"
+            )
+        rows = layout.rectangle(layout.rows(x))
+        return layout.unrows(layout.unrectangle(self.weight @ rows))
