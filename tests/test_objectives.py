@@ -194,9 +194,12 @@ WRITERS = {
     f"{norm}-{positions}": GPTConfig(**SMALL, norm=norm, positions=positions)
     for norm, positions in (("pre", "learned"), ("post", "sinusoidal"), ("pre", "none"))
 }
+WRITERS["modern"] = GPTConfig(**SMALL, positions="rotary", norm_kind="rms", activation="swiglu", key_value_heads=1)
+WRITERS["relative"] = GPTConfig(**SMALL, positions="shaw")
 READERS = {
     "bert": BERTConfig(**SMALL),
     "bert-post": BERTConfig(**SMALL, norm="post", positions="sinusoidal"),
+    "relative": BERTConfig(**SMALL, positions="t5"),
     "end": BERTClassifierConfig(**SMALL, head_dropout=0.0),
     "mean": BERTClassifierConfig(**SMALL, head_dropout=0.0, pool="mean"),
 }

@@ -7,48 +7,28 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ModelError
-from regard.nn import NORMS, Dropout, FeedForward, LayerNorm, Layout
-from regard.nn.attention import SCORES, Lengths, MultiHead
+from regard.nn import Dropout, LayerNorm, Layout
+from regard.nn.attention import Lengths
 from regard.nn.pooling import POOLS
-from regard.nn.positions import POSITIONS
 
-from .gpt import Embedding, initialise
+from .gpt import Embedding, StackConfig, initialise
 from .transformer import EncoderLayer
 
 __all__ = ["BERT", "BERTClassifier", "BERTClassifierConfig", "BERTConfig", "build", "build_classifier"]
 
 
-class BERTConfig(BaseModel):
+class BERTConfig(StackConfig):
     """The defaults are the paper's base model, but for its norm after each residual sum, which warms up badly."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     family: Literal["bert"] = Field("bert", description="the model family")
-    width: int = Field(768, gt=0, description="features of a piece, a multiple of 2")
-    layers: int = Field(12, gt=0, description="blocks")
-    heads: int = Field(12, gt=0, description="attentions side by side")
-    feedforward: int = Field(0, ge=0, description="inner features of the feed-forward network; 0: 4 times the width")
-    dropout: float = Field(0.1, ge=0, lt=1, description="on sub-layer outputs and embedding sums")
-    positions: Literal["learned", "sinusoidal", "none"] = Field("learned", description="how a piece knows its place")
     max_positions: int = Field(
         512, gt=0, description="places that learned positions have: the longest line and its end"
     )
-    norm: Literal["post", "pre"] = Field("pre", description="post: norm after the residual sum (paper); pre: before")
-    activation: Literal["relu", "gelu", "silu"] = Field("gelu", description="the feed-forward network's activation")
-
-    @model_validator(mode="after")
-    def _fits(self) -> BERTConfig:
-        if self.width % self.heads or self.width % 2:
-            raise ValueError(
-                f"heads ({self.heads}) must divide width ({self.width}), which must be even; "
-                f"try width {-(-self.width // (2 * self.heads)) * 2 * self.heads}"
-            )
-        return self
 
 
 class BERTClassifierConfig(BERTConfig):
@@ -88,15 +68,8 @@ def build_classifier(
 
 
 def _body(c: BERTConfig, vocabulary: int, pad: int) -> Body:
-    layers = []
-    for _ in range(c.layers):
-        head = c.width // c.heads
-        attention = MultiHead(c.width, c.heads, head, head, SCORES["scaled_dot"](head))
-        feedforward = FeedForward(c.width, c.feedforward or 4 * c.width, c.activation, 0.0)
-        layers.append(EncoderLayer(attention, feedforward, *(NORMS[c.norm](c.width, c.dropout) for _ in range(2))))
-    table = nn.Embedding(vocabulary, c.width, padding_idx=pad)
-    embedding = Embedding(table, POSITIONS[c.positions](c.width, c.max_positions), c.dropout)
-    return Body(embedding, layers, LayerNorm(c.width) if c.norm == "pre" else nn.Identity())
+    layers = [EncoderLayer(c.attention(causal=False), c.inner(), c.residual(), c.residual()) for _ in range(c.layers)]
+    return Body(c.embedding(nn.Embedding(vocabulary, c.width, padding_idx=pad)), layers, c.final_norm())
 
 
 class Body(nn.Module):
@@ -111,7 +84,7 @@ class Body(nn.Module):
         mask = Lengths(layout.lengths)
         for layer in self.layers:
             x = layer(x, layout, mask, record)
-        return self.norm(x)  # type: ignore[no-any-return]
+        return self.norm(x, layout)  # type: ignore[no-any-return]
 
 
 class BERT(nn.Module):

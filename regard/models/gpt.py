@@ -6,46 +6,113 @@ Sizes: B rows, T pieces, H heads, D width, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from regard.errors import ModelError
-from regard.nn import NORMS, Cache, Dropout, FeedForward, LayerNorm, Layout, Padded, look_up
+from regard.nn import (
+    ACTIVATIONS,
+    GATES,
+    NORM_KINDS,
+    NORMS,
+    Cache,
+    Dropout,
+    FeedForward,
+    GatedFeedForward,
+    Layout,
+    Padded,
+    Unnormed,
+    look_up,
+)
 from regard.nn.attention import SCORES, Causal, Mask, MultiHead
-from regard.nn.positions import POSITIONS
+from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere
 
-__all__ = ["GPT", "Block", "Embedding", "GPTConfig", "GPTState", "build", "initialise"]
+from .choices import ActivationName, NormName, PositionName, listed
+
+__all__ = ["GPT", "Block", "Embedding", "GPTConfig", "GPTState", "StackConfig", "build", "initialise"]
 
 
-class GPTConfig(BaseModel):
-    """The defaults are GPT-2's smallest model."""
+class StackConfig(BaseModel):
+    """A stack of blocks, as GPT and BERT have one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    family: Literal["gpt"] = Field("gpt", description="the model family")
     width: int = Field(768, gt=0, description="features of a piece, a multiple of 2")
     layers: int = Field(12, gt=0, description="blocks")
     heads: int = Field(12, gt=0, description="attentions side by side")
+    key_value_heads: int = Field(
+        0, ge=0, description="heads of keys and values, shared by neighbours: 1: multi-query; 0: as many as heads"
+    )
     feedforward: int = Field(0, ge=0, description="inner features of the feed-forward network; 0: 4 times the width")
     dropout: float = Field(0.1, ge=0, lt=1, description="on sub-layer outputs and embedding sums")
-    positions: Literal["learned", "sinusoidal", "none"] = Field("learned", description="how a piece knows its place")
-    max_positions: int = Field(1024, gt=0, description="places that learned positions have: the longest context")
-    norm: Literal["pre", "post"] = Field(
-        "pre", description="pre: norm before each sub-layer (GPT-2); post: after (GPT)"
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of attention weights")
+    positions: PositionName = Field(
+        "learned",
+        description=f"how a piece knows its place: added to it ({listed(*POSITIONS)}), to the scores "
+        f"({listed(*BIASES)}), or turning queries and keys ({listed(*TURNS)})",
     )
-    activation: Literal["relu", "gelu", "silu"] = Field("gelu", description="the feed-forward network's activation")
-    tied: bool = Field(True, description="one matrix for embeddings and projection")
+    max_positions: int = Field(1024, gt=0, description="places that learned positions have: the longest context")
+    norm: Literal["pre", "post"] = Field("pre", description="norm before each sub-layer, or after its residual sum")
+    norm_kind: NormName = Field("layer", description=listed(*NORM_KINDS))
+    activation: ActivationName = Field(
+        "gelu",
+        description=f"the feed-forward network's activation: {listed(*ACTIVATIONS)}; or a gate, with two thirds of the "
+        f"inner features: {listed(*GATES)}",
+    )
 
     @model_validator(mode="after")
-    def _fits(self) -> GPTConfig:
-        if self.width % self.heads or self.width % 2:
+    def _fits(self) -> Self:
+        if self.width % (2 * self.heads):
             raise ValueError(
-                f"heads ({self.heads}) must divide width ({self.width}), which must be even; "
+                f"heads ({self.heads}) must divide width ({self.width}) into even parts; "
                 f"try width {-(-self.width // (2 * self.heads)) * 2 * self.heads}"
             )
+        if self.key_value_heads and self.heads % self.key_value_heads:
+            raise ValueError(
+                f"key_value_heads ({self.key_value_heads}) must divide heads ({self.heads}); try 1, or leave it out"
+            )
         return self
+
+    def attention(self, causal: bool) -> MultiHead:
+        """Self-attention, with what acts inside it of the positions."""
+        head = self.width // self.heads
+        return MultiHead(
+            self.width,
+            self.heads,
+            head,
+            head,
+            SCORES["scaled_dot"](head),
+            key_value_heads=self.key_value_heads,
+            dropout=self.attention_dropout,
+            bias=BIASES[self.positions](self.heads, head, head, causal) if self.positions in BIASES else None,
+            rotary=TURNS[self.positions](head, self.max_positions) if self.positions in TURNS else None,
+        )
+
+    def inner(self) -> nn.Module:
+        """The feed-forward network."""
+        kind = GatedFeedForward if self.activation in GATES else FeedForward
+        return kind(self.width, self.feedforward or 4 * self.width, self.activation, 0.0)
+
+    def residual(self) -> nn.Module:
+        """What a sub-layer stands in."""
+        return NORMS[self.norm](self.width, self.dropout, self.norm_kind)
+
+    def final_norm(self) -> nn.Module:
+        """What the last block is followed by."""
+        return NORM_KINDS[self.norm_kind](self.width) if self.norm == "pre" else Unnormed()
+
+    def embedding(self, table: nn.Embedding) -> Embedding:
+        """The pieces' table and what is added of their places."""
+        return Embedding(table, POSITIONS.get(self.positions, Nowhere)(self.width, self.max_positions), self.dropout)
+
+
+class GPTConfig(StackConfig):
+    """The defaults are GPT-2's smallest model."""
+
+    family: Literal["gpt"] = Field("gpt", description="the model family")
+    tied: bool = Field(True, description="one matrix for embeddings and projection")
 
 
 def build(config: GPTConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> GPT:
@@ -60,14 +127,8 @@ def build(config: GPTConfig, source_vocabulary: int, target_vocabulary: int, pad
     output = nn.Linear(c.width, target_vocabulary, bias=False)
     if c.tied:
         output.weight = table.weight
-    blocks = []
-    for _ in range(c.layers):
-        head = c.width // c.heads
-        attention = MultiHead(c.width, c.heads, head, head, SCORES["scaled_dot"](head))
-        feedforward = FeedForward(c.width, c.feedforward or 4 * c.width, c.activation, 0.0)
-        blocks.append(Block(attention, feedforward, *(NORMS[c.norm](c.width, c.dropout) for _ in range(2))))
-    embedding = Embedding(table, POSITIONS[c.positions](c.width, c.max_positions), c.dropout)
-    model = GPT(embedding, blocks, LayerNorm(c.width) if c.norm == "pre" else nn.Identity(), output)
+    blocks = [Block(c.attention(causal=True), c.inner(), c.residual(), c.residual()) for _ in range(c.layers)]
+    model = GPT(c.embedding(table), blocks, c.final_norm(), output)
     initialise(model, c.layers, pad)
     return model
 
@@ -100,7 +161,7 @@ class Embedding(nn.Module):
 class Block(nn.Module):
     """Masked self-attention, then the feed-forward network."""
 
-    def __init__(self, attention: MultiHead, feedforward: FeedForward, first: nn.Module, second: nn.Module) -> None:
+    def __init__(self, attention: MultiHead, feedforward: nn.Module, first: nn.Module, second: nn.Module) -> None:
         super().__init__()
         self.attention, self.attention_residual = attention, first
         self.feedforward, self.feedforward_residual = feedforward, second
@@ -110,12 +171,13 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Cache]:
         def attend(y: Tensor) -> Tensor:
             nonlocal past
-            new = self.attention.prepare(y, layout)
+            place = past.length
+            new = self.attention.prepare(y, layout, place)
             past = past.append(new.keys, new.values)
-            return self.attention(y, layout, past.filled(), mask, record)  # type: ignore[no-any-return]
+            return self.attention(y, layout, past.filled(), mask, record, place)  # type: ignore[no-any-return]
 
-        x = self.attention_residual(x, attend)
-        return self.feedforward_residual(x, self.feedforward), past
+        x = self.attention_residual(x, attend, layout)
+        return self.feedforward_residual(x, self.feedforward, layout), past
 
 
 @dataclass(frozen=True)
@@ -152,7 +214,7 @@ class GPT(nn.Module):
         for block, cache in zip(self.blocks, state.past, strict=True):
             x, cache = block(x, layout, mask, cache, record)
             past.append(cache)
-        return self.norm(x), GPTState(tuple(past), state.place + layout.width)
+        return self.norm(x, layout), GPTState(tuple(past), state.place + layout.width)
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V) of the next piece."""
