@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -38,6 +39,7 @@ from regard.text import PAD, Subwords
 
 __all__ = [
     "FORMAT",
+    "SCALE",
     "Bundle",
     "Calibration",
     "Golden",
@@ -45,7 +47,7 @@ __all__ = [
     "add_calibration",
     "check_golden",
     "load",
-    "log_odds",
+    "on_curve",
     "save",
 ]
 
@@ -54,6 +56,8 @@ FORMAT = 1
 _WEIGHTS, _RECIPE, _GOLDEN, _CARD = "weights.safetensors", "recipe.toml", "golden.json", "bundle.json"
 _CALIBRATION = "calibration.json"
 _JOINT, _SEPARATE = "subwords.model", ("source.model", "target.model")
+SCALE = ":scale"
+"""Behind a parameter's name: what its rows are multiplied by, where they are stored as whole numbers."""
 
 
 class Golden(BaseModel):
@@ -88,25 +92,28 @@ class Calibration(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     temperature: float = Field(1.0, gt=0, description="logits are divided by it before the softmax")
-    slope: float = Field(1.0, description="of a word's log-odds")
-    offset: float = Field(0.0, description="added to them")
+    pieces: tuple[tuple[float, float], ...] = Field(
+        (), description="a curve from probability to confidence; empty: none"
+    )
+    words: tuple[tuple[float, float], ...] = Field((), description="the same of the product of a word's pieces")
     rule: Literal["input", "output"] = Field("output", description="the step that tells where a piece comes from")
     layer: int = Field(0, ge=0, description="of the decoder, from 1, that alignments are read off; 0: their mean")
     report: dict[str, Any] = Field(default_factory=dict, description="what it was measured on, before and after")
 
+    def piece(self, log_probability: float) -> float:
+        """The confidence in a piece whose log-probability at the temperature this is."""
+        return on_curve(self.pieces, math.exp(log_probability))
+
     def word(self, log_probability: float) -> float:
-        """The confidence in a word of this log-probability, which was taken at the temperature.
-
-        It is the logistic of slope * log-odds + offset (Platt 1999): with 1 and 0, the probability itself.
-        """
-        odds = self.slope * log_odds(log_probability) + self.offset
-        return 1 / (1 + math.exp(-min(max(odds, -700.0), 700.0)))
+        """The confidence in a word whose pieces' log-probabilities at the temperature add up to this."""
+        return on_curve(self.words, math.exp(log_probability))
 
 
-def log_odds(log_probability: float) -> float:
-    """log(p / (1 - p)) of a log-probability, kept finite."""
-    value = min(max(log_probability, -700.0), -1e-12)
-    return value - math.log(-math.expm1(value))
+def on_curve(curve: Sequence[tuple[float, float]], probability: float) -> float:
+    """Straight between the curve's points, level beyond them; without any, the probability itself."""
+    if not curve:
+        return probability
+    return float(np.interp(probability, [p for p, _ in curve], [confidence for _, confidence in curve]))
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,7 @@ def save(
             (part / name).write_bytes(subwords.to_bytes())
         (part / _RECIPE).write_text(recipes.to_toml(recipe), encoding="utf-8")
         _write_json(part / _GOLDEN, [g.model_dump(mode="json") for g in golden])
-        parameters = sum(tensor.numel() for tensor in contiguous.values())
+        parameters = sum(tensor.numel() for name, tensor in contiguous.items() if not name.endswith(SCALE))
         _seal(part, recipe.model.family, parameters, provenance)
 
     _place(path, write)
@@ -394,6 +401,8 @@ def _subwords(path: Path, models: Sequence[str]) -> tuple[Subwords, Subwords]:
 def _fill(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
     """Copy the weights into the model's parameters; every name and shape must agree."""
     parameters = dict(model.named_parameters())
+    scales = {name: weights[name + SCALE][:, None] for name in parameters if name + SCALE in weights}
+    weights = {name: tensor for name, tensor in weights.items() if not name.endswith(SCALE)}
     if missing := sorted(parameters.keys() - weights.keys()) or sorted(weights.keys() - parameters.keys()):
         raise BundleError(f"{file}: does not fit the recipe's model: {missing[0]} stands in only one of them.")
     for name, parameter in parameters.items():
@@ -402,6 +411,8 @@ def _fill(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
                 f"{file}: {name} is {tuple(weights[name].shape)} and the recipe's model needs {tuple(parameter.shape)}."
             )
         parameter.data.copy_(weights[name])
+        if name in scales:
+            parameter.data.mul_(scales[name])
 
 
 def _short(ids: Sequence[int]) -> str:

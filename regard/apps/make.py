@@ -1,4 +1,4 @@
-"""The words that make models: train, plan, prepare, init, import, export, demo, get.
+"""The words that make models: train, plan, prepare, init, import, export, quantize, demo, get.
 
 Tasks are imported when a word is used.
 """
@@ -18,7 +18,7 @@ from regard.errors import DataError, RecipeError
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-__all__ = ["demo", "export", "get", "import_", "init", "plan", "prepare", "train"]
+__all__ = ["demo", "export", "get", "import_", "init", "plan", "prepare", "quantize", "train"]
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
@@ -239,6 +239,39 @@ def export(
     found = write_for(bundle, to, out, quantization=quantization, verify=verify)
     what = "Not verified." if found is None else str(found)
     console_on(sys.stderr).print(what, highlight=False, soft_wrap=True, markup=False)
+    write(f"{out}\n")
+
+
+def quantize(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the smaller one.")],
+    to: Annotated[str, typer.Option(metavar="KIND", help="int8 or bfloat16.")] = "int8",
+    source: Annotated[Path | None, typer.Option(help="Lines to compare the two on; else the golden sentences.")] = None,
+    reference: Annotated[Path | None, typer.Option("--reference", "--target", help="Their translations.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a bundle with weights that take less room, and measure what that changes."""
+    from regard.tasks.quantize import quantize as make
+    from regard.text import read_lines
+
+    if reference is not None and source is None:
+        raise DataError("--reference holds the translations of --source; give both, or leave it out.")
+    with console_on(sys.stderr).status("reading") as status:
+        found = make(
+            bundle,
+            out,
+            to=to,
+            source=[] if source is None else read_lines(source),
+            reference=[] if reference is None else read_lines(reference),
+            progress=status.update,
+        )
+    if as_json:
+        write_json(found.to_dict())
+        return
+    write(f"weights: {found.bytes_before / 2**20:,.1f} MB, now {found.bytes_after / 2**20:,.1f} MB\n")
+    write(f"translated as before, in float32: {found.same:,} of {found.lines:,} lines\n")
+    for name, (before, after) in (found.scores or {}).items():
+        write(f"{name}: {before:.2f}, now {after:.2f}\n")
     write(f"{out}\n")
 
 

@@ -443,7 +443,7 @@ struct Hypothesis {
 struct Settings {  // in the order in which decoding.py hands them over
     int64_t width, n_best, batch, stop, begin, end, threads;
 };
-enum Stop { BOUND, FIRST, FULL };
+enum Stop { BOUND, FIRST, BEAM, FULL };
 
 // The best outputs of a row that one thread has seen, and the sum of e^(output - peak) over all of them.
 struct Best {
@@ -517,7 +517,8 @@ template <class Kind> struct Sentence {
         ids.swap(new_ids), trail.swap(new_trail);
         double bound = -std::numeric_limits<double>::infinity();
         if (s.stop == BOUND && !totals.empty()) bound = totals[0] / std::max(penalties[length + 1], penalties[limit]);
-        bool enough = s.stop != FULL && finished.size() >= size_t(s.n_best) && finished[s.n_best - 1].score >= bound;
+        size_t needed = s.stop == BEAM ? std::max(s.width, s.n_best) : s.n_best;
+        bool enough = s.stop != FULL && finished.size() >= needed && finished[needed - 1].score >= bound;
         done = cut || totals.empty() || enough;
     }
 };

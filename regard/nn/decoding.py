@@ -24,7 +24,7 @@ __all__ = ["ACTIVATIONS", "PRECISIONS", "STOPS", "Decoder", "Found", "Shape", "W
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 ACTIVATIONS = ("relu", "gelu", "silu")
-STOPS = ("bound", "first", "full")
+STOPS = ("bound", "first", "beam", "full")
 Pair = tuple[Tensor, Tensor | None]
 """A matrix (N, K) and its bias (N,), or a norm's gain and bias (D,); float32."""
 

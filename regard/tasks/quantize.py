@@ -1,0 +1,135 @@
+"""A bundle whose weights take less room, and what that changes.
+
+int8: each row of a matrix as whole numbers from -127 to 127 and a scale, which is how the compiled decoder multiplies
+them; vectors stay float32. bfloat16: all of them in 16 bits. Such a bundle is used like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard import bundle as bundles
+from regard.bundle import SCALE, Bundle, Golden
+from regard.errors import ModelError, TextError
+from regard.metrics import score
+
+from .golden import answers
+from .translate import load
+
+__all__ = ["KINDS", "Quantized", "quantize", "quantized"]
+
+KINDS = ("int8", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """What a smaller bundle is compared with the one that it was made of."""
+
+    to: str
+    bytes_before: int
+    bytes_after: int
+    """Of the weights."""
+    lines: int = 0
+    same: int = 0
+    """Lines translated as before: the one in float32, the other as it is used by default."""
+    scores: dict[str, tuple[float, float]] | None = None
+    """BLEU and chrF before and after, where references were given."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return dict(vars(self))
+
+
+def quantize(
+    path: str | Path,
+    out: str | Path,
+    *,
+    to: str = "int8",
+    source: Sequence[str] = (),
+    reference: Sequence[str] = (),
+    progress: Callable[[str], None] | None = None,
+) -> Quantized:
+    """Write the bundle at `path` as the bundle `out`, with weights of the kind `to`, and compare the two on `source`.
+
+    Without lines, the golden sentences are compared. Raises ModelError for a kind that there is not, TextError for
+    unequal counts of lines, BundleError if `out` cannot be written.
+    """
+    if to not in KINDS:
+        raise ModelError(f"--to {to}: must be one of {', '.join(KINDS)}.")
+    if reference and len(reference) != len(source):
+        raise TextError(f"{len(source):,} source lines but {len(reference):,} reference lines; they go in pairs.")
+    tell = progress or (lambda what: None)
+    before = load(path, device="cpu")
+    assert before.bundle is not None
+    tell("writing")
+    after = load(_save(before.bundle, Path(out), to), device="cpu")
+    assert after.bundle is not None
+    lines = list(source) or [golden.source for golden in before.bundle.golden]
+    tell("translating")
+    exact, coarse = (
+        [t.text for t in translator.translate(lines, search={"precision": precision}, batch_independent=False)]
+        for translator, precision in ((before, "float32"), (after, to))
+    )
+    scores = None
+    if reference:
+        found = [score(texts, [reference], ["bleu", "chrf"], resamples=0) for texts in (exact, coarse)]
+        scores = {name: (found[0][name].value, found[1][name].value) for name in found[0]}
+    return Quantized(
+        to=to,
+        bytes_before=_size(before.bundle),
+        bytes_after=_size(after.bundle),
+        lines=len(lines),
+        same=sum(a == b for a, b in zip(exact, coarse, strict=True)),
+        scores=scores,
+    )
+
+
+def quantized(weights: dict[str, Tensor], to: str) -> dict[str, Tensor]:
+    """Parameters by name, as a bundle of the kind stores them."""
+    if to == "bfloat16":
+        return {name: weight.bfloat16() for name, weight in weights.items()}
+    stored = {}
+    for name, weight in weights.items():
+        stored[name] = weight
+        if weight.dim() == 2 and "positions" not in name:
+            scale = weight.abs().amax(1) / 127
+            stored[name] = (weight / scale.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round().to(torch.int8)
+            stored[name + SCALE] = scale
+    return stored
+
+
+@torch.no_grad()
+def _save(bundle: Bundle, out: Path, to: str) -> Path:
+    model = bundle.model()
+    stored = quantized({name: p.detach() for name, p in model.named_parameters()}, to)
+    for name, parameter in model.named_parameters():
+        weight = stored[name].float() * stored[name + SCALE][:, None] if name + SCALE in stored else stored[name]
+        parameter.copy_(weight)
+    # The golden answers are those of the weights as they are now.
+    found = answers(model, bundle.recipe, bundle.source, [golden.source_ids for golden in bundle.golden])
+    golden = [
+        Golden(source=g.source, source_ids=g.source_ids, target_ids=tuple(ids), output=bundle.target.decode(ids))
+        for g, ids in zip(bundle.golden, found, strict=True)
+    ]
+    search = bundle.recipe.search.model_copy(update={"precision": to})
+    notes = {**bundle.provenance.notes, "quantized": to}
+    bundles.save(
+        out,
+        recipe=bundle.recipe.model_copy(update={"search": search}),
+        weights=stored,
+        source=bundle.source,
+        target=bundle.target,
+        provenance=bundle.provenance.model_copy(update={"notes": notes}),
+        golden=golden,
+    )
+    return out
+
+
+def _size(bundle: Bundle) -> int:
+    return int(bundle.files["weights.safetensors"]["size"])

@@ -1,0 +1,73 @@
+"""Smaller bundles: they load everywhere, say what changed, and their whole numbers are those that are multiplied."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from bundles import ENGLISH, GERMAN, small_bundle
+from typer.testing import CliRunner
+
+from regard import bundle as bundles
+from regard.apps.cli import app
+from regard.bundle import SCALE
+from regard.errors import ModelError, TextError
+from regard.tasks.inspect import verify
+from regard.tasks.quantize import KINDS, quantize, quantized
+from regard.tasks.translate import load
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "bundle"
+    small_bundle(path)
+    return path
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_a_smaller_bundle_is_used_like_any_other(whole, tmp_path, to):
+    found = quantize(whole, tmp_path / "small", to=to, source=ENGLISH, reference=GERMAN)
+    small = bundles.load(tmp_path / "small")
+    assert found.bytes_after == small.files["weights.safetensors"]["size"]
+    assert found.bytes_after < found.bytes_before * (0.7 if to == "bfloat16" else 0.6)
+    assert found.lines == len(ENGLISH)
+    assert found.scores is not None
+    assert set(found.scores) == {"bleu", "chrf"}
+    assert small.parameters == bundles.load(whole).parameters
+    assert small.provenance.notes["quantized"] == to
+    verify(small)
+    weights, before = (dict(bundle.model().named_parameters()) for bundle in (small, bundles.load(whole)))
+    for name, weight in before.items():
+        rough = weight.abs().amax(-1, keepdim=True) * (1 / 254 if to == "int8" else 1 / 256)
+        assert torch.all((weights[name] - weight).abs() <= rough * 1.001), name
+    translator = load(tmp_path / "small")
+    assert translator.recipe.search.precision == to
+    assert len(translator.translate(ENGLISH[:3])) == 3
+
+
+def test_whole_numbers_and_scales_come_back_as_they_were():
+    torch.manual_seed(0)
+    weight = torch.randn(48, 64)
+    weight[3] = 0
+    stored = quantized({"a": weight, "b": weight[0]}, "int8")
+    assert stored["a"].dtype == torch.int8
+    assert torch.equal(stored["b"], weight[0])
+    again = quantized({"a": stored["a"].float() * stored["a" + SCALE][:, None]}, "int8")
+    assert torch.equal(again["a"], stored["a"])
+    assert torch.allclose(again["a" + SCALE], stored["a" + SCALE], rtol=1e-6)
+
+
+def test_mistakes(whole, tmp_path):
+    with pytest.raises(ModelError, match="--to int4: must be one of int8, bfloat16"):
+        quantize(whole, tmp_path / "out", to="int4")
+    with pytest.raises(TextError, match="12 source lines but 1 reference lines"):
+        quantize(whole, tmp_path / "out", source=ENGLISH, reference=["eins"])
+
+
+def test_the_command(whole, tmp_path):
+    done = CliRunner().invoke(app, ["quantize", str(whole), str(tmp_path / "out"), "--json"])
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert found["lines"] == 3  # the golden sentences
+    assert (found["to"], found["scores"]) == ("int8", None)
