@@ -18,7 +18,7 @@ import torch
 from torch import distributed
 
 from regard.data.workers import cores
-from regard.nn import native, products
+from regard.nn import decoding, native, products
 from regard.nn.attention import kernels
 from regard.train import resolve_precision
 
@@ -135,6 +135,10 @@ def _kernels() -> Iterator[Finding]:
         kernel, refusals = kernels.choose(kernels.probe(device.type, dtype=dtype, **size))  # type: ignore[arg-type]
         note = "; ".join(f"not {name}: {reason}" for name, reason in refusals.items())
         yield Finding("kernels", what, kernel.name, note)
+    refusal = decoding.refusal()
+    yield Finding("kernels", "compiled decoder", "refused" if refusal else "built", refusal or "")
+    quick = ", ".join(name for name in decoding.PRECISIONS if decoding.is_fast(name))
+    yield Finding("kernels", "precisions that it multiplies fast", quick, "--precision auto takes int8 where it is one")
 
 
 def _training() -> Iterator[Finding]:

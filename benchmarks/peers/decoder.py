@@ -1,0 +1,197 @@
+"""Translates with one system in several settings, over and over: seconds of each call, its words, the memory it held.
+
+A job (JSON on standard input): `system`, `precision`, `bundle`, `directory` (of CTranslate2's model), `sources` (lists
+of ids), `alpha`, `extra` (pieces allowed beyond the source's), `threads`, `workers` (of CTranslate2, which share the
+threads), `turns`, and `settings`, each with `batch`, `beam`, `count` (of the sources), `single` (a call for each
+sentence) and `fixed` (0, or the pieces that every translation is made to have).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import memory
+
+PAD, BEGIN, END = 0, 2, 3
+
+Job = dict[str, Any]
+Translate = Callable[[list[list[int]], Job], list[list[int]]]
+"""Sources and a setting -> ids of the translations, their ends left out."""
+
+
+def regard(job: Job) -> Translate:
+    import torch
+
+    from regard.search import SearchConfig
+    from regard.tasks.decode import decode
+    from regard.tasks.translate import load
+
+    torch.set_num_threads(job["threads"])
+    translator = load(job["bundle"], device="cpu")
+
+    def translate(sources: list[list[int]], setting: Job) -> list[list[int]]:
+        search = SearchConfig(
+            beam=setting["beam"],
+            penalty="power",
+            alpha=job["alpha"],
+            stop="full" if setting["fixed"] else "beam",  # CTranslate2's rule
+            extra_length=job["extra"],
+            max_length=setting["fixed"],
+            batch_size=setting["batch"],
+            precision=job["precision"],
+        )
+        compiled = translator.compiled(search, batch_independent=False)
+        found = decode(translator.model, sources, search, batch_independent=False, compiled=compiled)
+        return [hypotheses[0].ids for hypotheses in found]
+
+    return translate
+
+
+def ctranslate2(job: Job) -> Translate:
+    import ctranslate2
+
+    from regard.bundle import load
+
+    bundle = load(job["bundle"])
+    translator = ctranslate2.Translator(
+        job["directory"],
+        device="cpu",
+        compute_type=job["precision"],
+        inter_threads=job["workers"],
+        intra_threads=job["threads"] // job["workers"],
+    )
+    ids = {piece: number for number, piece in enumerate(bundle.target.pieces(range(len(bundle.target))))}
+
+    def translate(sources: list[list[int]], setting: Job) -> list[list[int]]:
+        found = translator.translate_batch(
+            [bundle.source.pieces(source) for source in sources],
+            beam_size=setting["beam"],
+            length_penalty=job["alpha"],
+            max_batch_size=setting["batch"],
+            max_input_length=0,
+            min_decoding_length=setting["fixed"],
+            max_decoding_length=setting["fixed"] or max(map(len, sources)) + job["extra"],
+            return_end_token=True,  # so that a length counts the end
+        )
+        return [_before_end([ids[piece] for piece in one.hypotheses[0]]) for one in found]
+
+    return translate
+
+
+def huggingface(job: Job) -> Translate:
+    import torch
+
+    torch.set_num_threads(job["threads"])
+    model = _marian_or_pegasus(job["bundle"]).to(getattr(torch, job["precision"])).eval()
+
+    def translate(sources: list[list[int]], setting: Job) -> list[list[int]]:
+        found: list[list[int]] = [[]] * len(sources)
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        for start in range(0, len(order), setting["batch"]):
+            some = order[start : start + setting["batch"]]
+            rows = [[*sources[i], END] for i in some]
+            longest = max(map(len, rows))
+            ids = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+            with torch.inference_mode():
+                made = model.generate(
+                    input_ids=ids,
+                    attention_mask=(ids != PAD).long(),
+                    num_beams=setting["beam"],
+                    do_sample=False,
+                    length_penalty=job["alpha"] if setting["beam"] > 1 else None,
+                    max_new_tokens=setting["fixed"] or longest - 1 + job["extra"],
+                    min_new_tokens=setting["fixed"] or None,
+                )
+            for i, row in zip(some, made.tolist(), strict=True):
+                found[i] = [number for number in _before_end(row[1:]) if number != PAD]
+        return found
+
+    return translate
+
+
+def _marian_or_pegasus(path: str) -> Any:
+    """The bundle as Hugging Face's Marian, or, where its norms come first, as Pegasus, which is otherwise the same."""
+    from transformers import MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
+
+    from regard.bundle import load
+    from regard.tasks.exchange import marian
+
+    bundle = load(path)
+    config = bundle.recipe.model
+    pre = config.norm == "pre"
+    names = {"encoder_layers": config.encoder_layers, "decoder_layers": config.decoder_layers}
+    settings = {
+        **names,
+        **{f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": config.feedforward for side in ("encoder", "decoder")},
+        "vocab_size": len(bundle.source),
+        "d_model": config.width,
+        "activation_function": config.activation,
+        "scale_embedding": True,
+        "forced_eos_token_id": None,
+        **dict(zip(("pad_token_id", "eos_token_id", "decoder_start_token_id"), (PAD, END, BEGIN), strict=True)),
+    }
+    made: Any = (
+        PegasusForConditionalGeneration(PegasusConfig(**settings)) if pre else MarianMTModel(MarianConfig(**settings))
+    )
+    weights = {}
+    for name, tensor in bundle.model().named_parameters():
+        tensor = marian._in_halves(name, tensor.detach(), config.width)
+        side, _, rest = name.partition("_norm.")
+        if name == "source.table.weight":
+            weights["model.shared.weight"] = tensor
+        elif side in ("encoder", "decoder") and rest:
+            weights[f"model.{side}.layer_norm.{rest}"] = tensor[
+                [*range(0, config.width, 2), *range(1, config.width, 2)]
+            ]
+        elif name != "output.bias":
+            theirs = marian._their_names(name)
+            weights.update(zip(theirs, tensor.chunk(len(theirs)), strict=True))
+    unknown = made.load_state_dict(weights, strict=False).unexpected_keys
+    if unknown:
+        raise ValueError(f"Hugging Face's model has no {unknown[0]}")
+    made.tie_weights()
+    return made
+
+
+def _before_end(ids: list[int]) -> list[int]:
+    return ids[: ids.index(END)] if END in ids else ids
+
+
+def baseline(job: Job) -> Translate:
+    import torch  # noqa: F401
+
+    import regard.tasks.translate  # noqa: F401
+
+    return lambda sources, setting: [[] for _ in sources]
+
+
+SYSTEMS = {"regard": regard, "ctranslate2": ctranslate2, "huggingface": huggingface, "baseline": baseline}
+
+
+def main() -> None:
+    job = json.loads(sys.stdin.read())
+    translate = SYSTEMS[job["system"]](job)
+    results = []
+    for setting in job["settings"]:
+        sources = job["sources"][: setting["count"]]
+        calls = [[source] for source in sources] if setting["single"] else [sources]
+        translate(sources[: setting["batch"]], setting)  # memory and threads are there before the clock starts
+        turns, said = [], []
+        for _ in range(job["turns"]):
+            said, seconds = [], []
+            for some in calls:
+                began = time.perf_counter()
+                said += translate(some, setting)
+                seconds.append(time.perf_counter() - began)
+            turns.append(seconds)
+        results.append({"seconds": turns, "ids": said})
+    print(json.dumps({"results": results, "peak_bytes": memory.most(), "threads": job["threads"]}))
+
+
+if __name__ == "__main__":
+    main()
