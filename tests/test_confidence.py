@@ -17,15 +17,18 @@ from hypothesis import strategies as st
 from regard import bundle as bundles
 from regard.apps.cli import main
 from regard.apps.reliability import svg
-from regard.bundle import Calibration, add_calibration, log_odds
+from regard.bundle import Calibration, add_calibration, on_curve
 from regard.errors import BundleError, DataError, TextError
-from regard.metrics.reliability import kept_words, reliability
-from regard.tasks.calibrate import calibrate, fit_line, fit_temperature, mutual_information
+from regard.metrics.reliability import curve, kept_words, reliability
+from regard.models.transformer import TransformerConfig, build
+from regard.tasks.calibrate import calibrate, fit_temperature, mutual_information
+from regard.tasks.constraints import Constraints
 from regard.tasks.details import links_of, steps_of, sums_of, words_of
+from regard.tasks.forced import forced
 from regard.tasks.long import LongTranslation, translate_long
 from regard.tasks.score import score_lines
 from regard.tasks.translate import Translator, load
-from regard.text import END, Subwords
+from regard.text import END, PAD, Subwords
 from regard.text.words import words
 
 LINES = [*ENGLISH[:4], "", "A 😀 can't — 3.5 %", "▁ cafe\u0301 \u05e9\u05dc\u05d5\u05dd"]
@@ -120,10 +123,8 @@ def test_confidence_is_the_models_own_probability(translator: Translator) -> Non
 def test_a_forced_phrase_is_no_surer_for_being_forced(translator: Translator) -> None:
     [kept] = translator.translate([ENGLISH[0]], search={"max_length": 1}, confidence=True)
     assert len(kept.confidences) == len(kept.target_pieces) == 1
-    from regard.tasks.constraints import Constraints
-
-    [forced] = translator.translate([ENGLISH[0]], constraints=Constraints(include=("Spielhaus",)), confidence=True)
-    [word] = [word for word in forced.words if word.text == "Spielhaus"]
+    [other] = translator.translate([ENGLISH[0]], constraints=Constraints(include=("Spielhaus",)), confidence=True)
+    [word] = [word for word in other.words if word.text == "Spielhaus"]
     assert (word.confidence or 0) < 0.01, "a random model does not believe in it"
 
 
@@ -213,27 +214,50 @@ def test_the_temperature_is_found(sharpness: float) -> None:
     assert fit_temperature(parts, start=5.0) == pytest.approx(temperature, rel=1e-3)
 
 
+def test_a_temperature_is_a_distribution_still() -> None:
+    """Made to write any of them, the probabilities of all first pieces sum to one, whatever the temperature."""
+    bundle_ids = [[piece] for piece in range(4, 400)]
+
+    def sums(model: Any, temperature: float) -> float:
+        made = forced(model, [[5, 6]] * len(bundle_ids), bundle_ids, temperature=temperature, batch_size=400)
+        [ended] = forced(model, [[5, 6]], [[]], temperature=temperature)
+        return math.exp(ended.log_probabilities[0]) + sum(math.exp(one.log_probabilities[0]) for one in made)
+
+    torch.manual_seed(1)
+    config = TransformerConfig(width=16, heads=2, feedforward=16, encoder_layers=1, decoder_layers=1)
+    model = build(config, 400, 400, PAD).double().eval()
+    rest = [math.exp(forced(model, [[5, 6]], [[i]], temperature=2.0)[0].log_probabilities[0]) for i in (0, 1, 2)]
+    assert sums(model, 2.0) + sum(rest) == pytest.approx(1)
+    plain, same = (forced(model, [[5, 6]], [[7]], **asked)[0] for asked in ({}, {"temperature": 1.0}))
+    assert plain.log_probabilities == same.log_probabilities
+
+
 def test_no_calibration_changes_nothing() -> None:
-    for p in (1e-9, 0.2, 0.5, 0.999):
-        assert Calibration().word(math.log(p)) == pytest.approx(p, rel=1e-6)
-    assert 0 <= Calibration().word(-math.inf) < 1e-200
-    assert Calibration().word(0.0) == pytest.approx(1)
-    assert Calibration(slope=2.0, offset=-1.0).word(math.log(0.5)) == pytest.approx(1 / (1 + math.e))
+    for p in (1e-9, 0.2, 0.5, 1.0):
+        assert Calibration().word(math.log(p)) == Calibration().piece(math.log(p)) == pytest.approx(p)
+    assert Calibration().word(-math.inf) == 0
+    bent = Calibration(words=((0.2, 0.1), (0.6, 0.5)), pieces=((0.5, 0.7),))
+    assert [bent.word(math.log(p)) for p in (0.01, 0.2, 0.4, 0.9)] == pytest.approx([0.1, 0.1, 0.3, 0.5])
+    assert bent.piece(math.log(0.01)) == 0.7
 
 
-def test_words_are_put_right() -> None:
-    """Confidences that are too high by a known line of log-odds come back to what they should be."""
+def test_a_curve_puts_right_what_is_off() -> None:
+    """Confidences whose true shares are known: the curve finds them, and never falls."""
     draw = np.random.default_rng(1)
-    odds = draw.normal(1, 2, 20_000)
-    right = draw.random(20_000) < 1 / (1 + np.exp(-(0.5 * odds - 0.7)))
-    slope, offset = fit_line(odds, right)
-    assert (slope, offset) == (pytest.approx(0.5, abs=0.04), pytest.approx(-0.7, abs=0.05))
-    before = reliability((1 / (1 + np.exp(-odds))).tolist(), right.tolist())
-    after = reliability((1 / (1 + np.exp(-(slope * odds + offset)))).tolist(), right.tolist())
-    assert after.error < 0.02 < before.error
-    assert after.auc == pytest.approx(before.auc), "a line of positive slope keeps the order"
-    alike = fit_line(np.zeros(50), np.array([True] * 30 + [False] * 20))
-    assert 1 / (1 + math.exp(-alike[1])) == pytest.approx(0.6, abs=0.02)
+    sides = []
+    for _ in range(2):
+        given = draw.random(20_000)
+        sides.append((given, draw.random(20_000) < 0.1 + 0.6 * given**2))
+    (given, right), (others, what_came) = sides
+    points = curve(given.tolist(), right.tolist())
+    assert [x for x, _ in points] == sorted({x for x, _ in points})
+    assert [y for _, y in points] == sorted({y for _, y in points})
+    assert all(y == pytest.approx(0.1 + 0.6 * x**2, abs=0.06) for x, y in points)
+    read = [on_curve(points, value) for value in others.tolist()]
+    before, after = (reliability(each, what_came.tolist()) for each in (others.tolist(), read))
+    assert after.error < 0.02 < 0.15 < before.error
+    assert after.auc == pytest.approx(before.auc, abs=0.01)
+    assert curve([0.2, 0.8], [True, False]) == ((0.5, 0.5),)
 
 
 def test_the_calibration_error_of_a_case_counted_by_hand() -> None:
@@ -268,7 +292,7 @@ def test_linked_words_tell_of_each_other() -> None:
 
 
 def test_a_bundle_keeps_its_calibration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bundle = small_bundle(tmp_path / "b", search={"beam": 1, "extra_length": 5})
+    bundle = small_bundle(tmp_path / "b", seed=9, search={"beam": 1, "extra_length": 5})
     for name, lines in (("s", ENGLISH * 2), ("r", GERMAN * 2)):
         (tmp_path / name).write_text("\n".join([*lines, ""]) + "\n", encoding="utf-8")
     before = load(bundle).translate(ENGLISH[:2], confidence=True)
@@ -280,7 +304,7 @@ def test_a_bundle_keeps_its_calibration(tmp_path: Path, capsys: pytest.CaptureFi
     assert found is not None
     assert found.report["lines"] == 24
     for name in ("pieces", "words"):
-        for when in ("before", "after"):
+        for when in ("before", "temperature", "after"):
             assert 0 <= found.report[name][when]["error"] <= 1
             assert sum(b["count"] for b in found.report[name][when]["bins"]) == found.report[name][when]["count"]
     assert found.report["pieces"]["before"]["count"] == sum(len(bundle.target.encode(g)) + 1 for g in GERMAN) * 2
@@ -295,12 +319,11 @@ def test_a_bundle_keeps_its_calibration(tmp_path: Path, capsys: pytest.CaptureFi
     assert changed.provenance == bundle.provenance
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")], "nothing is left beside it"
     file = bundle.path / "calibration.json"
-    file.write_text(file.read_text("utf-8").replace('"slope"', '"slop"'), encoding="utf-8")
+    file.write_text(file.read_text("utf-8").replace('"rule"', '"rude"'), encoding="utf-8")
     with pytest.raises(BundleError, match=r"calibration\.json"):
         bundles.load(bundle.path)
     again = add_calibration(changed, Calibration(temperature=2.0))
     assert again.calibration == Calibration(temperature=2.0)
-    assert log_odds(math.log(0.5)) == pytest.approx(0)
 
 
 def test_what_cannot_be_calibrated_with_is_refused(translator: Translator) -> None:

@@ -44,22 +44,19 @@ def show_evaluation(result: Evaluation, console: Console) -> None:
 
 def show_calibration(found: Calibration, console: Console) -> None:
     """What was measured, before and after, and what the bundle now holds."""
-    table = Table("", "number", "right", "calibration error before", "after", "AUC", box=None, pad_edge=False)
+    steps = ("before", "temperature", "after")
+    table = Table(
+        "", "number", "right", "calibration error", "by temperature", "and curve", "AUC", box=None, pad_edge=False
+    )
     for name in ("pieces", "words"):
-        before, after = (found.report[name][when] for when in ("before", "after"))
-        table.add_row(
-            name,
-            f"{before['count']:,}",
-            f"{before['right']:.1%}",
-            f"{before['error']:.2%}",
-            f"{after['error']:.2%}",
-            f"{after['auc']:.3f}",
-        )
+        one = found.report[name]["before"]
+        errors = [f"{found.report[name][step]['error']:.2%}" for step in steps]
+        table.add_row(name, f"{one['count']:,}", f"{one['right']:.1%}", *errors, f"{one['auc']:.3f}")
     console.print(table, highlight=False)
     layer = f"layer {found.layer}" if found.layer else "the mean of all layers"
     console.print(
-        f"{found.report['lines']:,} lines; temperature {found.temperature:.4f}; words: slope {found.slope:.3f}, offset "
-        f"{found.offset:.3f}; alignments by the {found.rule} rule from {layer}. All of it is in the bundle.",
+        f"{found.report['lines']:,} lines; temperature {found.temperature:.4f}; alignments by the {found.rule} rule, "
+        f"from {layer}. All of it is in the bundle.",
         highlight=False,
         soft_wrap=True,
     )

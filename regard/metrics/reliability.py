@@ -1,7 +1,9 @@
 """Whether confidences are what they say: of what is given 0.9, nine of ten should be right.
 
 Expected calibration error (Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 3): in bins of equal
-width, the gap between the mean confidence and the share that is right, weighted by how many fell into the bin.
+width, the gap between the mean confidence and the share that is right, weighted by how many fell into the bin. What is
+off is put right by a curve that never falls, by isotonic regression (Zadrozny and Elkan 2002, "Transforming Classifier
+Scores into Accurate Multiclass Probability Estimates").
 """
 
 from __future__ import annotations
@@ -11,10 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import DataError
 
-__all__ = ["Bin", "Reliability", "kept_words", "reliability"]
+__all__ = ["Bin", "Reliability", "curve", "kept_words", "reliability"]
+
+_POINTS, _EACH = 40, 50
+"""A curve's points at most, and how many verdicts each rests on at least."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +57,7 @@ class Reliability:
 
 def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int = 15) -> Reliability:
     """Raises DataError if there is nothing to judge by, or not one verdict for each confidence."""
-    given, verdicts = np.asarray(confidences, dtype=np.float64), np.asarray(right, dtype=bool)
-    if given.shape != verdicts.shape or not given.size:
-        raise DataError(
-            f"{given.size:,} confidences and {verdicts.size:,} verdicts; there must be as many, one at least."
-        )
+    given, verdicts = _checked(confidences, right)
     places = np.minimum((given * bins).astype(int), bins - 1)
     found = [
         Bin(b / bins, (b + 1) / bins, int(inside.sum()), float(given[inside].mean()), float(verdicts[inside].mean()))
@@ -66,7 +68,32 @@ def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int =
     return Reliability(given.size, float(verdicts.mean()), error, _auc(given, verdicts), tuple(found))
 
 
-def _auc(given: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> float:
+def curve(confidences: Sequence[float], right: Sequence[bool]) -> tuple[tuple[float, float], ...]:
+    """Points (confidence, share that is right), both rising: what a confidence is to be read as.
+
+    Points stand for equal numbers of verdicts; where the share would fall, neighbours are put together.
+    """
+    given, verdicts = _checked(confidences, right)
+    order = np.argsort(given, kind="stable")
+    found: list[tuple[int, float, float]] = []  # how many, the sum of their confidences, how many are right
+    for group in np.array_split(order, min(max(given.size // _EACH, 1), _POINTS)):
+        found.append((len(group), float(given[group].sum()), float(verdicts[group].sum())))
+        while len(found) > 1 and found[-2][2] / found[-2][0] >= found[-1][2] / found[-1][0]:
+            last, one = found.pop(), found.pop()
+            found.append((one[0] + last[0], one[1] + last[1], one[2] + last[2]))
+    return tuple((total / count, good / count) for count, total, good in found)
+
+
+def _checked(confidences: Sequence[float], right: Sequence[bool]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    given, verdicts = np.asarray(confidences, dtype=np.float64), np.asarray(right, dtype=np.bool_)
+    if given.shape != verdicts.shape or not given.size:
+        raise DataError(
+            f"{given.size:,} confidences and {verdicts.size:,} verdicts; there must be as many, one at least."
+        )
+    return given, verdicts
+
+
+def _auc(given: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
     good, bad = int(right.sum()), int((~right).sum())
     if not good or not bad:
         return 0.5

@@ -2,8 +2,8 @@
 
 Pieces: made to write the references, the model names its likeliest piece at every step; that piece is right if it is
 the reference's. One temperature, by which the logits are divided, makes the references as likely as it can (Guo et al.
-2017). Words: of its own translations, a word is right if it stands in the reference by the fewest edits; a slope and an
-offset of the log-odds (Platt 1999) are fitted to that, since a good word may be none of the reference's.
+2017). Words: of its own translations, a word is right if it stands in the reference by the fewest edits. For both, a
+curve then reads probabilities as shares that are right (`regard.metrics.reliability.curve`).
 What is reported was measured on lines that it was not fitted to: each half of the lines with what the other half gave.
 
 The rule and the layer that alignments are read off are chosen here too: those under which linked words tell most of
@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.bundle import Calibration, log_odds
+from regard.bundle import Calibration, on_curve
 from regard.errors import DataError, TextError
-from regard.metrics.reliability import Reliability, kept_words, reliability
+from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.interface import EncoderDecoder
 from regard.text.words import words
 
@@ -33,7 +33,7 @@ from .details import links_of, steps_of, sums_of
 from .forced import Forced, forced, hidden_of, logits_of
 from .translate import Translator
 
-__all__ = ["calibrate", "fit_line", "fit_temperature", "mutual_information"]
+__all__ = ["calibrate", "fit_temperature", "mutual_information"]
 
 _BATCH = 32
 _COLDEST, _HOTTEST = 0.05, 20.0
@@ -58,6 +58,41 @@ class _Steps:
         for logits in logits_of(self.model, self.hidden):
             yield logits, self.wanted[at : at + len(logits)]
             at += len(logits)
+
+
+@dataclass(frozen=True)
+class _Verdicts:
+    """Confidences, and what was right."""
+
+    given: Floats
+    right: NDArray[np.bool_]
+    nll: float | None = None
+    """Negative log-likelihood of what came, in all."""
+
+    @property
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        return curve(self.given.tolist(), self.right.tolist())
+
+    def read_by(self, other: _Verdicts) -> _Verdicts:
+        """The same by the curve of others."""
+        read = other.curve
+        return _Verdicts(np.array([on_curve(read, value) for value in self.given.tolist()]), self.right)
+
+
+def _joined(halves: Sequence[_Verdicts]) -> _Verdicts:
+    nlls = [half.nll for half in halves if half.nll is not None]
+    return _Verdicts(
+        np.concatenate([half.given for half in halves]),
+        np.concatenate([half.right for half in halves]),
+        sum(nlls) if nlls else None,
+    )
+
+
+def _report(halves: Sequence[_Verdicts]) -> dict[str, Any]:
+    """Plain values, with the mean negative log-likelihood where it is known."""
+    both = _joined(halves)
+    found = reliability(both.given.tolist(), both.right.tolist()).to_dict()
+    return found if both.nll is None else {"nll": both.nll / len(both.given), **found}
 
 
 def calibrate(
@@ -96,52 +131,51 @@ def calibrate(
     tell("fitting the temperature")
     temperature = fit_temperature(both)
     each = [fit_temperature(half, start=temperature) for half in steps]
-    before = [_judged(half, 1.0) for half in steps]
-    after = [_judged(half, of_other) for half, of_other in zip(steps, reversed(each), strict=True)]
+    plain = [_judged(half, 1.0) for half in steps]
+    own = [_judged(half, value) for half, value in zip(steps, each, strict=True)]
+    others = [_judged(half, value) for half, value in zip(steps, reversed(each), strict=True)]
     pieces = {
-        "nll": {"before": _nll(before), "after": _nll(after)},
-        **_both(*(_joined([(p, r) for p, r, _ in judged]) for judged in (before, after))),
+        "before": _report(plain),
+        "temperature": _report(others),
+        "after": _report([one.read_by(other) for one, other in zip(others, reversed(own), strict=True)]),
     }
 
     tell("translating")
     found = [t.hypotheses[0] for t in translator.translate(sources, from_=from_, to=to)]
-    outputs = [list(candidate.ids) for candidate in found]
+    outputs = [candidate.ids for candidate in found]
     right = [_right(candidate.text, line) for candidate, line in zip(found, references, strict=True)]
 
-    def odds_at(value: float) -> list[Floats]:
-        """Of each line's words."""
+    def of_words(value: float) -> list[_Verdicts]:
+        """Of each half."""
         made = forced(translator.model, ids, outputs, temperature=value)
-        given = [
+        sums = [
             sums_of(one.log_probabilities, translator.target_places(candidate), words(candidate.text))
             for candidate, one in zip(found, made, strict=True)
         ]
-        return [np.array([log_odds(x) for x in line]) for line in given]
+        return [
+            _Verdicts(np.exp([x for i in half for x in sums[i]]), np.array([r for i in half for r in right[i]], bool))
+            for half in halves
+        ]
 
-    plain, odds = odds_at(1.0), odds_at(temperature)
-
-    def of(values: Sequence[Any], half: Sequence[int]) -> NDArray[Any]:
-        return np.concatenate([np.asarray(values[i]) for i in half])
-
-    slope, offset = fit_line(np.concatenate(odds), np.concatenate(right))
-    lines = [fit_line(of(odds, half), of(right, half)) for half in halves]
-    mapped = [
-        (_logistic(a * of(odds, half) + b), of(right, half))
-        for half, (a, b) in zip(halves, reversed(lines), strict=True)
-    ]
-    untouched = [(_logistic(of(plain, half)), of(right, half)) for half in halves]
-
+    warm = of_words(temperature)
+    if not all(len(half.given) for half in warm):
+        raise DataError("the model's translations of these lines have too few words to calibrate by; give more lines.")
     tell("reading attention")
     rule, layer, tried = _reading(translator, sources, references, ids, written, to)
     return Calibration(
         temperature=temperature,
-        slope=slope,
-        offset=offset,
+        pieces=_judged(both, temperature).curve,
+        words=_joined(warm).curve,
         rule=rule,
         layer=layer,
         report={
             "lines": len(pairs),
             "pieces": pieces,
-            "words": _both(_joined(untouched), _joined(mapped)),
+            "words": {
+                "before": _report(of_words(1.0)),
+                "temperature": _report(warm),
+                "after": _report([one.read_by(other) for one, other in zip(warm, reversed(warm), strict=True)]),
+            },
             "mutual_information": tried,
         },
     )
@@ -169,33 +203,6 @@ def fit_temperature(parts: Parts, start: float = 1.0) -> float:
         if moved < 1e-5 * inverse:
             break
     return 1 / inverse
-
-
-def fit_line(odds: Floats, right: NDArray[np.bool_]) -> tuple[float, float]:
-    """Slope and offset that make the logistic of slope * odds + offset the likeliest explanation of what was right.
-
-    Newton's method; verdicts are drawn in a little (Platt 1999, section 2.2), so that none is certain.
-    """
-    good, bad = int(right.sum()), int((~right).sum())
-    targets = np.where(right, (good + 1) / (good + 2), 1 / (bad + 2))
-    terms = np.stack([odds, np.ones_like(odds)], axis=1)  # (N, 2)
-    line = np.array([1.0, 0.0])
-
-    def loss(line: Floats) -> float:
-        z = terms @ line
-        return float((np.logaddexp(0, z) - targets * z).sum())
-
-    for _ in range(100):
-        p = _logistic(terms @ line)
-        slope = terms.T @ (p - targets)
-        curve = (terms * (p * (1 - p))[:, None]).T @ terms + 1e-9 * np.eye(2)
-        step = np.linalg.solve(curve, slope)
-        while loss(line - step) > loss(line) and np.abs(step).max() > 1e-9:
-            step /= 2
-        line = line - step
-        if np.abs(step).max() < 1e-8:
-            break
-    return float(line[0]), float(line[1])
 
 
 def mutual_information(pairs: Sequence[tuple[str, str]]) -> float:
@@ -254,8 +261,8 @@ def _steps(model: EncoderDecoder, sources: Sequence[Sequence[int]], targets: Seq
 
 
 @torch.inference_mode()
-def _judged(parts: Parts, temperature: float) -> tuple[Floats, NDArray[np.bool_], float]:
-    """Of each step the probability of the likeliest piece, and whether it came; the negative log-likelihood of all."""
+def _judged(parts: Parts, temperature: float) -> _Verdicts:
+    """Of each step, the probability of the likeliest piece, and whether it came."""
     given, right, nll = [], [], 0.0
     for logits, wanted in parts():
         rows = (logits.double() / temperature).log_softmax(-1)
@@ -263,27 +270,10 @@ def _judged(parts: Parts, temperature: float) -> tuple[Floats, NDArray[np.bool_]
         given.append(best.exp().cpu().numpy())
         right.append((piece == wanted).cpu().numpy())
         nll -= float(rows.gather(1, wanted[:, None]).sum())
-    return np.concatenate(given), np.concatenate(right), nll
+    return _Verdicts(np.concatenate(given), np.concatenate(right), nll)
 
 
-def _nll(judged: Sequence[tuple[Floats, NDArray[np.bool_], float]]) -> float:
-    return sum(nll for _, _, nll in judged) / sum(len(given) for given, _, _ in judged)
-
-
-def _joined(halves: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Reliability:
-    return reliability(np.concatenate([g for g, _ in halves]).tolist(), np.concatenate([r for _, r in halves]).tolist())
-
-
-def _both(before: Reliability, after: Reliability) -> dict[str, Any]:
-    return {"before": before.to_dict(), "after": after.to_dict()}
-
-
-def _right(output: str, reference: str) -> NDArray[np.bool_]:
+def _right(output: str, reference: str) -> list[bool]:
     """Of each word of an output, whether it stands in the reference."""
     sides = [[line[start:end] for start, end in words(line)] for line in (output, reference)]
-    return np.array(kept_words(*sides), dtype=bool)
-
-
-def _logistic(odds: Floats) -> Floats:
-    found: Floats = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
-    return found
+    return kept_words(*sides)
