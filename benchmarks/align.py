@@ -9,7 +9,7 @@ are then scored as they were chosen. Beside it stand the naive reading (the step
 heads averaged) and eflomal (Östling and Tiedemann 2016), trained for each pair on the same lines, the gold set's
 sentences among them; Chinese it reads by characters, which are traced back to their words. For each of the three the
 best way to join is chosen on Chinese-English, and all ways are in the results. eflomal is GPL, so it belongs in an
-environment of its own (`pip install eflomal`); without --eflomal it is left out.
+environment of its own (`pip install eflomal`). What is not given, bundle or eflomal, is left as it was measured before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ import regard
 from regard.errors import DataError
 from regard.metrics.aer import Gold, Link, alignment_error_rate
 from regard.tasks.align import SYMMETRIES, Choice, Reading, align_lines, choose, read_gold
+from regard.tasks.translate import Translator
 from regard.text import read_lines, write_lines
 
 CHOSEN_ON = "zh-en"
@@ -84,50 +84,55 @@ def joined(there: _Links, back: _Links, gold: Sequence[Gold]) -> dict[str, Any]:
     return found
 
 
-def measure(arguments: argparse.Namespace, data: Path) -> dict[str, Any]:
-    model = regard.load(arguments.bundle)
-    choice: Choice | None = None
-    results: dict[str, Any] = {"training": model.bundle.provenance.training if model.bundle else None, "pairs": {}}
+def attention(model: Translator, pair: str, lines: tuple[list[str], list[str]], how: Choice) -> tuple[_Links, _Links]:
+    """Links of both directions by one model's attention."""
+    source, target = pair.split("-")
+    there = align_lines(model, *lines, reading=how.reading, languages=(source, target))
+    back = align_lines(model, *lines[::-1], reading=how.reverse, languages=(target, source))
+    return [frozenset(a.links) for a in there], [frozenset((i, j) for j, i in a.links) for a in back]
+
+
+def measure(arguments: argparse.Namespace, data: Path, found: dict[str, Any]) -> None:
+    """Put the figures of what was asked for into `found`, pair by pair, the one that is chosen on first."""
+    model = arguments.bundle and regard.load(arguments.bundle)
+    if model:
+        found["training"] = model.bundle.provenance.training
+    ways: dict[str, Choice] = {}
     for pair in PAIRS:
         languages = tuple(pair.split("-"))
         lines = tuple(read_lines(arguments.text / pair / f"gold.{language}") for language in languages)
         gold = read_gold(data / "word_alignment" / f"{pair}.dev.gold.gz", len(lines[0]))
-        if choice is None:
-            choice = choose(model, model, *lines, gold, languages=languages)
-            results["choice"] = choice.model_dump()
-        systems = {}
-        for name, how in (("attention", choice), ("naive", Choice(reading=NAIVE, reverse=NAIVE))):
-            began = time.perf_counter()
-            there = align_lines(model, *lines, reading=how.reading, languages=languages)
-            back = align_lines(model, *lines[::-1], reading=how.reverse, languages=languages[::-1])
-            seconds = time.perf_counter() - began
-            turned = [frozenset((i, j) for j, i in a.links) for a in back]
-            systems[name] = joined([frozenset(a.links) for a in there], turned, gold) | {"seconds": round(seconds, 1)}
+        if model and not ways:
+            ways = {
+                "attention": choose(model, model, *lines, gold, languages=languages),
+                "naive": Choice(reading=NAIVE, reverse=NAIVE),
+            }
+            found["choice"] = ways["attention"].model_dump()
+        systems = found.setdefault("pairs", {}).setdefault(pair, {"lines": len(gold), "systems": {}})["systems"]
+        for name, how in ways.items():
+            systems[name] = joined(*attention(model, pair, lines, how), gold)
         if arguments.eflomal:
-            began = time.perf_counter()
-            links = eflomal(arguments.eflomal, arguments.text, pair, lines)
-            seconds = time.perf_counter() - began
-            systems["eflomal"] = joined(*links, gold) | {"seconds": round(seconds, 1)}
-        results["pairs"][pair] = {"lines": len(gold), "systems": systems}
-    known = results["pairs"][CHOSEN_ON]["systems"]
-    results["joined"] = {
+            systems["eflomal"] = joined(*eflomal(arguments.eflomal, arguments.text, pair, lines), gold)
+    known = found["pairs"][CHOSEN_ON]["systems"]
+    found["joined"] = {
         name: min((ONE, *SYMMETRIES), key=lambda way: scores[way]["aer"]["value"]) for name, scores in known.items()
     }
-    return results
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", required=True, type=Path, help="the folder that align_text.py filled")
-    parser.add_argument("--bundle", required=True, type=Path, help="trained on it, for all directions")
+    parser.add_argument("--bundle", type=Path, help="trained on it, for all directions")
     parser.add_argument("--eflomal", type=Path, help="the program eflomal-align")
-    parser.add_argument("--out", type=Path, default=RESULTS / "align.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "align.json", help="what is in it already is kept")
     arguments = parser.parse_args()
     if not os.environ.get("REGARD_DATA"):
         raise DataError("REGARD_DATA is not set; set it to the folder that holds word_alignment/.")
-    found = {**circumstances(), **measure(arguments, Path(os.environ["REGARD_DATA"]))}
-    write(arguments.out, found)
-    sys.stdout.write(json.dumps({name: found["choice"][name] for name in ("reading", "reverse")}) + "\n")
+    found = json.loads(arguments.out.read_text("utf-8")) if arguments.out.exists() else {}
+    measure(arguments, Path(os.environ["REGARD_DATA"]), found)
+    write(arguments.out, found | circumstances())
+    if "choice" in found:
+        sys.stdout.write(json.dumps({name: found["choice"][name] for name in ("reading", "reverse")}) + "\n")
     for pair, held in found["pairs"].items():
         for name, scores in held["systems"].items():
             for way in dict.fromkeys((ONE, found["joined"][name])):

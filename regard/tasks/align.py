@@ -67,6 +67,10 @@ class Reading:
     head: int = 0
     """Of that layer, from 1; 0: the mean over all of them."""
 
+    def __str__(self) -> str:
+        head = f" head {self.head}" if self.head else ""
+        return f"{self.rule} {self.layer or 'mean'}{head}"
+
 
 @dataclass(frozen=True)
 class Alignment:
@@ -97,7 +101,7 @@ class Choice(BaseModel):
     reverse: Reading | None = None
     """Of the bundle of the reverse direction."""
     rates: dict[str, float] = Field(default_factory=dict)
-    """AER in percent of everything that was tried, by "forward input 3" and the like."""
+    """AER in percent of everything that was tried, by "forward input 3", "reverse output 2 head 1" and the like."""
 
 
 def write_choice(path: str | Path, choice: Choice) -> None:
@@ -128,13 +132,13 @@ def choose(
 ) -> Choice:
     """The best reading of each direction on its own, see `choose_reading`."""
     reading, rates = choose_reading(translator, sources, targets, gold, languages=languages, batch_size=batch_size)
-    every = {f"forward {r.rule} {r.layer or 'mean'}": rate for r, rate in rates.items()}
+    every = {f"forward {r}": rate for r, rate in rates.items()}
     back = None
     if reverse is not None:
         back, rates = choose_reading(
             reverse, sources, targets, gold, turned=True, languages=languages, batch_size=batch_size
         )
-        every |= {f"reverse {r.rule} {r.layer or 'mean'}": rate for r, rate in rates.items()}
+        every |= {f"reverse {r}": rate for r, rate in rates.items()}
     return Choice(reading=reading, reverse=back, rates=every)
 
 
@@ -239,14 +243,15 @@ def choose_reading(
     languages: tuple[str, str] = ("", ""),
     batch_size: int = 32,
 ) -> tuple[Reading, dict[Reading, float]]:
-    """The rule and layer with the lowest AER on a gold set, and the AER of each; heads are averaged.
+    """The rule, layer and head (or their mean) with the lowest AER on a gold set, and the AER of each.
 
     With `turned` the translator is one of the reverse direction: it reads `targets` and writes `sources`.
     """
     _check(sources, targets, "union")
-    layers = range(translator.recipe.model.decoder_layers + 1)
+    model = translator.recipe.model
+    places = [(0, 0), *((n, head) for n in range(1, model.decoder_layers + 1) for head in range(model.heads + 1))]
     rules: tuple[Literal["input", "output"], ...] = ("input", "output")
-    readings = [Reading(rule, layer) for rule in rules for layer in layers]
+    readings = [Reading(rule, layer, head) for rule in rules for layer, head in places]
     read, written = (targets, sources) if turned else (sources, targets)
     each = _weights(translator, read, written, readings, languages[0 if turned else 1], batch_size, None)
     rates = {}
