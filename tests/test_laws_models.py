@@ -118,3 +118,19 @@ def test_recorded_attention_sums_to_one_and_looks_at_no_padding() -> None:
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
         for row, source_row in zip(weights, toy.SOURCES, strict=True):
             assert row[..., len(source_row) :].eq(0).all()
+
+
+@EVERY
+def test_whoever_looks_at_the_source_records_it_and_sees_no_padding(config: Any) -> None:
+    model: Any = toy.make(config)
+    source, reading = toy.padded(toy.SOURCES)
+    target, writing = toy.padded(toy.TARGETS)
+    cross: list[Tensor] = []
+    model.decode(target, model.start(model.encode(source, reading), reading), writing, cross)
+    assert [w.shape for w in cross] == [(3, getattr(config, "heads", 1), 7, 6)] * config.decoder_layers
+    for weights in cross:
+        sums = weights.sum(-1)  # of local attention's with a Gaussian, below one
+        assert (sums > 0).any()
+        assert (sums <= 1 + 1e-5).all()
+        for row, source_row in zip(weights, toy.SOURCES, strict=True):
+            assert row[..., len(source_row) :].eq(0).all()

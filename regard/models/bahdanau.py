@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from regard.nn import Dropout, KeysValues, Layout, Padded, look_up
 from regard.nn.attention import SCORES, Lengths, Score, attend
 from regard.nn.attention.masks import matrix
 from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
+
+from .choices import ScoreName, listed
 
 __all__ = ["Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
 
@@ -32,19 +34,10 @@ class BahdanauConfig(BaseModel):
     encoder_layers: int = Field(1, gt=0, description="bidirectional layers of the encoder; the decoder has one layer")
     embedding: int = Field(620, gt=0, description="m: features of a piece")
     readout: int = Field(500, gt=0, description="l: features of the decoder's output, after the maxout")
-    score: str = Field(
-        "additive", description="how the state is compared with annotations: a name of docs/attention.md"
-    )
+    score: ScoreName = Field("additive", description=f"how the state is compared with annotations: {listed(*SCORES)}")
     score_width: int = Field(0, ge=0, description="n': inner features of the score; 0: as the score has by itself")
     dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, annotations and the decoder's output")
     initial: float = Field(0.01, gt=0, description="standard deviation of the first weights, the recurrent ones aside")
-
-    @field_validator("score")
-    @classmethod
-    def _known(cls, score: str) -> str:
-        if score not in SCORES:
-            raise ValueError(f"{score!r} is no score; choose one of {', '.join(SCORES)}")
-        return score
 
     @model_validator(mode="after")
     def _fits(self) -> BahdanauConfig:
@@ -117,6 +110,9 @@ class BahdanauState:
 
 class Bahdanau(nn.Module):
     """Bidirectional encoder, decoder with attention and projection; made by `build`."""
+
+    loops = True
+    """It goes place by place, which training does not compile."""
 
     def __init__(
         self,

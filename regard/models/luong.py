@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from regard.nn import Dropout, KeysValues, Layout, Padded, look_up
 from regard.nn.attention import SCORES, Score, mix, weigh
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
+
+from .choices import ScoreName, listed
 
 __all__ = ["Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
 
@@ -30,8 +32,8 @@ class LuongConfig(BaseModel):
     embedding: int = Field(1000, gt=0, description="features of a piece")
     layers: int = Field(4, gt=0, description="recurrent layers of the encoder, and of the decoder")
     reverse_source: bool = Field(True, description="the encoder reads the source from its end to its beginning")
-    score: str = Field(
-        "bilinear", description=f"how states are compared: {', '.join(SCORES)}; bilinear is the paper's general"
+    score: ScoreName = Field(
+        "bilinear", description=f"how states are compared: {listed(*SCORES)}; bilinear is the paper's general"
     )
     score_width: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
     attention: Literal["global", "local-m", "local-p"] = Field(
@@ -42,13 +44,6 @@ class LuongConfig(BaseModel):
     input_feeding: bool = Field(True, description="a step also reads what the one before it made of its attention")
     dropout: float = Field(0.2, ge=0, lt=1, description="on embeddings, between layers and on the decoder's output")
     initial: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
-
-    @field_validator("score")
-    @classmethod
-    def _known(cls, score: str) -> str:
-        if score not in SCORES:
-            raise ValueError(f"{score!r} is no score; choose one of {', '.join(SCORES)}")
-        return score
 
     @property
     def heads(self) -> int:
@@ -147,6 +142,9 @@ class LuongState:
 
 class Luong(nn.Module):
     """Encoder, decoder with attention above it and projection; made by `build`."""
+
+    loops = True
+    """It goes place by place, which training does not compile."""
 
     def __init__(
         self,

@@ -105,6 +105,9 @@ class Seq2SeqState:
 class Seq2Seq(nn.Module):
     """Encoder, decoder and projection; made by `build`."""
 
+    loops = True
+    """It goes place by place, which training does not compile."""
+
     def __init__(
         self,
         source: nn.Embedding,

@@ -76,6 +76,8 @@ class Trainer:
         # Sharding changes a model for good: the one that was given stays whole, to be validated with.
         trained = copy.deepcopy(model) if self.parallel.sharded else model
         compiled = config.compile and self.device.type == "cuda" and not self.parallel.sharded
+        if getattr(model, "loops", False):  # place by place: a compiler would write every place out
+            compiled = False
         step = Step(trained, config.label_smoothing, config.chunk, compiled, objective)
         self.step = self.parallel.wrap(step, self.bfloat16)
         self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0

@@ -30,6 +30,10 @@ def export(
     """
     _check(to, quantization, verify)
     bundle = bundles.load(path)
+    if (family := bundle.recipe.model.family) != "transformer":
+        raise ModelError(
+            f"{path}: its model is a {family}, which {FORMATS[to]} has no room for; only a transformer can be exported."
+        )
     out = Path(out)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise BundleError(f"{out}: is in the way; remove it, or choose another place with --out.")
