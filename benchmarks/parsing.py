@@ -1,14 +1,15 @@
 """Labelled bracket F1 of a parser and of a probabilistic grammar read off the same trees.
 
-    python benchmarks/parsing.py TREEBANK --part test [--bundle BUNDLE] [--most 40] [--out results/NAME.json]
+    REGARD_DATA=… python benchmarks/parsing.py treebank_craft --part test [--bundle BUNDLE] [--most 40] [--out FILE]
 
-TREEBANK is a folder with train.mrg.gz and PART.mrg.gz. The grammar (pcfg.py) parses the sentences of at most `--most`
-words, and is the measure; the bundle parses these too, and all the others.
+REGARD_DATA is the folder that holds the treebank's, with train.mrg.gz and test.mrg.gz in it. The grammar (pcfg.py) parses
+the sentences of at most `--most` words, and is the measure; the bundle parses these too, and all the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pcfg
 from record import RESULTS, circumstances, write
 
+from regard.errors import DataError
 from regard.metrics import Score
 from regard.tasks.parse import evaluate_trees, score_trees
 from regard.text.trees import Tree, iter_trees
@@ -53,26 +55,28 @@ def _plain(scores: dict[str, Score]) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Bracket F1 of a parser and of a grammar read off the same trees.")
-    parser.add_argument("treebank", type=Path)
+    parser.add_argument("treebank", help="a folder in REGARD_DATA")
     parser.add_argument("--part", default="test", help="which of the treebank's files: dev, test")
     parser.add_argument("--bundle", type=Path, help="a parser of Regard")
     parser.add_argument("--most", type=int, default=40, help="words of a sentence that the grammar parses")
     parser.add_argument("--out", type=Path, help="by default benchmarks/results/parsing_NAME_PART.json")
     given = parser.parse_args()
 
-    gold = list(iter_trees(given.treebank / f"{given.part}.mrg.gz"))
+    if not os.environ.get("REGARD_DATA"):
+        raise DataError("REGARD_DATA is not set; set it to the folder that holds treebank_craft/ and the others.")
+    place = Path(os.environ["REGARD_DATA"]) / given.treebank
+    gold = list(iter_trees(place / f"{given.part}.mrg.gz"))
     short = [i for i, tree in enumerate(gold) if len(tree.words()) <= given.most]
-    name = given.treebank.name
-    result: dict[str, Any] = {**circumstances(), "treebank": name, "part": given.part, "sentences": len(gold)}
+    result: dict[str, Any] = {**circumstances(), "treebank": given.treebank, "part": given.part, "sentences": len(gold)}
     result |= {"most words": given.most, "short sentences": len(short)}
-    result["grammar"] = baseline(given.treebank / "train.mrg.gz", [gold[i] for i in short])
+    result["grammar"] = baseline(place / "train.mrg.gz", [gold[i] for i in short])
     sys.stdout.write(f"grammar, {len(short)} sentences: {result['grammar']['scores']['f1']['value']:.2f}\n")
     if given.bundle:
         found = evaluate_trees(given.bundle, gold)
         same = score_trees([found.trees[i] for i in short], [gold[i] for i in short])
         result["parser"] = {**found.to_dict(), "same sentences": _plain(same)}
         sys.stdout.write(f"parser, the same: {same['f1'].value:.2f}; all {len(gold)}: {found.scores['f1'].value:.2f}\n")
-    write(given.out or RESULTS / f"parsing_{name.removeprefix('treebank_')}_{given.part}.json", result)
+    write(given.out or RESULTS / f"parsing_{given.treebank.removeprefix('treebank_')}_{given.part}.json", result)
     return 0
 
 
