@@ -11,7 +11,7 @@ template <class T> float smoothed_row(T* x, int64_t V, int64_t target, float smo
     if (target < 0) { std::memset((void*)x, 0, V * sizeof(T)); return 0; }
     int64_t whole = V / W * W;
     Floats m = all(-INFINITY), s = {}, e = {};
-    for (int64_t j = 0; j < whole; j += W) { Floats z = load(x + j); m = pick(z > m, z, m); s += z; }
+    for (int64_t j = 0; j < whole; j += W) { Floats z = load(x + j); m = larger(z, m); s += z; }
     float top = largest(m), total = sum(s);
     for (int64_t j = whole; j < V; j++) { float z = load1(x + j); top = z > top ? z : top; total += z; }
     for (int64_t j = 0; j < whole; j += W) { Floats z = exponential(load(x + j) - top); store(room + j, z); e += z; }

@@ -27,7 +27,6 @@ constexpr int DEEP = 512;  // pairs summed before the next panel: 128 KB of it, 
 constexpr int BLOCK = 256; // rows that a thread takes through everything at a time, an even number
 
 int64_t ceil(int64_t n, int64_t step) { return (n + step - 1) / step; }
-__mmask16 first(int n) { return n >= 16 ? 0xffff : n > 0 ? __mmask16((1 << n) - 1) : 0; }
 __mmask32 first32(int n) { return n >= 32 ? ~0u : n > 0 ? (1u << n) - 1 : 0; }
 inline void put(bf16* at, __m512 x, __mmask16 where) {
     _mm256_mask_storeu_epi16(at, where, (__m256i)_mm512_cvtneps_pbh(x));
@@ -106,19 +105,6 @@ inline void dots(int pairs, const uint32_t* a, int64_t row, int64_t step, const 
     }
 }
 
-template <int R> struct Rows { static constexpr int n = R; };
-// f(Rows<n>), n at most 6.
-template <class F> inline void with_rows(int n, F f) {
-    switch (n) {
-        case 1: return f(Rows<1>{});
-        case 2: return f(Rows<2>{});
-        case 3: return f(Rows<3>{});
-        case 4: return f(Rows<4>{});
-        case 5: return f(Rows<5>{});
-        default: return f(Rows<6>{});
-    }
-}
-
 // Rows x (rows, 2 pairs), `row` apart, times columns j on of B: finish(i, v, sums) for each row i and vector of columns.
 template <class Finish>
 void multiply(const bf16* x, int64_t row, int rows, const Woven& b, int j, Finish finish) {
@@ -127,8 +113,8 @@ void multiply(const bf16* x, int64_t row, int rows, const Woven& b, int j, Finis
         int pairs = std::min(DEEP, b.pairs - p);
         const uint32_t* panel = b.panel(j) + p * PANEL;
         for (int i = 0; i < rows; i += TALL)
-            with_rows(rows - i, [&](auto tall) {
-                constexpr int R = decltype(tall)::n;
+            with_rows<TALL>(rows - i, [&](auto tall) {
+                constexpr int R = decltype(tall)::value;
                 __m512 s[R][4];
                 dots<R>(pairs, (const uint32_t*)(x + i * row) + p, row / 2, 1, panel, s);
                 for (int r = 0; r < R; r++)
@@ -197,8 +183,8 @@ struct Gradient {
         for (int j = 0; j < K; j += PANEL)
             for (int i = 0; i < N;) {
                 int tall = std::min(std::min(TALL, N - i), SIDE - i % SIDE);
-                with_rows(tall, [&](auto rows) {
-                    constexpr int R = decltype(rows)::n;
+                with_rows<TALL>(tall, [&](auto rows) {
+                    constexpr int R = decltype(rows)::value;
                     __m512 s[R][4];
                     float* out = w + int64_t(j) * N + i * PANEL;
                     for (int v = 0; v < R * PANEL; v += 16) __builtin_prefetch(out + v, 1);

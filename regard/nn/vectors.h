@@ -7,8 +7,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
@@ -48,7 +49,12 @@ inline void store1(bf16* p, float x) {
     p->bits = uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-inline Floats pick(Ints where, Floats yes, Floats no) { return (Floats)((where & (Ints)yes) | (~where & (Ints)no)); }
+inline Floats pick(Ints where, Floats yes, Floats no) { return where ? yes : no; }
+#ifdef __AVX512F__
+inline Floats larger(Floats x, Floats y) { return (Floats)_mm512_max_ps((__m512)x, (__m512)y); }
+#else
+inline Floats larger(Floats x, Floats y) { return pick(x > y, x, y); }
+#endif
 
 // Both halves folded upon each other until one number is left.
 template <class Fold> inline float fold(Floats x, Fold f) {
@@ -59,14 +65,17 @@ template <class Fold> inline float fold(Floats x, Fold f) {
     return x[0];
 }
 inline float sum(Floats x) { return fold(x, [](Floats a, Floats b) { return a + b; }); }
-inline float largest(Floats x) { return fold(x, [](Floats a, Floats b) { return pick(a > b, a, b); }); }
+inline float largest(Floats x) { return fold(x, larger); }
 
-// e^x for x <= 0, to about 2 units in the last place; 0 below -87.
+// e^x for x <= 0, to about 2 units in the last place; 0 far below -87.
 inline Floats exponential(Floats x) {
-    Ints tiny = x < all(-87.0f);
-    x = pick(tiny, all(0.0f), x);
+    x = larger(x, all(-110.0f));
+#ifdef __AVX512F__
+    Floats n = (Floats)_mm512_roundscale_ps((__m512)(x * 1.44269504f), 0);
+#else
     Floats n = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
     n -= 12582912.0f;
+#endif
     Floats r = x - n * 0.693145752f - n * 1.42860677e-6f;
     Floats p = all(1.9875691e-4f);
     p = p * r + 1.3981999e-3f;
@@ -75,8 +84,19 @@ inline Floats exponential(Floats x) {
     p = p * r + 1.6666665e-1f;
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
+#ifdef __AVX512F__
+    return (Floats)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
     Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
-    return pick(tiny, all(0.0f), p * (Floats)power);
+    return pick(n < all(-126.0f), all(0.0f), p * (Floats)power);
+#endif
+}
+
+// f of the constant n, at most MOST: what is known to the compiler stays in registers.
+template <int MOST, class F> inline void with_rows(int n, F f) {
+    if constexpr (MOST > 1)
+        if (n < MOST) return with_rows<MOST - 1>(n, f);
+    f(std::integral_constant<int, MOST>{});
 }
 
 // Sixteen rows turned into sixteen columns: four times, row i and row i + 8 are interleaved.
@@ -91,5 +111,15 @@ inline void turn(Floats (&x)[W]) {
         for (int i = 0; i < W; i++) x[i] = y[i];
     }
 }
+
+#ifdef __AVX512BF16__
+// The first n of 16.
+inline __mmask16 first(int n) { return n >= 16 ? 0xffff : n > 0 ? __mmask16((1 << n) - 1) : 0; }
+inline __m256i rounded(Floats x) { return (__m256i)_mm512_cvtneps_pbh((__m512)x); }
+// Sixteen numbers in bfloat16 and sixteen more, side by side in words: what the processor's dot product sums together.
+inline __m512i paired(__m256i even, __m256i odd) {
+    return _mm512_cvtepu16_epi32(even) | _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16);
+}
+#endif
 
 }  // namespace

@@ -16,16 +16,19 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.models.interface import layout_of
+from regard.nn import products
 
 from .objectives import OBJECTIVES, Objective, projected_loss, token_losses
 
 __all__ = ["Inputs", "Step", "inputs"]
 
 _ROWS, _COLUMNS, _TOKENS, _LINES = 8, 4, 128, 256
+_ANY = 16
 """What is filled up to a multiple: the rows and columns of rectangles, the tokens of packs, a pack's lines on a GPU.
 
 Matrix libraries compile a product for each shape they meet and forget the oldest; so does a compiler with a step.
-With fewer shapes they meet each again before it is forgotten. What is added is padding, and rows of length 0.
+With fewer shapes they meet each again before it is forgotten. What is added is padding, and rows of length 0. Our own
+products compile nothing for a shape: where they are used, packs have a multiple of _ANY.
 """
 
 
@@ -49,7 +52,8 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, fill: bool = Tr
     Without `fill` it is as it is, and so no wider than the places that learned positions have.
     """
     packed = batch.layout == "packed"
-    steps = (full or _TOKENS,) if packed else (_ROWS, _COLUMNS)
+    few = _ANY if device.type == "cpu" and products.refusal() is None else _TOKENS
+    steps = (full or few,) if packed else (_ROWS, _COLUMNS)
     lines = (_LINES if full else 1) if packed else _ROWS
 
     def filled(x: NDArray[Any], steps: tuple[int, ...], value: int = 0) -> Tensor:
