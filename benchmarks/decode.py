@@ -66,6 +66,7 @@ class Bench:
         lines = read_lines(arguments.source)
         self.sources = [bundle.source.encode(line) for line in lines]
         self.references = read_lines(arguments.reference)
+        self.pieces = bundle.source.pieces(range(len(bundle.source)))
         self.extra = bundle.recipe.search.extra_length
 
     def run(self, choice: Choice, settings: list[dict[str, Any]], turns: int, sources: Any = None) -> dict[str, Any]:
@@ -81,6 +82,7 @@ class Bench:
                 "workers": choice.workers,
                 "bundle": str(self.bundle.path),
                 "directory": str(directory),
+                "pieces": self.pieces if choice.system == "ctranslate2" else [],
                 "sources": sources or self.sources,
                 "alpha": 1.0,
                 "extra": self.extra,

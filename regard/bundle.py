@@ -20,15 +20,15 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regard import recipe as recipes
@@ -55,6 +55,13 @@ FORMAT = 1
 
 _WEIGHTS, _RECIPE, _GOLDEN, _CARD = "weights.safetensors", "recipe.toml", "golden.json", "bundle.json"
 _CALIBRATION = "calibration.json"
+_FOREIGN = {
+    "tensors.safetensors": "this is a checkpoint, to go on from with `regard train --resume`; a bundle is made when "
+    "training ends, in the directory `bundle` of the run.",
+    "model.bin": "this is a model of CTranslate2, which cannot be brought back; use the bundle that it was made from.",
+    "config.json": "this is a model of another library, if anything; `regard import` makes bundles of Marian's.",
+}
+"""Files of other directories that people try, and what to do with these."""
 _JOINT, _SEPARATE = "subwords.model", ("source.model", "target.model")
 SCALE = ":scale"
 """Behind a parameter's name: what its rows are multiplied by, where they are stored as whole numbers."""
@@ -140,7 +147,7 @@ class Bundle:
         """The model with the bundle's weights, ready to use (not training), in float32 on the CPU."""
         config = self.recipe.model
         model: nn.Module = MODELS[config.family][1](config, len(self.source), len(self.target), PAD)
-        _fill(model, load_file(self.path / _WEIGHTS), self.path / _WEIGHTS)
+        _fill(model, _Stored(self.path / _WEIGHTS), self.path / _WEIGHTS)
         return model.eval()
 
 
@@ -372,6 +379,9 @@ def _no_bundle(path: Path) -> str:
         return f"{path}: there is no such bundle; `regard train` makes one."
     if not path.is_dir():
         return f"{path}: a bundle is a directory, and this is a file."
+    for file, what in _FOREIGN.items():
+        if (path / file).is_file():
+            return f"{path}: {what}"
     inside = [p.parent.name for p in sorted(path.glob(f"*/{_CARD}"))]
     hint = f"; did you mean {path / inside[0]}?" if inside else "; `regard train` makes one."
     return f"{path}: no bundle is in this directory ({_CARD} is missing){hint}"
@@ -401,18 +411,40 @@ def _subwords(path: Path, models: Sequence[str]) -> tuple[Subwords, Subwords]:
 def _fill(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
     """Copy the weights into the model's parameters; every name and shape must agree."""
     parameters = dict(model.named_parameters())
-    scales = {name: weights[name + SCALE][:, None] for name in parameters if name + SCALE in weights}
-    weights = {name: tensor for name, tensor in weights.items() if not name.endswith(SCALE)}
-    if missing := sorted(parameters.keys() - weights.keys()) or sorted(weights.keys() - parameters.keys()):
+    names = {name for name in weights if not name.endswith(SCALE)}
+    if missing := sorted(parameters.keys() - names) or sorted(names - parameters.keys()):
         raise BundleError(f"{file}: does not fit the recipe's model: {missing[0]} stands in only one of them.")
     for name, parameter in parameters.items():
-        if parameter.shape != weights[name].shape:
+        weight = weights[name]
+        if parameter.shape != weight.shape:
             raise BundleError(
-                f"{file}: {name} is {tuple(weights[name].shape)} and the recipe's model needs {tuple(parameter.shape)}."
+                f"{file}: {name} is {tuple(weight.shape)} and the recipe's model needs {tuple(parameter.shape)}."
             )
-        parameter.data.copy_(weights[name])
-        if name in scales:
-            parameter.data.mul_(scales[name])
+        parameter.data.copy_(weight)
+        if name + SCALE in weights:
+            parameter.data.mul_(weights[name + SCALE][:, None])
+
+
+class _Stored(Mapping[str, Tensor]):
+    """The tensors of a file, each read when it is asked for, so that they are never in memory all at once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        with safe_open(file, "pt") as stored:
+            self._names = frozenset(stored.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:  # `in` asks in this way
+            raise KeyError(name)
+        with safe_open(self._file, "pt") as stored:
+            tensor: Tensor = stored.get_tensor(name)
+            return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _short(ids: Sequence[int]) -> str:

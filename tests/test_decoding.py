@@ -145,3 +145,7 @@ def test_what_cannot_be_compiled_is_refused_in_words():
         (next(c for c in toy.CONFIGS.values() if c.family != "transformer"), "cpu", "knows the transformer"),
     ):
         assert reason in str(refuses(config, device))
+
+
+def test_nothing_to_translate():
+    assert decode([], [], SearchConfig(), compiled=compiled(toy.make(SMALL), SMALL, "int8")) == []

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from regard import bundle as bundles
 from regard.apps.cli import app
 from regard.bundle import SCALE
-from regard.errors import ModelError, TextError
+from regard.errors import BundleError, ModelError, TextError
+from regard.nn import decoding
 from regard.tasks.inspect import verify
 from regard.tasks.quantize import KINDS, quantize, quantized
 from regard.tasks.translate import load
@@ -71,3 +72,17 @@ def test_the_command(whole, tmp_path):
     found = json.loads(done.stdout)
     assert found["lines"] == 3  # the golden sentences
     assert (found["to"], found["scores"]) == ("int8", None)
+
+
+def test_a_model_put_aside_is_read_again_unless_the_bundle_is_another(tmp_path):
+    small_bundle(tmp_path / "bundle")
+    translator, fresh = load(tmp_path / "bundle"), load(tmp_path / "bundle")
+    translator.translate(ENGLISH, search={"precision": "int8"})
+    assert [t.text for t in translator.translate(ENGLISH)] == [t.text for t in fresh.translate(ENGLISH)]
+    again = load(tmp_path / "bundle")
+    again.translate(ENGLISH, search={"precision": "int8"})
+    small_bundle(tmp_path / "bundle", seed=2)
+    assert again.translate(ENGLISH, search={"precision": "int8"})
+    if decoding.refusal() is None:
+        with pytest.raises(BundleError, match="is another bundle than the one that was opened"):
+            again.translate(ENGLISH)

@@ -1,9 +1,9 @@
 """Translates with one system in several settings, over and over: seconds of each call, its words, the memory it held.
 
-A job (JSON on standard input): `system`, `precision`, `bundle`, `directory` (of CTranslate2's model), `sources` (lists
-of ids), `alpha`, `extra` (pieces allowed beyond the source's), `threads`, `workers` (of CTranslate2, which share the
-threads), `turns`, and `settings`, each with `batch`, `beam`, `count` (of the sources), `single` (a call for each
-sentence) and `fixed` (0, or the pieces that every translation is made to have).
+A job (JSON on standard input): `system`, `precision`, `bundle`, `directory` and `pieces` (of CTranslate2's model, with
+one vocabulary), `sources` (lists of ids), `alpha`, `extra` (pieces allowed beyond the source's), `threads`, `workers`
+(of CTranslate2, which share the threads), `turns`, and `settings`, each with `batch`, `beam`, `count` (of the sources),
+`single` (a call for each sentence) and `fixed` (0, or the pieces that every translation is made to have).
 """
 
 from __future__ import annotations
@@ -54,9 +54,6 @@ def regard(job: Job) -> Translate:
 def ctranslate2(job: Job) -> Translate:
     import ctranslate2
 
-    from regard.bundle import load
-
-    bundle = load(job["bundle"])
     translator = ctranslate2.Translator(
         job["directory"],
         device="cpu",
@@ -64,11 +61,11 @@ def ctranslate2(job: Job) -> Translate:
         inter_threads=job["workers"],
         intra_threads=job["threads"] // job["workers"],
     )
-    ids = {piece: number for number, piece in enumerate(bundle.target.pieces(range(len(bundle.target))))}
+    pieces, ids = job["pieces"], {piece: number for number, piece in enumerate(job["pieces"])}
 
     def translate(sources: list[list[int]], setting: Job) -> list[list[int]]:
         found = translator.translate_batch(
-            [bundle.source.pieces(source) for source in sources],
+            [[pieces[i] for i in source] for source in sources],
             beam_size=setting["beam"],
             length_penalty=job["alpha"],
             max_batch_size=setting["batch"],

@@ -531,6 +531,8 @@ struct Search {
 
 struct Model {
     virtual ~Model() {}
+    // The next pair of tensors, in the order of the constructor of Decoder: a matrix and its bias, a norm's gain and bias.
+    virtual void add(const float* first, const float* second) = 0;
     virtual std::unique_ptr<Search> search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
                                            const double* penalties, int lengths, Settings settings,
                                            Embedding source, Embedding target) = 0;
@@ -544,26 +546,32 @@ template <class Kind> struct Decoder : Model {
     Matrix output;
     int widest, stored;  // words of the longest row; keys and values of a position
 
-    Decoder(const Sizes& sizes, float eps, const float* const* given) : z(sizes), epsilon(eps) {
-        const int D = z.width, E = z.heads * z.key_width, F = z.heads * z.value_width;
-        auto matrix = [&](Matrix& to, int N, int K, float padding = 0.0f) {
-            pack<Kind>(to, N, K, given[0], given[1], padding), given += 2;
-        };
-        auto norm = [&](std::vector<Norm>& to) { to.push_back({given[0], given[1]}), given += 2; };
+    struct Slot { Matrix* matrix; int N, K; float padding; std::vector<Norm>* norms; };
+    std::vector<Slot> slots;  // where the pairs belong
+    size_t filled = 0;
+
+    Decoder(const Sizes& sizes, float eps) : z(sizes), epsilon(eps) {
+        const int D = z.width, E = z.heads * z.key_width, F = z.heads * z.value_width, I = z.inner;
         encoder.resize(z.encoder_layers), decoder.resize(z.decoder_layers);
         for (auto* stack : {&encoder, &decoder}) {
             for (Layer& layer : *stack) {
-                matrix(layer.attention, 2 * E + F, D), matrix(layer.attended, D, F), norm(layer.norms);
-                if (stack == &decoder) {
-                    matrix(layer.query, E, D), matrix(layer.memory, E + F, D), matrix(layer.looked, D, F);
-                    norm(layer.norms);
-                }
-                matrix(layer.inner, z.inner, D), matrix(layer.outer, D, z.inner), norm(layer.norms);
+                const Slot norm{nullptr, 0, 0, 0, &layer.norms};
+                slots.insert(slots.end(), {{&layer.attention, 2 * E + F, D, 0, nullptr}, {&layer.attended, D, F, 0, nullptr}, norm});
+                if (stack == &decoder)
+                    slots.insert(slots.end(), {{&layer.query, E, D, 0, nullptr}, {&layer.memory, E + F, D, 0, nullptr},
+                                               {&layer.looked, D, F, 0, nullptr}, norm});
+                slots.insert(slots.end(), {{&layer.inner, I, D, 0, nullptr}, {&layer.outer, D, I, 0, nullptr}, norm});
             }
-            if (z.pre_norm) norm(final_norms);
+            if (z.pre_norm) slots.push_back({nullptr, 0, 0, 0, &final_norms});
         }
-        matrix(output, z.vocabulary, D, LOWEST);
-        widest = std::max({D, E, F, int(z.inner)}), stored = E + F;
+        slots.push_back({&output, int(z.vocabulary), D, LOWEST, nullptr});
+        widest = std::max({D, E, F, I}), stored = E + F;
+    }
+
+    void add(const float* first, const float* second) override {
+        const Slot& slot = slots[filled++];
+        if (slot.matrix) pack<Kind>(*slot.matrix, slot.N, slot.K, first, second, slot.padding);
+        else slot.norms->push_back({first, second});
     }
 
     std::unique_ptr<Search> search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
@@ -863,12 +871,13 @@ std::unique_ptr<Search> Decoder<Kind>::search(int count, const int32_t* ids, con
 
 extern "C" {
 
-void* decoder_new(int kind, const int64_t* sizes, float epsilon, const float* const* tensors) {
+void* decoder_new(int kind, const int64_t* sizes, float epsilon) {
     Sizes z; std::memcpy(&z, sizes, sizeof z);
-    if (kind == 0) return static_cast<Model*>(new Decoder<Float32>(z, epsilon, tensors));
-    if (kind == 1) return static_cast<Model*>(new Decoder<Bfloat16>(z, epsilon, tensors));
-    return static_cast<Model*>(new Decoder<Int8>(z, epsilon, tensors));
+    if (kind == 0) return static_cast<Model*>(new Decoder<Float32>(z, epsilon));
+    if (kind == 1) return static_cast<Model*>(new Decoder<Bfloat16>(z, epsilon));
+    return static_cast<Model*>(new Decoder<Int8>(z, epsilon));
 }
+void decoder_add(void* model, const float* first, const float* second) { ((Model*)model)->add(first, second); }
 void decoder_free(void* model) { delete (Model*)model; }
 
 // Tables and places are read where they lie: two of each, of the source and of the target; places may be null.

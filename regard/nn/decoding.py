@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -83,25 +83,26 @@ class Decoder:
         shape: Shape,
         precision: str,
         epsilon: float,
-        pairs: Sequence[Pair],
-        norms: Sequence[Pair],
+        pairs: Iterable[tuple[Pair, bool]],
         words: tuple[Words, Words],
     ) -> None:
-        """`pairs` are what the constructor of decoding.cpp's Decoder reads, norms among them, in its order."""
+        """`pairs` are matrices and norms (True) in the order of the constructor of decoding.cpp's Decoder.
+
+        Each is asked for when the one before is packed, so that they need not be in memory all at once.
+        """
         library = native.built(_SOURCE)[0]
         assert library is not None
         library.decoder_new.restype = library.search_new.restype = ctypes.c_void_p
-        self.precision, self._words = precision, words
-        self._library, self._norms = library, norms  # norms and tables are read where they lie
-        addresses = [None if t is None else t.data_ptr() for pair in pairs for t in pair]
-        self._model = ctypes.c_void_p(
-            library.decoder_new(
-                PRECISIONS.index(precision),
-                (ctypes.c_int64 * 10)(*map(int, astuple(shape))),
-                ctypes.c_float(epsilon),
-                (ctypes.c_void_p * len(addresses))(*addresses),
+        self.precision, self._words, self._library = precision, words, library
+        kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 10)(*map(int, astuple(shape)))
+        self._model = ctypes.c_void_p(library.decoder_new(kind, sizes, ctypes.c_float(epsilon)))
+        self._norms = []  # they are read where they lie, as the tables are
+        for pair, is_norm in pairs:
+            library.decoder_add(
+                self._model, *(ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in pair)
             )
-        )
+            if is_norm:
+                self._norms.append(pair)
         weakref.finalize(self, library.decoder_free, self._model)
 
     def search(
@@ -123,6 +124,8 @@ class Decoder:
         A hypothesis has at most limits[source] ids. `batch` sentences are decoded at a time; where one is done the next
         takes its place. With width 1, stop "first" and n_best 1 it is a greedy search.
         """
+        if not sources:
+            return []
         longest = max(limits)
         places = [
             words.places(most) for words, most in zip(self._words, (max(map(len, sources)), longest), strict=True)

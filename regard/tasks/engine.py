@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -54,13 +54,12 @@ def compiled(model: Any, config: Any, precision: str) -> Decoder:
     key_width, value_width = (w or config.width // heads for w in (config.key_width, config.value_width))
     factor = key_width**-0.5 if config.score == "scaled_dot" else 1.0
 
-    def matrix(linear: Any, scale: float = 1.0) -> tuple[Tensor, Tensor | None]:
-        return _plain(linear.weight * scale), None if linear.bias is None else _plain(linear.bias * scale)
+    def matrix(linear: Any) -> tuple[Tensor, Tensor | None]:
+        return _plain(linear.weight), None if linear.bias is None else _plain(linear.bias)
 
     def norm(residual: Any) -> tuple[Tensor, Tensor]:
-        pair = _plain(residual.weight), _plain(residual.bias)
-        norms.append(pair)
-        return pair
+        # A copy, which keeps no file and no other parameter in memory.
+        return _plain(residual.weight).clone(), _plain(residual.bias).clone()
 
     def split(attention: Any) -> tuple[list[tuple[Tensor, Tensor]], tuple[Tensor, Tensor | None]]:
         """Queries, keys and values with heads filled up to whole vectors, and the output that reads such heads."""
@@ -77,23 +76,30 @@ def compiled(model: Any, config: Any, precision: str) -> Decoder:
         return torch.cat([w for w, _ in parts]).contiguous(), torch.cat([b for _, b in parts]).contiguous()
 
     def places(side: Any) -> Callable[[int], Tensor | None]:
-        return lambda most: None if config.positions == "none" else _plain(side.positions(torch.arange(most), most))
+        positions = side.positions  # alone, for the model may be put aside
+        return lambda most: None if config.positions == "none" else _plain(positions(torch.arange(most), most))
 
-    norms: list[tuple[Tensor, Tensor | None]] = []
-    pairs: list[tuple[Tensor, Tensor | None]] = []
-    with torch.no_grad():
+    def pairs() -> Iterator[tuple[tuple[Tensor, Tensor | None], bool]]:
         for stack, last in ((model.encoder, model.encoder_norm), (model.decoder, model.decoder_norm)):
             for layer in stack:
                 parts, output = split(layer.attention)
-                pairs += [joined(*parts), output, norm(layer.attention_residual.norm)]
+                yield joined(*parts), False
+                yield output, False
+                yield norm(layer.attention_residual.norm), True
                 if stack is model.decoder:
                     parts, output = split(layer.cross)
-                    pairs += [parts[0], joined(*parts[1:]), output, norm(layer.cross_residual.norm)]
-                pairs += [matrix(layer.feedforward.inner), matrix(layer.feedforward.outer)]
-                pairs.append(norm(layer.feedforward_residual.norm))
+                    yield parts[0], False
+                    yield joined(*parts[1:]), False
+                    yield output, False
+                    yield norm(layer.cross_residual.norm), True
+                yield matrix(layer.feedforward.inner), False
+                yield matrix(layer.feedforward.outer), False
+                yield norm(layer.feedforward_residual.norm), True
             if config.norm == "pre":
-                pairs.append(norm(last))
-        pairs.append(matrix(model.output))
+                yield norm(last), True
+        yield matrix(model.output), False
+
+    with torch.no_grad():
         shape = Shape(
             config.width,
             heads,
@@ -108,7 +114,7 @@ def compiled(model: Any, config: Any, precision: str) -> Decoder:
         )
         sides = [Words(_plain(side.table.weight), side.scale, places(side)) for side in (model.source, model.target)]
         epsilon = model.encoder[0].attention_residual.norm.eps
-        return Decoder(shape, precision, epsilon, pairs, norms, (sides[0], sides[1]))
+        return Decoder(shape, precision, epsilon, pairs(), (sides[0], sides[1]))
 
 
 def _up(width: int) -> int:

@@ -20,13 +20,13 @@ from pydantic import ValidationError
 
 from regard import bundle as bundles
 from regard.bundle import Bundle, Calibration
-from regard.errors import ModelError, TextError
+from regard.errors import BundleError, ModelError, TextError
 from regard.metrics.sentence import likeness
 from regard.models.interface import EncoderDecoder, device_of
 from regard.nn.decoding import Decoder, is_fast
 from regard.recipe import Recipe
 from regard.search import Hypothesis, SearchConfig, Spelling, expected_utilities
-from regard.text import END, Subwords, split_tag, tag
+from regard.text import END, UNK, Subwords, split_tag, tag
 from regard.text.languages import name as language_name
 from regard.text.words import words
 
@@ -139,7 +139,8 @@ class Translator:
     """A model ready to translate."""
 
     def __init__(self, model: EncoderDecoder, recipe: Recipe, source: Subwords, target: Subwords) -> None:
-        self.model, self.recipe, self.source, self.target = model, recipe, source, target
+        self._model: EncoderDecoder | None = model
+        self.recipe, self.source, self.target = recipe, source, target
         self._exact: EncoderDecoder | None = None
         self._compiled: dict[str, Decoder] = {}
         self._spelling: Spelling | None = None
@@ -151,6 +152,20 @@ class Translator:
         """How its probabilities are read as confidences; as they are, unless its bundle was calibrated."""
         data = recipe.data
         self.languages = Languages(data.source_language, data.target_language, data.target_languages)
+
+    @property
+    def model(self) -> EncoderDecoder:
+        """The model, which is put aside once it is compiled, and read from the bundle again when it is asked for.
+
+        Raises BundleError if the bundle is another one by now.
+        """
+        if self._model is None:
+            assert self.bundle is not None
+            found = bundles.load(self.bundle.path)
+            if found.files != self.bundle.files:
+                raise BundleError(f"{found.path}: is another bundle than the one that was opened; open it again.")
+            self._model = found.model()  # type: ignore[assignment]
+        return self._model  # type: ignore[return-value]
 
     @property
     def limit(self) -> int:
@@ -166,7 +181,7 @@ class Translator:
     @property
     def device(self) -> str:
         """Where the model lies: cpu, or cuda with its number."""
-        return str(device_of(self.model))  # type: ignore[arg-type]
+        return "cpu" if self._model is None else str(device_of(self._model))  # type: ignore[arg-type]
 
     def computing(self, batch_independent: bool, bfloat16: bool) -> EncoderDecoder:
         """The model to compute with: itself, or its copy for batch-independent mode, made once and kept."""
@@ -196,6 +211,8 @@ class Translator:
             asked = "int8" if is_fast("int8") else "float32"
         if asked not in self._compiled:
             self._compiled[asked] = compiled(self.model, self.recipe.model, asked)
+            if self.bundle is not None:
+                self._model = None
         return self._compiled[asked]
 
     def translate(
@@ -215,6 +232,7 @@ class Translator:
         confidence: bool = False,
         alignment: bool = False,
         attention: bool = False,
+        replace_unknown: bool = False,
         first_line: int = 1,
         progress: Callable[[int], None] | None = None,
     ) -> list[Translation]:
@@ -224,6 +242,7 @@ class Translator:
         `from_` and `to` are language codes: they choose a multilingual bundle's target, and are checked otherwise.
         `confidence`, `alignment` and `attention` ask for these of each best translation; an ensemble's are its first
         model's.
+        `replace_unknown` puts the source word that is looked at most in the place of each unknown word.
         `first_line` is the number that messages give the first line.
         Raises TextError naming the line for what cannot be read, ModelError for languages the bundle does not have and
         for constraints that cannot be met.
@@ -236,15 +255,21 @@ class Translator:
                 f"n_best ({n_best}) ranks the hypotheses of a beam, and samples ({settings.samples}) are all given; "
                 "leave n_best out."
             )
-        if confidence or alignment or attention:
+        detailed = confidence or alignment or attention
+        if detailed or replace_unknown:
             self.check_steps("confidence, alignment and attention are of pieces written one by one")
+        if detailed and replace_unknown:
+            raise ModelError(
+                "replace_unknown changes the text that confidence, alignment and attention speak of; ask for one or "
+                "the other."
+            )
         ids = self.encode(lines, from_=from_, to=to, first_line=first_line)
         full = [i for i, pieces in enumerate(ids) if pieces]
         demands = demands_of(constraints, lines, first_line, self.target)
         rules = self._rules([demands[i] for i in full], settings)
         fast = self.compiled(settings, ruled=rules is not None, batch_independent=batch_independent, bfloat16=bfloat16)
         found = decode(
-            [self.model] if fast else [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
+            [] if fast else [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
             [ids[i] for i in full],
             settings,
             n_best=n_best if settings.mbr == "none" else max(n_best, settings.beam),
@@ -260,17 +285,20 @@ class Translator:
         for i, hypotheses in zip(full, found, strict=True):
             kept = demands[i].kept(hypotheses, self._text, first_line + i)
             translations[i] = self._translation(ids[i], kept, demands[i], settings, n_best)
-        if confidence or alignment or attention:
+        if detailed or replace_unknown:
             made = forced(
                 self.computing(batch_independent, bfloat16),
                 [ids[i] for i in full],
                 [translations[i].hypotheses[0].ids for i in full],
                 temperature=self.calibration.temperature,
                 bfloat16=bfloat16,
-                attention=alignment or attention,
+                attention=alignment or attention or replace_unknown,
                 batch_size=settings.batch_size,
             )
             for i, one in zip(full, made, strict=True):
+                if replace_unknown:
+                    translations[i] = self._replaced(translations[i], lines[i], to, one)
+                    continue
                 translations[i] = self._detailed(translations[i], lines[i], to, one, confidence, alignment, attention)
         return translations
 
@@ -469,11 +497,6 @@ class Translator:
         attention: bool,
     ) -> Translation:
         """The translation with what was asked for beside it."""
-        if (alignment or attention) and not made.attention:
-            raise ModelError(
-                "this model has no attention between its two sides, so there is nothing to see or to align by; use one "
-                "that has, such as a Transformer."
-            )
         best = found.hypotheses[0]
         changes: dict[str, Any] = {}
         log_probabilities = made.log_probabilities[: len(best.pieces)]
@@ -488,11 +511,23 @@ class Translator:
         if alignment:
             reading, read = self.source_places(line, to)
             changes["source_words"] = words_of(line, read)
-            weights = steps_of(made.attention, self.calibration.rule, self.calibration.layer)
+            weights = steps_of(_layers(made), self.calibration.rule, self.calibration.layer)
             changes["alignment"] = links_of(weights, pieces, reading, places, read)
         if attention:
             changes["attention"] = _looked(made, len(best.pieces))
         return replace(found, **changes)
+
+    def _replaced(self, found: Translation, line: str, to: str | None, made: Forced) -> Translation:
+        """The translation with a source word in the place of each unknown one: what the step that wrote it looked at."""
+        best = found.hypotheses[0]
+        pieces = self.target_places(best)
+        unknown = [place for place, i in zip(pieces, best.ids, strict=True) if i == UNK]
+        reading, read = self.source_places(line, to)
+        text = best.text
+        for link in reversed(links_of(steps_of(_layers(made), "output", 0), pieces, reading, unknown, read)):
+            (start, end), (first, last) = unknown[link.target], read[link.source]
+            text = text[:start] + text[start:end].replace(text[start:end].strip(), line[first:last]) + text[end:]
+        return replace(found, text=text)
 
     def target_places(self, candidate: Candidate) -> list[tuple[int, int]]:
         """Where each of the candidate's pieces, its end aside, stands in its text."""
@@ -528,7 +563,16 @@ class Translator:
 
 def _looked(made: Forced, rows: int) -> NDArray[np.float32]:
     """The last layer's weights, the mean of its heads: (target pieces, source pieces)."""
-    return np.asarray(made.attention[-1].mean(axis=0)[:rows], dtype=np.float32)
+    return np.asarray(_layers(made)[-1].mean(axis=0)[:rows], dtype=np.float32)
+
+
+def _layers(made: Forced) -> Sequence[NDArray[np.float32]]:
+    if not made.attention:
+        raise ModelError(
+            "this model has no attention between its two sides, so there is nothing to see or to align by; use one "
+            "that has, such as a Transformer."
+        )
+    return made.attention
 
 
 def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str | Path] = ()) -> Translator:
