@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -293,3 +294,101 @@ def interrupted(arguments: list[str]) -> tuple[int, str]:
         process.stderr.close()
         if process.stdout is not None:
             process.stdout.close()
+
+
+UNUSUAL = [
+    "   ",
+    "A man \x01with\x1b[31m red\x07 \u2028sep\u0085 x\ttab\x0b\x0c.",
+    "A \U0001f468\u200d\U0001f469\u200d\U0001f467 family \U0001f1e9\U0001f1ea smiles \U0001f600!",
+    "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645",
+    "\u202b\u05e9\u05dc\u05d5\u05dd A man\u202c\ufeff",
+    "\u2581 \U000f2581 <unk> </s> <pad> <0x0A> %s {x}",
+    "",
+    "a" * 300,
+]
+
+
+def test_unusual_lines_come_back_as_a_line_each(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write("odd.en", "".join(f"{line}\n" for line in UNUSUAL))
+    for options in ([], ["--split"], ["--beam", "3", "--no-batch-independent"]):
+        assert main(["translate", "bundle", "odd.en", "-o", "odd.de", *options]) == 0
+        found = Path("odd.de").read_bytes().decode("utf-8")
+        assert found.count("\n") == len(UNUSUAL)
+        lines = found.split("\n")[:-1]
+        assert [lines[0], lines[6]] == ["", ""]
+        assert "\0" not in found
+    assert main(["translate", "bundle", "odd.en", "--confidence", "--alignment"]) == 0
+    shown = capsys.readouterr().out.split("\n")[:-1]
+    for number, (line, record) in enumerate(zip(UNUSUAL, map(json.loads, shown), strict=True), start=1):
+        assert record["line"] == number
+        assert all(word["text"] == record["text"][word["start"] : word["end"]] for word in record.get("words", []))
+        assert all(word["text"] == line[word["start"] : word["end"]] for word in record.get("source_words", []))
+    assert main(["score", "bundle", "odd.en", "odd.en"]) == 0
+    assert capsys.readouterr().out.count("\n") == len(UNUSUAL)
+    assert main(["evaluate", "bundle", "--source", "odd.en", "--reference", "odd.en", "--resamples", "0"]) == 0
+
+
+def test_a_line_of_fifty_thousand_characters(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What may be read is translated, in parts; a character more is refused."""
+    line = ("A man is smiling at a stuffed lion. " * 1400)[:50_000]
+    write("long.en", f"{line}\n")
+    assert main(["translate", "bundle", "long.en", "--beam", "1", "--max-length", "2", "--no-batch-independent"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+    for word in (["score", "bundle", "long.en", "long.en"], ["align", "bundle", "long.en", "long.en"]):
+        refused(word, r"line 1 has [\d,]+ pieces.* at most", capsys)
+    write("longer.en", f"{line}x\n")
+    refused(["translate", "bundle", "longer.en"], "50,001 characters; at most 50,000", capsys)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("tensors.safetensors", "this is a checkpoint, to go on from with `regard train --resume`"),
+        ("model.bin", "a model of CTranslate2"),
+        ("config.json", "`regard import` makes bundles of Marian's"),
+        ("anything", "no bundle is in this directory"),
+    ],
+)
+def test_a_directory_that_is_no_bundle(
+    place: Path, file: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("other").mkdir()
+    write(f"other/{file}", b"what it holds does not matter")
+    for word in (["translate", "other", "good.en"], ["score", "other", "good.en", "good.de"], ["inspect", "other"]):
+        refused(word, message, capsys)
+
+
+def test_weights_of_another_model_under_a_bundles_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every digest is right, and still the weights are not those that the recipe speaks of."""
+    wide = {"width": 64, "heads": 2, "feedforward": 64, "encoder_layers": 2, "decoder_layers": 2}
+    small_bundle(place / "wide", model=wide)
+    bundle = bundles.load("bundle")
+    shutil.copyfile("wide/weights.safetensors", "bundle/weights.safetensors")
+    Path("bundle/bundle.json").unlink()
+    bundles._seal(Path("bundle"), "transformer", bundle.parameters, bundle.provenance)
+    refused(["translate", "bundle", "good.en"], r"weights.safetensors: .* is \(\d+, 64\) and .* needs", capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--include", "ein Mann", "--forbid", "Mann"], "requires 'ein Mann' and forbids 'Mann', which is in it"),
+        (["--prefix", "Ein Hund .", "--forbid", "Hund"], "forbidden"),
+        (["--include", "ein langer Satz", "--max-length", "2"], r"needs \d+ pieces, and at most 2 are allowed"),
+        (["--min-length", "5", "--max-length", "3"], r"min_length \(5\) must be at most max_length \(3\)"),
+        (["--temperature", "2"], "set samples to at least 1"),
+        (["--include", "\ud800"], "half of a surrogate pair"),
+        (["--stop", "never"], "stop = 'never': must be 'bound', 'first', 'beam' or 'full'"),
+        (["--samples", "3", "--n-best", "2"], "leave n_best out"),
+        (["--stream", "--alignment"], "--stream shows one translation"),
+        (["--glossary", "good.de"], "good.de: line 1 .* must be a source term, a tab and a target term"),
+        (["--with", "other"], "another source vocabulary"),
+    ],
+    ids=lambda value: " ".join(value).encode("ascii", "replace").decode() if isinstance(value, list) else "",
+)
+def test_wishes_that_contradict_each_other(
+    place: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "other" in options:
+        small_bundle(place / "other", separate=True)
+    refused(["translate", "bundle", "good.en", *options], message, capsys)

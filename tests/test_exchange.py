@@ -146,7 +146,7 @@ def test_an_imported_bundle_is_a_bundle(imported: Path) -> None:
     assert len(bundle.source) == len(bundle.target)
 
 
-@pytest.mark.parametrize("line", [*LINES, ">>de<< A man is smiling."])
+@pytest.mark.parametrize("line", [*LINES, ">>de<< A man is smiling.", "A ß man ü", "ßß Bär", "ü", "日ü"])
 def test_text_becomes_the_pieces_that_marians_tokenizer_makes(line: str, imported: Path, tokenizer: Any) -> None:
     bundle = bundles.load(imported)
     theirs = tokenizer.convert_ids_to_tokens(tokenizer(line).input_ids[:-1])
@@ -154,9 +154,11 @@ def test_text_becomes_the_pieces_that_marians_tokenizer_makes(line: str, importe
     ours = [p.removeprefix("\u2581") if ">>" in p else p for p in bundle.source.pieces(bundle.source.encode(line))]
     # What only SentencePiece knows is unknown to Marian; here it keeps its name and has the unknown's vector.
     assert [p if p in known else "<unk>" for p in ours] == theirs
+    if line == "ü":  # only the target's SentencePiece model has it
+        assert ours == ["\u2581", "ü"]
 
 
-@pytest.mark.parametrize("line", [*GERMAN, "ein 日 Mann"])
+@pytest.mark.parametrize("line", [*GERMAN, "ein 日 Mann", "Xylophon q"])
 def test_ids_become_the_text_that_marians_tokenizer_makes(line: str, imported: Path, tokenizer: Any) -> None:
     bundle = bundles.load(imported)
     names = bundle.target.pieces(range(len(bundle.target)))

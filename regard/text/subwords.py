@@ -213,9 +213,7 @@ class Subwords:
         """`encode` of each line, by so many threads (None: one for each core): for whole files."""
         ready = [self._ready(line) for line in lines]
         found: list[list[int]] = self._processor.encode(ready, num_threads=threads or -1)
-        if self._whole:
-            return [self._read(line) if UNK in ids else ids for line, ids in zip(ready, found, strict=True)]
-        return found
+        return [self._read(line) if UNK in ids else ids for line, ids in zip(ready, found, strict=True)]
 
     def sample(self, line: str, *, alpha: float, seed: int) -> list[int]:
         """The ids of one of a line's other segmentations: a pure function of (line, alpha, seed).
@@ -268,15 +266,22 @@ class Subwords:
 
     def _read(self, ready: str) -> list[int]:
         ids: list[int] = self._processor.encode(ready)
-        if UNK not in ids or not self._whole:
+        if UNK not in ids:
             return ids
         return [i for i, _ in self._apart(zip(ids, self._processor.encode(ready, out_type=str), strict=True))]
 
     def _apart(self, pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-        """Ids with their text; a run of unknown characters or words is one id to SentencePiece, and one each here."""
+        """Ids with their text; a run of unknown characters or words is one id to SentencePiece.
+
+        Where pieces are characters or words, each has an id here. Else the run is unknown, but for one that the
+        vocabulary has though it is never segmented into it: a piece of the other side, in a model brought over.
+        """
         for i, piece in pieces:
-            if i != UNK or not self._whole:
+            if i != UNK:
                 yield i, piece
+            elif not self._whole:
+                known = self._processor.piece_to_id(piece)
+                yield known if self._processor.is_unused(known) else UNK, piece
             elif self._algorithm == Algorithm.CHARACTERS:
                 yield from ((UNK, character) for character in piece)
             else:

@@ -162,7 +162,8 @@ def _settings(directory: Path) -> _Settings:
         )
     except ValidationError as error:
         lines = []
-        for details in error.errors():
+        wrong = [details for details in error.errors() if details["loc"] == ("model_type",)]
+        for details in wrong or error.errors():  # of another kind of model the rest is no matter
             key = ".".join(map(str, details["loc"]))
             if details["type"] == "missing":
                 lines.append(f"{key} is missing; a Marian model's configuration has it.")
