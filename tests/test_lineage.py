@@ -19,7 +19,9 @@ from regard.nn import KeysValues, native
 from regard.tasks.align import align_lines
 from regard.tasks.costs import count_costs
 from regard.tasks.exchange.export import export
-from regard.tasks.translate import Translator, load
+from regard.tasks.forced import forced
+from regard.tasks.translate import Candidate, Translation, Translator, load
+from regard.text import UNK
 
 SIZES: dict[str, dict[str, Any]] = {
     "seq2seq": {"family": "seq2seq", "width": 24, "embedding": 16, "layers": 2},
@@ -163,3 +165,36 @@ def test_a_score_that_the_widths_do_not_allow_is_refused() -> None:
     config, build = MODELS["bahdanau"]
     with pytest.raises(ModelError, match="make them equal"):
         build(config(width=8, encoder_width=12, score="dot"), 20, 20)
+
+
+def test_the_source_word_looked_at_most_takes_the_place_of_an_unknown_one(translators: dict[str, Translator]) -> None:
+    """Of a model that is made to write unknown pieces: each becomes the word that its step looked at."""
+    for family in ("bahdanau", "luong"):
+        translator = translators[family]
+        written = (UNK, translator.target.encode(GERMAN[0])[0], UNK)
+        text = translator.target.decode(written)
+        translation = Translation(text, hypotheses=(Candidate(text, 0.0, 0.0, ("a", "b", "c", "</s>"), True, written),))
+        line = "A trendy girl"
+        (made,) = forced(translator.model, [translator.source.encode(line)], [written], attention=True)
+        found = translator._replaced(translation, line, None, made).text
+        places, words = translator.source.spans(line), line.split()
+        starts = [0, 2, 9]
+        for step, ahead in ((0, True), (2, False)):
+            weights = made.attention[0][0, step]
+            owner = [max(w for w in range(3) if starts[w] <= max(start, end - 1)) for start, end in places]
+            sums = [sum(weights[s] for s in range(len(places)) if owner[s] == w) for w in range(3)]
+            word = words[max(range(3), key=lambda w: sums[w])]
+            assert (found.split()[0] if ahead else found.split()[-1]) == word
+        assert "\u2047" not in found
+
+
+def test_unknown_words_are_replaced_or_spoken_of_not_both(translators: dict[str, Translator]) -> None:
+    short = {"max_length": 4}
+    with pytest.raises(ModelError, match="one or the other"):
+        translators["luong"].translate(ENGLISH[:1], replace_unknown=True, alignment=True, search=short)
+    with pytest.raises(ModelError, match="no attention"):
+        translators["seq2seq"].translate(ENGLISH[:1], replace_unknown=True, search=short)
+    (plain,), (asked,) = (
+        translators["luong"].translate(ENGLISH[:1], replace_unknown=r, search=short) for r in (False, True)
+    )
+    assert plain.text == asked.text

@@ -72,6 +72,9 @@ def translate(
     attention: Annotated[
         bool, typer.Option("--attention", help="Weights between pieces; prints a JSON object a line.")
     ] = False,
+    replace_unknown: Annotated[
+        bool, typer.Option("--replace-unknown", help="Put the source word looked at most for each unknown word.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
     stream: Annotated[
         bool, typer.Option("--stream", help="Show each translation as it comes, piece by piece.")
@@ -179,7 +182,7 @@ def translate(
     several = n_best > 1 or ((samples or 1) > 1 and mbr in (None, "none"))
     details = {"confidence": confidence, "alignment": alignment, "attention": attention}
     as_json = as_json or any(details.values())
-    if stream and (several or scores or output or as_json):
+    if stream and (several or scores or output or as_json or replace_unknown):
         raise ModelError("--stream shows one translation of each line as it comes; leave out what asks for more.")
     # A line's draws, prefix and phrases belong to the line, so it is not cut into sentences where they are asked for.
     whole = bool(samples or include or prefix)
@@ -189,7 +192,7 @@ def translate(
     if stream:
         _stream(translator, file, options)
         return
-    options |= {"n_best": n_best, "batch_size": batch_size, **details}
+    options |= {"n_best": n_best, "batch_size": batch_size, "replace_unknown": replace_unknown, **details}
 
     def lines() -> Iterator[str]:
         for number, found in _translated(translator, file, options, split, whole):

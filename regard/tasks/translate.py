@@ -518,7 +518,7 @@ class Translator:
         return replace(found, **changes)
 
     def _replaced(self, found: Translation, line: str, to: str | None, made: Forced) -> Translation:
-        """The translation with a source word in the place of each unknown one: what the step that wrote it looked at."""
+        """The translation with a source word for each unknown one: what the step that wrote it looked at most."""
         best = found.hypotheses[0]
         pieces = self.target_places(best)
         unknown = [place for place, i in zip(pieces, best.ids, strict=True) if i == UNK]
