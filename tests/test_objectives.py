@@ -522,3 +522,22 @@ def test_text_begins_after_begin_or_in_a_stream_after_an_end(text: Store) -> Non
     window = next(Batches(text, batch_tokens=100, layout="padded", context=9).one_epoch())
     assert window.target_input[0, 0] == END
     assert replace(window).target_tokens == window.target_lengths.sum()
+
+
+def test_what_mends_gaps_is_used_as_what_translates(tmp_path: Path) -> None:
+    draw = random.Random(6)
+    write_lines(tmp_path / "text", [" ".join(draw.choices("abcdef", k=draw.randint(3, 9))) for _ in range(60)])
+    recipe = recipes.validate(
+        {
+            "data": {"text": str(tmp_path / "text"), "valid_lines": 5, "batch_tokens": 200},
+            "text": {"kind": "words"},
+            "model": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
+            "train": {"updates": 2, "average": "none"},
+            "search": {"beam": 1, "extra_length": 2},
+        }
+    )
+    assert recipe.objective == "denoise"
+    path = fit(recipe, tmp_path / "run")
+    assert inspect(path, again=True).verified
+    (found,) = regard.load(path).translate([f"a {GAPS[0]} c d"])
+    assert GAPS[0] in "".join(found.source_pieces)
