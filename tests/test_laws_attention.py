@@ -89,6 +89,8 @@ def _formula(part: Any, name: str, q: Tensor, k: Tensor) -> Tensor:
             return q @ k / q.norm() / k.norm() * part.log_temperature.exp()
         case "fixed_cosine":
             return q @ k / q.norm() / k.norm() * D**0.5
+        case "mean":
+            return q.new_zeros(())
     raise AssertionError(name)
 
 
@@ -142,6 +144,14 @@ def test_a_location_score_refuses_more_places_than_it_has() -> None:
     part = SCORES["location"](D, size=6)
     with pytest.raises(ModelError, match=r"7 places to look at are more than the 6 .* larger model.score_size"):
         part.compare(part.queries(torch.randn(T, D)), part.keys(torch.randn(S, D)))
+
+
+def test_mean_pooling_is_attention_that_ignores_its_query() -> None:
+    q, k, v = _qkv(torch.float32)
+    part, mask = SCORES["mean"](D), Lengths(torch.tensor([7, 1, 4]))
+    mixed, _ = Reference().run(Call(part.queries(q), part.keys(k), v, part, mask))
+    for row, n in zip(range(B), (7, 1, 4), strict=True):
+        torch.testing.assert_close(mixed[row], v[row, :, :n].mean(-2, keepdim=True).expand(H, T, E))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -26,6 +26,7 @@ __all__ = [
     "Dot",
     "FixedCosine",
     "Location",
+    "Mean",
     "ReducedRank",
     "ScaledDot",
     "Score",
@@ -224,6 +225,20 @@ class Location(_Product):
         return q[..., :count]
 
 
+class Mean(_Product):
+    """0, whatever the query and the key: attention becomes mean pooling. The contrast."""
+
+    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
+        super().__init__(width, query_width, size)
+        self.prepared = 1
+
+    def queries(self, q: Tensor) -> Tensor:
+        return q[..., :1] * 0.0
+
+    def keys(self, k: Tensor) -> Tensor:
+        return k[..., :1]
+
+
 SCORES: dict[str, type[_Product]] = {
     "scaled_dot": ScaledDot,
     "dot": Dot,
@@ -234,4 +249,5 @@ SCORES: dict[str, type[_Product]] = {
     "cosine": Cosine,
     "fixed_cosine": FixedCosine,
     "location": Location,
+    "mean": Mean,
 }
