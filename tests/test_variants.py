@@ -22,6 +22,7 @@ from regard.nn.mixing import FullyConnected
 from regard.nn.positions import BIASES, POSITIONS, TURNS
 from regard.tasks.costs import count_costs
 from regard.train.step import Inputs, Step
+from regard.train.weights import Weights
 
 SMALL: dict[str, Any] = {
     "width": 16,
@@ -363,3 +364,17 @@ def test_the_page_of_attention_names_every_part() -> None:
     page = (Path(__file__).parent.parent / "docs" / "attention.md").read_text("utf-8")
     parts = (*SCORES, *NORMALIZERS, *POSITIONS, *BIASES, *TURNS, *NORM_KINDS, *ACTIVATIONS, *GATES)
     assert [name for name in parts if f"`{name}`" not in page] == []
+
+
+def test_running_averages_stay_exact_beside_bfloat16_weights() -> None:
+    norm = BatchNorm(16)
+    weights = Weights(norm, bfloat16=True)
+    norm(torch.randn(8, 16).bfloat16() + 3).float().sum().backward()
+    weights.gather()
+    assert sorted(weights.gradients) == ["bias", "weight"]
+    before = norm.running_mean.detach().clone()
+    assert before.dtype == torch.float32
+    assert before.mean().item() == pytest.approx(0.3, abs=0.15)
+    weights.put(weights.masters)
+    assert torch.equal(norm.running_mean, before)
+    assert norm.weight.dtype == torch.bfloat16
