@@ -2,8 +2,8 @@
 
     REGARD_DATA=… python benchmarks/parsing.py treebank_craft --part test [--bundle BUNDLE] [--most 40] [--out FILE]
 
-REGARD_DATA is the folder that holds the treebank's, with train.mrg.gz and test.mrg.gz in it. The grammar (pcfg.py) parses
-the sentences of at most `--most` words, and is the measure; the bundle parses these too, and all the others.
+REGARD_DATA is the folder that holds the treebank's, with train.mrg.gz and test.mrg.gz in it. The grammar (pcfg.py)
+parses the sentences of at most `--most` words, and is the measure; the bundle parses these too, and all the others.
 """
 
 from __future__ import annotations
