@@ -85,6 +85,14 @@ class Recipe(BaseModel):
         return self.train.objective or next(iter(fitting), "")
 
     @property
+    def corpus(self) -> DataConfig:
+        """`data` as the objective wants it: labels are short, so no ratio of lengths is too large."""
+        if self.objective != "classify":
+            return self.data
+        filters = self.data.filters.model_copy(update={"max_ratio": 2.0**31})
+        return self.data.model_copy(update={"filters": filters})
+
+    @property
     def spelling(self) -> TextConfig:
         """`text` with the symbols that the objective needs."""
         symbols = OBJECTIVES[self.objective].symbols

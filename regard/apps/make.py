@@ -168,7 +168,7 @@ def prepare(
     console = console_on(sys.stderr)
     with console.status("preparing") as status:
         made = task.prepare(
-            recipe.data,
+            recipe.corpus,
             recipe.spelling,
             place,
             given=task.given_by(recipe),

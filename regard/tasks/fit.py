@@ -90,7 +90,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
     parallel.barrier()
     if not parallel.main:  # what the first process chose and made
         recipe = recipes.load(out / "recipe.toml")
-        prepared = prepare(recipe.data, recipe.spelling, out, given=given_by(recipe))
+        prepared = prepare(recipe.corpus, recipe.spelling, out, given=given_by(recipe))
 
     torch.manual_seed(recipe.seed)
     source, target = prepared.source_subwords, prepared.target_subwords
@@ -209,7 +209,7 @@ def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.
     out.mkdir(parents=True, exist_ok=True)
     _put(out / "recipe.toml", recipes.to_toml(recipe))
     prepared = prepare(
-        recipe.data,
+        recipe.corpus,
         recipe.spelling,
         out,
         given=given_by(recipe),

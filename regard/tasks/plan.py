@@ -320,7 +320,7 @@ def _found(recipe: Recipe, out: Path) -> Prepared | None:
         raise _NotThere
 
     try:
-        return prepare(recipe.data, recipe.spelling, out, given=given_by(recipe), progress=stop)
+        return prepare(recipe.corpus, recipe.spelling, out, given=given_by(recipe), progress=stop)
     except _NotThere:
         return None
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.models.interface import layout_of
@@ -120,8 +121,11 @@ class Step(nn.Module):
         hidden, targets = self._run(x).flatten(0, -2), self.targets(x)
         lines = self._lines(x) if self.parts and self.training else None
         if self.objective.places == "some":
-            hidden, lines = hidden[targets >= 0], None if lines is None else lines[targets >= 0]
-            targets = targets[targets >= 0]
+            kept = (targets >= 0).nonzero()[:, 0]
+            count = len(kept)
+            kept = F.pad(kept, (0, -count % _TOKENS))  # the first place again, as padding: few shapes here too
+            hidden, lines = hidden[kept], None if lines is None else lines[kept]
+            targets = F.pad(targets[kept[:count]], (0, len(kept) - count), value=-1)
         output: Any = self.model.output
         settings = hidden, output.weight, output.bias, targets, self.smoothing, self.chunk
         loss = projected_loss(*settings, self.compiled)
