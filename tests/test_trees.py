@@ -6,7 +6,7 @@ import gzip
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.apps.cli import main
@@ -33,6 +33,7 @@ trees = constituents(st.recursive(word, lambda inner: constituents(inner) | word
 
 
 @given(trees)
+@settings(deadline=None)
 def test_a_tree_written_and_read_is_the_same(tree):
     assert tree_of(str(tree)) == tree
     assert tree_of(f"( {tree} )") == tree_of(f"(ROOT {tree})") == tree
@@ -112,6 +113,7 @@ def test_words_are_written_so_that_brackets_stay_brackets():
 
 
 @given(trees)
+@settings(deadline=None)
 def test_on_a_line_and_back_onto_the_words(tree):
     found = [w.text for w in tree.words()]
     assert delinearise(linearise(tree, tags=True), found) == tree
