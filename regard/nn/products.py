@@ -17,11 +17,13 @@ from torch import Tensor, nn
 
 from . import native
 
-__all__ = ["Linear", "feedforward", "linear", "projected_loss", "refusal", "takes"]
+__all__ = ["Linear", "feedforward", "linear", "projected_loss", "refusal", "takes", "takes_loss"]
 
 _SOURCE = Path(__file__).with_name("products.cpp")
 _FEW = 32
 """Of fewer rows than these, arranging the weights for the product would take longer than the product."""
+_MOST = 2**28
+"""Bytes that the threads' sums of the last map's gradient may take."""
 
 
 @cache
@@ -116,6 +118,11 @@ class _FeedForward(torch.autograd.Function):
 def feedforward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
     """max(0, x w1^T + b1) w2^T + b2: x (…, D), w1 (F, D), w2 (D, F) -> (…, D)."""
     return _FeedForward.apply(x, w1, b1, w2, b2)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def takes_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether `projected_loss` can be had of these: each thread sums a gradient of the whole weight."""
+    return 4 * torch.get_num_threads() * weight.numel() <= _MOST and takes(hidden, weight, bias)
 
 
 def projected_loss(

@@ -131,7 +131,7 @@ class _ProjectedLoss(torch.autograd.Function):
         chunk: int,
         compiled: bool,
     ) -> Tensor:
-        if products.takes(hidden, weight, bias):
+        if products.takes_loss(hidden, weight, bias):
             losses, *made = products.projected_loss(hidden, weight, bias, targets, smoothing)
             ctx.save_for_backward(*made)
             return losses.sum()
