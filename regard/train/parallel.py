@@ -137,7 +137,7 @@ class Parallel:
 
         In bfloat16 it computes with copies cast at every batch, so that gradients are summed, over batches and over
         processes, and reduced in float32 with either kind. With FSDP2 each encoder and decoder layer is gathered when
-        it is used, and what lies outside of them at once.
+        it is used, and what lies outside of them at once; of a recurrent model everything at once.
         """
         if self.alone:
             return step
@@ -155,7 +155,9 @@ class Parallel:
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         mesh = init_device_mesh(next(step.parameters()).device.type, (self.world,))
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bfloat16 else MixedPrecisionPolicy()
-        for layers in [m for m in step.modules() if isinstance(m, nn.ModuleList)]:
+        # What goes place by place uses a layer's weights in between its calls, so they are gathered with the rest.
+        apart = not getattr(step.model, "loops", False)
+        for layers in [m for m in step.modules() if isinstance(m, nn.ModuleList) and apart]:
             for layer in layers:
                 if (cross := getattr(layer, "cross", None)) is not None:
                     # The memory's keys and values are prepared before the layer itself is entered.
