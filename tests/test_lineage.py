@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +200,13 @@ def test_unknown_words_are_replaced_or_spoken_of_not_both(translators: dict[str,
         translators["luong"].translate(ENGLISH[:1], replace_unknown=r, search=short) for r in (False, True)
     )
     assert plain.text == asked.text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_page_of_the_lineage_names_every_key_and_its_default(family: str) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "lineage.md").read_text("utf-8")
+    section = re.sub(r"\s+", " ", page.split(f"\n## {family}\n")[1].split("\n## ")[0])
+    for key, field in MODELS[family][0].model_fields.items():
+        if key != "family":
+            default = json.dumps(field.default).strip('"').removesuffix(".0")
+            assert re.search(rf"`{key}` \({re.escape(default)}[:)]", section), key
