@@ -304,7 +304,7 @@ UNUSUAL = [
     "\u202b\u05e9\u05dc\u05d5\u05dd A man\u202c\ufeff",
     "\u2581 \U000f2581 <unk> </s> <pad> <0x0A> %s {x}",
     "",
-    "a" * 300,
+    "a" * 120,
 ]
 
 
