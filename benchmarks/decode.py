@@ -69,7 +69,7 @@ class Bench:
         self.pieces = bundle.source.pieces(range(len(bundle.source)))
         self.extra = bundle.recipe.search.extra_length
 
-    def run(self, choice: Choice, settings: list[dict[str, Any]], turns: int, sources: Any = None) -> dict[str, Any]:
+    def run(self, choice: Choice, settings: list[dict[str, Any]], turns: int) -> dict[str, Any]:
         directory = self.folder / choice.precision
         if choice.system == "ctranslate2" and not directory.exists():
             directory.mkdir()
@@ -83,7 +83,7 @@ class Bench:
                 "bundle": str(self.bundle.path),
                 "directory": str(directory),
                 "pieces": self.pieces if choice.system == "ctranslate2" else [],
-                "sources": sources or self.sources,
+                "sources": self.sources,
                 "alpha": 1.0,
                 "extra": self.extra,
                 "threads": self.machine.threads,
@@ -193,18 +193,24 @@ def compare(arguments: argparse.Namespace, bench: Bench) -> dict[str, Any]:
 def costs(bench: Bench, turns: int) -> dict[str, Any]:
     """Microseconds a target token, by one thing at a time."""
     vocabulary = len(bench.bundle.source)
+
+    def sources(count: int, length: int) -> list[list[int]]:
+        return [[100 + (7919 * i + 104729 * j) % (vocabulary - 100) for j in range(length)] for i in range(count)]
+
+    settings = [setting for some in COSTS.values() for setting in some]
+    counts = [max(2 * setting["batch"], 4) for setting in settings]
+    jobs = [
+        {**setting, "sources": sources(count, setting["fixed"])}
+        for setting, count in zip(settings, counts, strict=True)
+    ]
+    found = iter(zip(settings, counts, bench.run(Choice("regard", "int8"), jobs, turns)["results"], strict=True))
     table: dict[str, Any] = {}
-    for what, settings in COSTS.items():
+    for what, some in COSTS.items():
         table[what] = {}
-        for setting in settings:
-            length, count = setting["fixed"], max(2 * setting["batch"], 4)
-            sources = [
-                [100 + (7919 * i + 104729 * j) % (vocabulary - 100) for j in range(length)] for i in range(count)
-            ]
-            job = [{**setting, "count": count}]
-            seconds = bench.run(Choice("regard", "int8"), job, turns, sources)["results"][0]["seconds"]
+        for setting, count, one in (next(found) for _ in some):
             key = setting["fixed"] if what == "length" else setting[what]
-            table[what][str(key)] = median(sum(calls) for calls in seconds) / (count * length) * 1e6
+            seconds = median(sum(calls) for calls in one["seconds"])
+            table[what][str(key)] = seconds / (count * setting["fixed"]) * 1e6
     return table
 
 

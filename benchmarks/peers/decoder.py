@@ -2,8 +2,9 @@
 
 A job (JSON on standard input): `system`, `precision`, `bundle`, `directory` and `pieces` (of CTranslate2's model, with
 one vocabulary), `sources` (lists of ids), `alpha`, `extra` (pieces allowed beyond the source's), `threads`, `workers`
-(of CTranslate2, which share the threads), `turns`, and `settings`, each with `batch`, `beam`, `count` (of the sources),
-`single` (a call for each sentence) and `fixed` (0, or the pieces that every translation is made to have).
+(of CTranslate2, which share the threads), `turns`, and `settings`, each with `batch`, `beam`, `count` (of the sources)
+or `sources` of its own, `single` (a call for each sentence) and `fixed` (0, or the pieces that every translation is
+made to have).
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ def main() -> None:
     translate = SYSTEMS[job["system"]](job)
     results = []
     for setting in job["settings"]:
-        sources = job["sources"][: setting["count"]]
+        sources = setting.get("sources") or job["sources"][: setting["count"]]
         calls = [[source] for source in sources] if setting["single"] else [sources]
         translate(sources[: setting["batch"]], setting)  # memory and threads are there before the clock starts
         turns, said = [], []

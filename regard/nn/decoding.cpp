@@ -27,15 +27,11 @@
 #include <immintrin.h>
 #endif
 
+#include "vectors.h"
+
 namespace {
 
-using std::int64_t;
-typedef float Floats __attribute__((vector_size(64), aligned(4)));
-typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));
-typedef uint32_t Words __attribute__((vector_size(64), aligned(4)));
-typedef uint16_t Halves __attribute__((vector_size(32), aligned(2)));
 typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1)));
-constexpr int W = 16;      // numbers in a vector
 constexpr int PANEL = 64;  // columns of a matrix that are multiplied together
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
@@ -46,36 +42,6 @@ constexpr int R = 6, V = 4;
 constexpr int R = 6, V = 1;
 #endif
 
-struct bf16 { uint16_t bits; };
-
-inline Floats all(float x) { return Floats{} + x; }
-inline Floats load(const float* p) { Floats x; std::memcpy(&x, p, sizeof x); return x; }
-inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
-inline Floats load(const bf16* p) {
-    Halves h; std::memcpy(&h, p, sizeof h);
-#ifdef __AVX512F__
-    return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
-#else
-    return (Floats)(__builtin_convertvector(h, Words) << 16);
-#endif
-}
-inline void store(bf16* p, Floats x) {
-    Words u = (Words)x;
-    Halves h = __builtin_convertvector((u + 0x7fffu + ((u >> 16) & 1u)) >> 16, Halves);  // to nearest, ties to even
-    std::memcpy(p, &h, sizeof h);
-}
-
-inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
-
-template <class Fold> inline float fold(Floats x, Fold f) {
-    x = f(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-    x = f(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-    x = f(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
-    x = f(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
-    return x[0];
-}
-inline float sum(Floats x) { return fold(x, [](Floats a, Floats b) { return a + b; }); }
-inline float largest(Floats x) { return fold(x, larger); }
 inline float smallest(Floats x) { return -largest(-x); }
 
 // A bit for each number above `floor`.
@@ -102,22 +68,6 @@ inline Floats sums(Floats (&x)[W]) {
                __builtin_shufflevector(x[i], x[i + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
     return __builtin_shufflevector(x[0], x[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
            __builtin_shufflevector(x[0], x[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
-}
-
-// e^x for x <= 0, to about 2 units in the last place; about 1e-38 below -87.
-inline Floats exponential(Floats x) {
-    x = larger(x, all(-87.0f));
-    Floats t = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer, which the lowest bits then hold
-    Floats n = t - 12582912.0f;
-    Floats r = x - n * 0.693145752f - n * 1.42860677e-6f;
-    Floats p = all(1.9875691e-4f);
-    p = p * r + 1.3981999e-3f;
-    p = p * r + 8.3334519e-3f;
-    p = p * r + 4.1665796e-2f;
-    p = p * r + 1.6666665e-1f;
-    p = p * r + 0.5f;
-    p = p * r * r + r + 1.0f;
-    return (Floats)((Ints)p + ((Ints)t << 23));
 }
 
 // -- threads ----------------------------------------------------------------------------------------------------------
@@ -265,10 +215,7 @@ template <class Kind> void pack(Matrix& to, int N, int K, const float* weight, c
         for (int k = 0; k < K; k++) {
             auto& place = out[((int64_t(n / PANEL) * to.words + k / Q) * PANEL + n % PANEL) * Q + k % Q];
             if constexpr (Q == 1) place = row[k];
-            if constexpr (Q == 2) {
-                uint32_t u; std::memcpy(&u, row + k, 4);
-                place.bits = uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-            }
+            if constexpr (Q == 2) store1(&place, row[k]);
             if constexpr (Q == 4) total += place = int8_t(scale > 0.0f ? std::lrint(row[k] / scale) : 0);
         }
         to.scale[n] = scale, to.total[n] = total;

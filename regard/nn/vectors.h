@@ -30,7 +30,11 @@ inline Floats load(const float* p) { Floats x; std::memcpy(&x, p, sizeof x); ret
 inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
 inline Floats load(const bf16* p) {
     Halves h; std::memcpy(&h, p, sizeof h);
+#ifdef __AVX512F__
+    return (Floats)(((Words)_mm512_cvtepu16_epi32((__m256i)h)) << 16);  // in one piece, and not in two halves
+#else
     return (Floats)(__builtin_convertvector(h, Words) << 16);
+#endif
 }
 inline Words rounded(Words u) { return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16; }  // to nearest, ties to even
 #ifdef __AVX512BF16__
