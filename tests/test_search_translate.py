@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import ENGLISH, small_bundle
+from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard.apps.cli import main
 from regard.errors import RegardError
@@ -209,3 +211,64 @@ def test_the_command_line(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"A man\n")))
     assert main(["translate", str(bundle), "--stream", "--min-length", "3"]) == 0
     assert capsys.readouterr().out.endswith("\n")
+
+
+def test_no_output_is_longer_or_shorter_than_it_may_be(translator: Translator) -> None:
+    for samples in (0, 2):
+        for settings in ({"extra_length": 0}, {"extra_length": 3, "min_length": 6}, {"max_length": 2}):
+            search = {**settings, "samples": samples}
+            for line, found in zip(LINES, translator.translate(LINES, search=search), strict=True):
+                most = len(translator.source.encode(line)) + search.get("extra_length", 20)
+                for candidate in found.hypotheses:
+                    length = len(candidate.ids) + candidate.ended
+                    assert search.get("min_length", 0) <= length <= min(most, search.get("max_length", most))
+                    assert candidate.ended or length == min(most, search.get("max_length", most))
+
+
+def test_a_thousand_lines_keep_what_is_asked_of_them_or_are_refused_with_the_reason(translator: Translator) -> None:
+    """From words to words, through subwords of all kinds: none may slip through, whatever the search."""
+    draw = random.Random(7)
+    words = [word.strip(".,") for word in " ".join(GERMAN).split()]
+
+    def phrases(most: int) -> tuple[str, ...]:
+        words_of = [*words, "7", "\u96ea", "na\u00efve"]
+        return tuple(" ".join(draw.choices(words_of, k=draw.randint(1, 2))) for _ in range(draw.randint(0, most)))
+
+    def check(line: str, rules: Constraints, text: str) -> None:
+        required = [*rules.include, *(theirs for ours, theirs in rules.glossary if occurs(ours, line))]
+        required += PLACEHOLDER.findall(line) if rules.placeholders else []
+        assert [wanted for wanted in required if not occurs(wanted, text)] == [], (line, rules, text)
+        assert [banned for banned in rules.forbid if occurs(banned, text)] == [], (line, rules, text)
+        assert text.startswith(rules.prefix)
+
+    met, reasons = 0, []
+    searches: list[dict[str, Any]] = [{"max_length": 14}, {"max_length": 7}, {"samples": 1, "max_length": 20}]
+    for case in range(25):
+        rules = Constraints(
+            include=phrases(2),
+            forbid=phrases(3),
+            prefix=draw.choice(["", "", "Ein", "Zwei M\u00e4nner"]),
+            glossary=((draw.choice(["man", "a", "girl"]), draw.choice(words)),),
+            placeholders=draw.random() < 0.5,
+        )
+        tail = draw.choice(["", "{name}", "%s", "<x1>", "https://example.org/a"])
+        lines = [f"{line} {tail}" for line in draw.choices(ENGLISH, k=40)]
+        search = {**searches[case % 3], "seed": case}
+        while lines:
+            try:
+                found = translator.translate(lines, beam=3, search=search, constraints=rules)
+            except RegardError as error:
+                reasons.append(str(error))
+                number = re.match(r"line (\d+)", str(error))
+                lines.pop(int(number[1]) - 1 if number else len(lines))  # whatever names no line ends this here
+                continue
+            for line, translation in zip(lines, found, strict=True):
+                check(line, rules, translation.text)
+                assert len(translation.hypotheses[0].ids) <= search["max_length"]
+                met += 1
+            break
+    assert met + len(reasons) == 1000
+    assert met > 500
+    said = "drop one of the two|change one of the two|forbidden|no translation keeps|bytes that are no text"
+    assert [reason for reason in reasons if not re.search(said, reason)] == []
+    assert sum("bytes that are no text" in reason for reason in reasons) < 10
