@@ -114,6 +114,16 @@ class Recipe(BaseModel):
                 f"train.objective = {wanted!r} learns from {_SIDES[possible[wanted]]} and the data are {_SIDES[side]}; "
                 f"name files in {key}, or choose another objective or family."
             )
+        judge = self.train.validate_with
+        if (judge == "accuracy") != (wanted == "classify") and judge != "loss":
+            raise ValueError(
+                f"train.validate_with = {judge!r} is not for train.objective = {wanted!r}; choose loss"
+                + (" or accuracy." if wanted == "classify" else " or bleu." if possible[wanted] == "pairs" else ".")
+            )
+        if judge == "bleu" and possible[wanted] == "text":
+            raise ValueError(
+                f"train.validate_with = 'bleu' needs references, and {_SIDES['text']} has none; choose loss."
+            )
         if self.data.context and wanted != "continue":
             raise ValueError(
                 f"data.context cuts a stream to be continued, and train.objective = {wanted!r} reads line by line; "

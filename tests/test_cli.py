@@ -16,7 +16,8 @@ from bundles import ENGLISH, GERMAN, small_bundle
 import regard
 from regard.apps.cli import main
 
-WORDS = ["train", "translate", "evaluate", "score", "inspect", "init", "plan", "prepare", "get", "demo", "doctor"]
+WORDS = ["train", "translate", "evaluate", "score", "generate", "fill", "classify", "embed", "perplexity", "phrases"]
+WORDS += ["inspect", "init", "plan", "prepare", "get", "demo", "doctor"]
 QUICK = [
     "train.updates=6",
     "train.validate_every=3",

@@ -379,7 +379,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 **{"family": "bert-classifier", "width": 32, "heads": 2, "layers": 1, "dropout": 0.0},
                 **{"head_dropout": 0.0, "max_positions": 32, "pool": "mean"},
             },
-            "train": {"updates": 150, "rate": 5e-3},
+            "train": {"updates": 150, "rate": 5e-3, "validate_with": "accuracy", "keep": "best"},
         },
     )
 

@@ -117,6 +117,18 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
             DATA + '[text]\ntarget_kind = "words"',
             '[text]: target_kind = "words" needs a vocabulary of its own; set joint',
         ),
+        (
+            DATA + '[model]\nfamily = "bert-classifier"\n[train]\nvalidate_with = "bleu"',
+            "train.validate_with = 'bleu' is not for train.objective = 'classify'; choose loss or accuracy.",
+        ),
+        (
+            DATA + '[train]\nvalidate_with = "accuracy"',
+            "train.validate_with = 'accuracy' is not for train.objective = 'translate'; choose loss or bleu.",
+        ),
+        (
+            TEXT + '[model]\nfamily = "gpt"\n[train]\nvalidate_with = "bleu"',
+            "train.validate_with = 'bleu' needs references, and text of one side has none; choose loss.",
+        ),
         ("data = 3", "[data] = 3: must be a table ("),
         ("[data", "not valid TOML: "),
     ],

@@ -49,7 +49,9 @@ class TrainConfig(BaseModel):
     average_every: int = Field(1000, gt=0, description="last: updates between snapshots")
     ema_decay: float = Field(0.999, gt=0, lt=1, description="ema: decay an update")
     validate_every: int = Field(1000, gt=0, description="updates between validations")
-    validate_with: Literal["loss", "bleu"] = Field("loss", description="what tells better from worse on the dev set")
+    validate_with: Literal["loss", "bleu", "accuracy"] = Field(
+        "loss", description="what tells better from worse on the dev set"
+    )
     patience: int = Field(0, ge=0, description="validations without gain before training stops; 0: never")
     keep: Literal["last", "best"] = Field("last", description="the bundle holds the last weights, or those best on dev")
     save_every: int = Field(500, gt=0, description="updates between checkpoints")

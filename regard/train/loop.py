@@ -252,7 +252,7 @@ class Trainer:
         value = 0.0
         if self.parallel.main:
             scores = self._scores(judged)
-            value = scores["bleu"] if self.config.validate_with == "bleu" else -scores["loss"]
+            value = -scores["loss"] if self.config.validate_with == "loss" else scores[self.config.validate_with]
         self.parallel.barrier()
         (value,) = self.parallel.sum(value)
         improved = value > self.best["value"]
