@@ -269,7 +269,8 @@ def quantize(
         write_json(found.to_dict())
         return
     write(f"weights: {found.bytes_before / 2**20:,.1f} MB, now {found.bytes_after / 2**20:,.1f} MB\n")
-    write(f"translated as before, in float32: {found.same:,} of {found.lines:,} lines\n")
+    if found.lines:
+        write(f"translated as before, in float32: {found.same:,} of {found.lines:,} lines\n")
     for name, (before, after) in (found.scores or {}).items():
         write(f"{name}: {before:.2f}, now {after:.2f}\n")
     write(f"{out}\n")
