@@ -1,0 +1,66 @@
+"""Every lecture by its name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+
+from regard.errors import DataError
+
+from . import attention, blocks, context, generation, measures, positions
+from .page import Lecture
+
+__all__ = ["LECTURES", "about", "lecture"]
+
+LECTURES: dict[str, Callable[[], Lecture]] = {
+    "bottleneck": context.bottleneck,
+    "context-vector": context.context_vector,
+    "exponential": context.exponential,
+    "scores": context.scores,
+    "hard-and-soft": context.hard_and_soft,
+    "joining": context.joining,
+    "queries-keys-values": attention.queries_keys_values,
+    "by-hand": attention.by_hand,
+    "scaling": attention.scaling,
+    "heads": attention.heads,
+    "masks": attention.masks,
+    "order": attention.order,
+    "complexity": attention.complexity,
+    "sinusoids": positions.sinusoids_,
+    "sinusoid-laws": positions.sinusoid_laws,
+    "learned-places": positions.learned_places,
+    "buckets": positions.buckets,
+    "rotation": positions.rotation,
+    "rotation-decay": positions.rotation_decay,
+    "feed-forward": blocks.feed_forward,
+    "add-and-norm": blocks.add_and_norm,
+    "layer-or-batch": blocks.layer_or_batch,
+    "smoothing": blocks.smoothing,
+    "warm-up": blocks.warm_up,
+    "prediction": blocks.prediction,
+    "chain-rule": generation.chain_rule,
+    "greedy": generation.greedy_or_not,
+    "search-cost": generation.search_cost,
+    "beams": generation.beams,
+    "length": generation.length_normalisation,
+    "bleu": measures.bleu_,
+    "rouge": measures.rouge_,
+    "perplexity": measures.perplexity_,
+}
+"""Every lecture by name, in the order in which they are given."""
+
+
+def about(name: str) -> str:
+    """What a lecture shows, in a sentence."""
+    return " ".join((inspect.getdoc(LECTURES[name]) or "").split())
+
+
+def lecture(name: str) -> Lecture:
+    """The named lecture, computed: the same numbers each time. DataError for a name that there is not."""
+    if name not in LECTURES:
+        raise DataError(f"there is no lecture {name!r}; there are {', '.join(LECTURES)}.")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return LECTURES[name]()

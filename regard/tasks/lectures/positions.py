@@ -1,0 +1,212 @@
+"""Positions: sinusoids, learned vectors, T5's buckets, rotations.
+
+Sizes: P places, D width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from regard.errors import ModelError
+from regard.nn.positions import BIASES, Learned, Rotary, Sinusoidal, sinusoids
+
+from .page import Lecture, curves, heat, listed
+
+__all__ = ["buckets", "learned_places", "rotation", "rotation_decay", "rotation_matrix", "sinusoid_laws", "sinusoids_"]
+
+
+def sinusoids_() -> Lecture:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) its cosine: 64 places, 128 features."""
+    table = Sinusoidal(128, 64)(torch.arange(64), 64).double()
+    return Lecture(
+        {
+            "PE(0), first four": listed(table[0, :4]),
+            "PE(1), first four": listed(table[1, :4]),
+            "shortest wave": 2 * math.pi,
+            "longest wave, D = 128": 2 * math.pi * 10000 ** (126 / 128),
+        },
+        (heat("Sinusoidal positions", table, axes="place/feature"),),
+    )
+
+
+def _placed(places: Tensor, width: int) -> Tensor:
+    return torch.cat(sinusoids(places, width), dim=-1).double()
+
+
+def sinusoid_laws() -> Lecture:
+    """Each pair has its period; the product of two places depends on their distance only and falls with it; and one
+    linear map leads from any place to the one k further, also beyond the places that it was found on.
+    """
+    width, far = 128, 200
+    table = _placed(torch.arange(0, far + 100), width)
+    products = table @ table.T
+    fall = products[0, :far] / products[0, 0]
+    elsewhere = products[50, 50 : 50 + far] / products[50, 50]
+    small = _placed(torch.arange(400), 16)
+    noise = torch.randn(400, 16, dtype=torch.float64) / math.sqrt(2)  # as long as they, and as learned ones begin
+    missed = {}
+    for name, places in (("sinusoids", small), ("independent vectors", noise)):
+        step = torch.linalg.lstsq(places[:199], places[1:200], driver="gelsd").solution
+        error = places[299:399] @ step - places[300:400]
+        missed[f"one step on, found on places to 199, tried from 300, error, {name}"] = float(
+            error.norm() / places[300:400].norm()
+        )
+    period = 2 * math.pi * 10000 ** (2 * 8 / width)
+    exact = torch.arange(3, dtype=torch.float64) * period
+    return Lecture(
+        {
+            "period of pair 8 of 64": period,
+            "its sine after 0, 1, 2 periods": listed(sinusoids(exact, width)[0][:, 8]),
+            "product with itself": float(products[0, 0]),
+            "share of it at distances 1, 10, 50, 150": [float(fall[k]) for k in (1, 10, 50, 150)],
+            "largest difference between places": float((fall - elsewhere).abs().max()),
+            **missed,
+        },
+        (
+            curves(
+                "PE(p) · PE(p + k)",
+                list(range(far)),
+                {"share of PE(p) · PE(p)": listed(fall)},
+                x="distance k",
+            ),
+            curves(
+                "Three pairs' sines",
+                list(range(100)),
+                {f"pair {i}": listed(sinusoids(torch.arange(100), width)[0][:, i]) for i in (0, 8, 24)},
+                x="place",
+            ),
+        ),
+    )
+
+
+def learned_places() -> Lecture:
+    """Learned positions end where training did: a table of 5 places has nothing for 7; sinusoids go on."""
+    table = Learned(8, 5)
+    try:
+        table(torch.arange(7), 7)
+        refusal = ""
+    except ModelError as error:
+        refusal = str(error)
+    return Lecture(
+        {
+            "places in the table": len(table.weight),
+            "what a line of 7 gets": refusal,
+            "places that sinusoids made for it": len(Sinusoidal(8, 5)(torch.arange(7), 7)),
+        },
+        (
+            heat("Learned: 5 places", table.weight, axes="place/feature"),
+            heat("Sinusoids: as many as wanted", Sinusoidal(8, 5)(torch.arange(7), 7), axes="place/feature"),
+        ),
+    )
+
+
+def buckets() -> Lecture:
+    """T5 adds a learned number by distance: near ones each have their own, farther ones share, from 128 on all do."""
+    distances = torch.arange(-140, 141)
+    both = BIASES["t5"](1, 8, 8, False)
+    causal = BIASES["t5"](1, 8, 8, True)
+    one, other = (bias.bucket(distances) for bias in (both, causal))  # type: ignore[operator]
+    return Lecture(
+        {
+            "buckets": len(set(one.tolist())),
+            "buckets, causal": len(set(other.tolist())),
+            "bucket of the word itself": int(one[140]),
+            "buckets of 1, 7, 8, 64, 128 before": [float(one[140 - k]) for k in (1, 7, 8, 64, 128)],
+            "the same, causal": [float(other[140 - k]) for k in (1, 7, 8, 64, 128)],
+        },
+        (
+            curves(
+                "Bucket of a distance",
+                [float(d) for d in distances],
+                {"both sides": listed(one), "causal": listed(other)},
+                x="key's place minus query's",
+            ),
+        ),
+    )
+
+
+def turned(x: Tensor, place: int, longest: int = 4096) -> Tensor:
+    """x (…, D) turned as at a place, by `Rotary`."""
+    rotary = Rotary(x.shape[-1], longest)
+    found: Tensor = rotary(x.reshape(1, -1, 1, x.shape[-1]), torch.tensor([place]), longest)
+    return found.reshape_as(x)
+
+
+def rotation_matrix(place: float, width: int) -> Tensor:
+    """The block matrix (D, D) that turns each pair of features by its own angle (Su et al. 2021, equation 15)."""
+    sines, cosines = (x.double() for x in sinusoids(torch.tensor(place), width))
+    turns = [torch.stack((torch.stack((c, -s)), torch.stack((s, c)))) for s, c in zip(sines, cosines, strict=True)]
+    return torch.block_diag(*turns)
+
+
+def rotation() -> Lecture:
+    """RoPE: (R_m q) · (R_n k) = q · (R_(n-m) k): turned by their places, two vectors know how far apart they are."""
+    width = 16
+    q, k = (torch.randn(width, dtype=torch.float64) for _ in range(2))
+    pairs = [(0, 3), (10, 13), (100, 103), (1000, 1003)]
+    products = [float(turned(q, m) @ turned(k, n)) for m, n in pairs]
+    x, y, angle = 3.0, 4.0, 1.0
+    plane = rotation_matrix(1, 2) @ torch.tensor([x, y], dtype=torch.float64)
+    first, second = rotation_matrix(2, width), rotation_matrix(5, width)
+    alone = rotation_matrix(2, 2).T @ rotation_matrix(5, 2)
+    return Lecture(
+        {
+            "(R_m q) · (R_n k), n - m = 3, m = 0, 10, 100, 1000": products,
+            "q · (R_3 k)": float(q @ rotation_matrix(3, width) @ k),
+            "R_2ᵀ R_5 against R_3, largest difference": float(
+                (first.T @ second - rotation_matrix(3, width)).abs().max()
+            ),
+            "matrix against the code, largest difference": float((second @ q - turned(q, 5)).abs().max()),
+            "(3, 4) turned by 1": listed(plane),
+            "the same by x cos - y sin, x sin + y cos": [
+                x * math.cos(angle) - y * math.sin(angle),
+                x * math.sin(angle) + y * math.cos(angle),
+            ],
+            "length before and after": [float(q.norm()), float(turned(q, 5).norm())],
+            "R_2ᵀ R_5 of one pair": listed(alone),
+            "cos 3, -sin 3, sin 3, cos 3": [math.cos(3), -math.sin(3), math.sin(3), math.cos(3)],
+        },
+        (heat("R_5, D = 16", second), heat("R_2ᵀ R_5 = R_3", first.T @ second)),
+    )
+
+
+def rotation_decay() -> Lecture:
+    """Products under RoPE fall with the distance for vectors that are alike; for independent ones they are about 0 at
+    any distance; and cosine similarity does change with it.
+    """
+    width, pairs = 128, 2000
+    distances = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256]
+    ones = torch.ones(width, dtype=torch.float64)
+    gauss = [torch.randn(pairs, width, dtype=torch.float64) for _ in range(2)]
+    above = [torch.rand(pairs, width, dtype=torch.float64) for _ in range(2)]
+    found: dict[str, list[float]] = {"q = k = (1, …, 1)": [], "q, k uniform in [0, 1)": [], "q, k normal": []}
+    spread = []
+    for n in distances:
+        turn = rotation_matrix(n, width)
+        products = ((gauss[1] @ turn.T) * gauss[0]).sum(-1)
+        found["q = k = (1, …, 1)"].append(float(ones @ turn @ ones) / width)
+        found["q, k uniform in [0, 1)"].append(float(((above[1] @ turn.T) * above[0]).sum(-1).mean()) / width)
+        found["q, k normal"].append(float(products.mean()) / width)
+        spread.append(float(products.std()) / math.sqrt(width))
+    q = gauss[0][0]
+    same = [float(torch.cosine_similarity(q, turned(q, n), dim=0)) for n in (0, 1, 8, 64)]
+    return Lecture(
+        {
+            "distances": [float(n) for n in distances],
+            **{f"mean product / D, {name}": values for name, values in found.items()},
+            "its spread over √D, q, k normal": spread,
+            "cosine of a vector with itself 0, 1, 8, 64 places on": same,
+        },
+        (
+            curves(
+                "Mean of (R_0 q) · (R_n k) / D",
+                [max(0.5, n) for n in distances],
+                found,
+                x="distance (0 drawn at 0.5)",
+                logarithmic="x",
+            ),
+        ),
+    )
