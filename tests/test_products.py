@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.nn import FeedForward, products
+from regard.nn import Dropout, FeedForward, LayerNorm, products
 from regard.nn.products import Linear
 from regard.train import label_smoothed, projected_loss
 
@@ -98,3 +98,19 @@ def test_what_they_cannot_take_goes_to_pytorch() -> None:
     assert not products.takes(even.float(), even.float())
     assert not products.takes(even[:2], even), "few rows"
     assert Linear(3, 5).bfloat16()(odd).shape == (40, 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_residual_and_norm_in_one_pass_have_the_bits_of_the_two(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    norm, dropout = LayerNorm(64).to(dtype), Dropout(0.3)
+    x, y, g = (torch.randn(77, 64).to(dtype) for _ in range(3))
+    found = []
+    for together in (True, False):
+        a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+        torch.manual_seed(5)
+        out = norm.of_sum(a, b, dropout) if together else norm(dropout.add(a, b))
+        found.append([out, *torch.autograd.grad(out, [a, b, norm.weight, norm.bias], g)])
+    assert (found[0][2] == 0).double().mean().item() == pytest.approx(0.3, abs=0.03)
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

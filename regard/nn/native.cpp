@@ -314,22 +314,31 @@ inline Words hash(Words x, uint32_t seed) {
     return x;
 }
 
-// out = x + y, each element of y dropped with chance `dropped` / 2^32 and scaled; without x, only the second part.
-template <class T>
-void drop_add(const T* x, const T* y, T* out, int64_t n, uint32_t dropped, float scale, uint32_t seed, uint32_t other) {
-    const Words steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+// Which elements stay: each is dropped with chance `dropped` / 2^32.
+struct Drop {
+    uint32_t dropped;
+    float scale;
+    uint32_t seed, other;
+
+    Ints kept(int64_t i) const {  // of the 16 from place i on
+        const Words steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        return (Ints)(hash(hash(steps + uint32_t(i), seed), other ^ uint32_t(uint64_t(i) >> 32)) >= dropped);
+    }
+    Floats operator()(int64_t i, Floats y) const { return pick(kept(i), y * scale, all(0.0f)); }
+};
+
+// out = x + y, y's elements dropped or scaled; without x, only the second part.
+template <class T> void drop_add(const T* x, const T* y, T* out, int64_t n, Drop drop) {
     #pragma omp parallel for schedule(static)
     for (int64_t block = 0; block < (n + 1023) / 1024; block++) {
         int64_t end = block * 1024 + 1024 < n ? block * 1024 + 1024 : n;
         for (int64_t i = block * 1024; i < end; i += W) {
-            Words bits = hash(hash(steps + uint32_t(i), seed), other ^ uint32_t(uint64_t(i) >> 32));
-            Ints kept = (Ints)(bits >= dropped);
             if (i + W <= end) {
-                Floats z = pick(kept, load(y + i) * scale, all(0.0f));
+                Floats z = drop(i, load(y + i));
                 store(out + i, x ? load(x + i) + z : z);
             } else
                 for (int64_t j = i; j < end; j++) {
-                    float z = kept[j - i] ? load1(y + j) * scale : 0.0f;
+                    float z = drop.kept(i)[j - i] ? load1(y + j) * drop.scale : 0.0f;
                     store1(out + j, x ? load1(x + j) + z : z);
                 }
         }
@@ -338,12 +347,19 @@ void drop_add(const T* x, const T* y, T* out, int64_t n, uint32_t dropped, float
 
 // -- layer norm --------------------------------------------------------------------------------------------------------
 
-// Rows x (n, D), D a multiple of 16, normalised, times gain, plus bias; each row's mean and 1 / deviation are kept.
+// Rows x (n, D), D a multiple of 16, normalised, times gain, plus bias; each row's mean and 1 / deviation are kept. With
+// y, x first gets y added, dropped: `sum` (n, D).
 template <class T>
-void norm(const T* x, const T* gain, const T* bias, T* out, float* kept, int64_t n, int D, float epsilon) {
+void norm(const T* x, const T* y, const T* gain, const T* bias, T* sum_of, T* out, float* kept, int64_t n, int D,
+          float epsilon, Drop drop) {
     #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++) {
         const T* row = x + i * D;
+        if (y) {
+            for (int d = 0; d < D; d += W)
+                store(sum_of + i * D + d, load(row + d) + drop(i * D + d, load(y + i * D + d)));
+            row = sum_of + i * D;
+        }
         Floats s = {}, t = {};
         for (int d = 0; d < D; d += W) s += load(row + d);
         float mean = sum(s) / D;
@@ -356,10 +372,11 @@ void norm(const T* x, const T* gain, const T* bias, T* out, float* kept, int64_t
     }
 }
 
-// partial (threads, 2, D) receives each thread's share of the gradients of gain and bias.
+// partial (threads, 2, D) receives each thread's share of the gradients of gain and bias; dy, if there is one, that of
+// what was dropped and added.
 template <class T>
-void norm_back(const T* x, const T* gain, const T* g, const float* kept, T* dx, float* partial, int threads, int64_t n,
-               int D) {
+void norm_back(const T* x, const T* gain, const T* g, const float* kept, T* dx, T* dy, float* partial, int threads,
+               int64_t n, int D, Drop drop) {
     #pragma omp parallel for schedule(static) num_threads(threads)
     for (int share = 0; share < threads; share++) {
         float *dgain = partial + int64_t(share) * 2 * D, *dbias = dgain + D;
@@ -377,6 +394,7 @@ void norm_back(const T* x, const T* gain, const T* g, const float* kept, T* dx, 
             for (int d = 0; d < D; d += W) {
                 Floats z = (load(x + i * D + d) - mean) * inverse;
                 store(dx + i * D + d, (load(g + i * D + d) * load(gain + d) - a - z * b) * inverse);
+                if (dy) store(dy + i * D + d, drop(i * D + d, load(dx + i * D + d)));
             }
         }
     }
@@ -408,15 +426,17 @@ void norm_back(const T* x, const T* gain, const T* g, const float* kept, T* dx, 
     }                                                                                                                   \
     extern "C" void drop_add_##NAME(const T* x, const T* y, T* out, int64_t n, uint32_t dropped, float scale,           \
                                     uint32_t seed, uint32_t other) {                                                    \
-        drop_add<T>(x, y, out, n, dropped, scale, seed, other);                                                         \
+        drop_add<T>(x, y, out, n, {dropped, scale, seed, other});                                                       \
     }                                                                                                                   \
-    extern "C" void norm_##NAME(const T* x, const T* gain, const T* bias, T* out, float* kept, int64_t n, int D,        \
-                                float epsilon) {                                                                        \
-        norm<T>(x, gain, bias, out, kept, n, D, epsilon);                                                               \
+    extern "C" void norm_##NAME(const T* x, const T* y, const T* gain, const T* bias, T* sum, T* out, float* kept,      \
+                                int64_t n, int D, float epsilon, uint32_t dropped, float scale, uint32_t seed,          \
+                                uint32_t other) {                                                                       \
+        norm<T>(x, y, gain, bias, sum, out, kept, n, D, epsilon, {dropped, scale, seed, other});                        \
     }                                                                                                                   \
-    extern "C" void norm_back_##NAME(const T* x, const T* gain, const T* g, const float* kept, T* dx, float* partial,   \
-                                     int threads, int64_t n, int D) {                                                   \
-        norm_back<T>(x, gain, g, kept, dx, partial, threads, n, D);                                                     \
+    extern "C" void norm_back_##NAME(const T* x, const T* gain, const T* g, const float* kept, T* dx, T* dy,            \
+                                     float* partial, int threads, int64_t n, int D, uint32_t dropped, float scale,      \
+                                     uint32_t seed, uint32_t other) {                                                   \
+        norm_back<T>(x, gain, g, kept, dx, dy, partial, threads, n, D, {dropped, scale, seed, other});                  \
     }
 
 FOR(float, float32)

@@ -126,6 +126,10 @@ _POINTER, _LONG, _INT, _FLOAT, _WORD = (
 )
 
 
+_NOTHING = _WORD(0), _FLOAT(1.0), _WORD(0), _WORD(0)
+"""Is dropped."""
+
+
 def _call(name: str, like: Tensor, *arguments: Any) -> None:
     library = built()[0]
     assert library is not None
@@ -198,12 +202,17 @@ def smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
 # -- dropout and residual ----------------------------------------------------------------------------------------------
 
 
+def _drawn(probability: float) -> tuple[Any, ...]:
+    """A probability in 2^-32ths, the scale that makes up for it, and the seeds of one call's mask."""
+    dropped = min(round(probability * 2**32), 2**32 - 1)
+    seeds = torch.randint(2**32, (2,)).tolist()
+    return _WORD(dropped), _FLOAT(2**32 / (2**32 - dropped)), _WORD(seeds[0]), _WORD(seeds[1])
+
+
 class _DropAdd(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor | None, y: Tensor, probability: float) -> Tensor:
-        dropped = min(round(probability * 2**32), 2**32 - 1)
-        seeds = torch.randint(2**32, (2,)).tolist()
-        ctx.settings = _WORD(dropped), _FLOAT(2**32 / (2**32 - dropped)), _WORD(seeds[0]), _WORD(seeds[1])
+        ctx.settings = _drawn(probability)
         ctx.residual = x is not None
         y = y.contiguous()
         x = None if x is None else x.contiguous()
@@ -229,25 +238,34 @@ def drop_add(x: Tensor | None, y: Tensor, probability: float) -> Tensor:
 
 class _LayerNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, y: Tensor | None, gain: Tensor, bias: Tensor, epsilon: float, probability: float
+    ) -> Tensor:
         x = x.contiguous()
+        y = None if y is None else y.contiguous()
         out, kept = torch.empty_like(x), x.new_empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
-        sizes = _LONG(len(kept)), _INT(x.shape[-1])
-        _call("norm", x, _at(x), _at(gain), _at(bias), _at(out), _at(kept), *sizes, _FLOAT(epsilon))
-        ctx.save_for_backward(x, gain, kept)
+        summed = x if y is None else torch.empty_like(x)
+        ctx.sizes, ctx.added = (_LONG(len(kept)), _INT(x.shape[-1])), y is not None
+        ctx.settings = _NOTHING if y is None else _drawn(probability)
+        places = (_at(t) for t in (x, y, gain, bias, summed, out, kept))
+        _call("norm", x, *places, *ctx.sizes, _FLOAT(epsilon), *ctx.settings)
+        ctx.save_for_backward(summed, gain, kept)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, gain, kept = ctx.saved_tensors
         g, dx, threads = gradients[0].contiguous(), torch.empty_like(x), torch.get_num_threads()
+        dy = torch.empty_like(x) if ctx.added else None
         partial = kept.new_empty(threads, 2, x.shape[-1])
-        sizes = _INT(threads), _LONG(len(kept)), _INT(x.shape[-1])
-        _call("norm_back", x, _at(x), _at(gain), _at(g), _at(kept), _at(dx), _at(partial), *sizes)
+        places = (_at(t) for t in (x, gain, g, kept, dx, dy, partial))
+        _call("norm_back", x, *places, _INT(threads), *ctx.sizes, *ctx.settings)
         both = partial.sum(0).to(gain.dtype)
-        return dx, both[0], both[1], None
+        return dx, dy, both[0], both[1], None, None
 
 
-def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Layer norm over the last axis, whose size D is a multiple of 16."""
-    return _LayerNorm.apply(x, gain, bias, epsilon)  # type: ignore[no-any-return, no-untyped-call]
+def layer_norm(
+    x: Tensor, gain: Tensor, bias: Tensor, epsilon: float, added: Tensor | None = None, probability: float = 0.0
+) -> Tensor:
+    """Layer norm over the last axis, whose size D is a multiple of 16, of x, or of x + dropout(added)."""
+    return _LayerNorm.apply(x, added, gain, bias, epsilon, probability)  # type: ignore[no-any-return, no-untyped-call]

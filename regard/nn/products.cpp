@@ -64,13 +64,13 @@ inline void weave(const bf16* x, const bf16* y, __mmask32 where, __mmask32 secon
     _mm512_storeu_si512(out + 16, _mm512_permutex2var_epi16(a, high, b));
 }
 
-// A panel of B = x (rows, N), columns j on; an odd last row is paired with zeros.
-void weave_rows(const bf16* x, int64_t row, int rows, int N, int j, uint32_t* panel) {
+// Panels of B = x (rows, N), columns `from` to `to`, row by row as they lie; an odd last row is paired with zeros.
+void weave_rows(const bf16* x, int64_t row, int rows, int from, int to, const Woven& b) {
     for (int i = 0; i < rows; i += 2)
-        for (int v = 0; v < PANEL; v += 32) {
-            __mmask32 where = first32(N - j - v);
-            const bf16* at = x + i * row + j + v;
-            weave(at, at + row, where, i + 1 < rows ? where : 0, panel + i / 2 * PANEL + v);
+        for (int j = from; j < to; j += 32) {
+            __mmask32 where = first32(b.N - j);
+            const bf16* at = x + i * row + j;
+            weave(at, at + row, where, i + 1 < rows ? where : 0, b.panel(j / PANEL * PANEL) + i / 2 * PANEL + j % PANEL);
         }
 }
 
@@ -178,7 +178,7 @@ struct Gradient {
 
     void add(const bf16* g, const bf16* x, int rows) {
         Woven b{right, (rows + 1) / 2, K};
-        for (int j = 0; j < K; j += PANEL) weave_rows(x, K, rows, K, j, b.panel(j));
+        weave_rows(x, K, rows, 0, int(ceil(K, PANEL)) * PANEL, b);
         weave_left(g, rows);
         for (int j = 0; j < K; j += PANEL)
             for (int i = 0; i < N;) {
@@ -249,7 +249,7 @@ struct Gradients {
 void weave_all(const bf16* w, int N, int K, bool turned, const Woven& out) {
     #pragma omp for schedule(static)
     for (int j = 0; j < (turned ? N : K); j += PANEL)
-        turned ? weave_columns(w, N, K, j, out.panel(j)) : weave_rows(w, K, N, K, j, out.panel(j));
+        turned ? weave_columns(w, N, K, j, out.panel(j)) : weave_rows(w, K, N, j, j + PANEL, out);
 }
 
 // How many threads share the rows, and the rows of one of them.

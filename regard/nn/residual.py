@@ -22,6 +22,12 @@ class LayerNorm(nn.LayerNorm):
             return native.layer_norm(x, self.weight, self.bias, self.eps)
         return super().forward(x)
 
+    def of_sum(self, x: Tensor, y: Tensor, dropout: Dropout) -> Tensor:
+        """The norm of x + Dropout(y), both of one shape; compiled, in one pass and with the same bits."""
+        if dropout.training and dropout.probability and x.shape[-1] % 16 == 0 and native.takes(x, y, self.weight):
+            return native.layer_norm(x, self.weight, self.bias, self.eps, y, dropout.probability)
+        return self(dropout.add(x, y))  # type: ignore[no-any-return]
+
 
 class RMSNorm(nn.RMSNorm):
     """x g / sqrt(mean(x²) + ε): a layer norm that does not centre (Zhang and Sennrich 2019, equation 4)."""
@@ -85,6 +91,9 @@ class PostNorm(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], layout: Layout | None = None) -> Tensor:
+        of_sum = getattr(self.norm, "of_sum", None)
+        if of_sum is not None:
+            return of_sum(x, f(x), self.dropout)  # type: ignore[no-any-return]
         return self.norm(self.dropout.add(x, f(x)), layout)  # type: ignore[no-any-return]
 
 
