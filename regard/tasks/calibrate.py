@@ -141,7 +141,7 @@ def calibrate(
     }
 
     tell("translating")
-    found = [t.hypotheses[0] for t in translator.translate(sources, from_=from_, to=to)]
+    found = [t.hypotheses[0] for t in translator.translate(sources, from_=from_, to=to, batch_independent=False)]
     outputs = [candidate.ids for candidate in found]
     right = [_right(candidate.text, line) for candidate, line in zip(found, references, strict=True)]
 
@@ -190,12 +190,11 @@ def fit_temperature(parts: Parts, start: float = 1.0) -> float:
     inverse = 1 / start
     for _ in range(30):
         slope = curve = 0.0
-        for logits, wanted in parts():
-            z = logits.double()
-            p = (inverse * z).softmax(-1)
-            mean = (p * z).sum(-1)
-            slope += float((mean - z.gather(1, wanted[:, None])[:, 0]).sum())
-            curve += float(((p * z * z).sum(-1) - mean * mean).sum())
+        for z, wanted in parts():
+            weighed = (inverse * z).softmax(-1) * z
+            mean = weighed.sum(-1)
+            slope += float((mean - z.gather(1, wanted[:, None])[:, 0]).double().sum())
+            curve += float(((weighed * z).sum(-1) - mean * mean).double().sum())
         wish = inverse - slope / max(curve, 1e-12)
         # A step no longer than a factor of 2, for far from the minimum the curve may be flat.
         new = min(max(wish, inverse / 2, 1 / _HOTTEST), 2 * inverse, 1 / _COLDEST)
@@ -265,11 +264,11 @@ def _judged(parts: Parts, temperature: float) -> _Verdicts:
     """Of each step, the probability of the likeliest piece, and whether it came."""
     given, right, nll = [], [], 0.0
     for logits, wanted in parts():
-        rows = (logits.double() / temperature).log_softmax(-1)
+        rows = (logits / temperature).log_softmax(-1)
         best, piece = rows.max(-1)
-        given.append(best.exp().cpu().numpy())
+        given.append(best.double().exp().cpu().numpy())
         right.append((piece == wanted).cpu().numpy())
-        nll -= float(rows.gather(1, wanted[:, None]).sum())
+        nll -= float(rows.gather(1, wanted[:, None]).double().sum())
     return _Verdicts(np.concatenate(given), np.concatenate(right), nll)
 
 
