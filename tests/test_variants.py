@@ -11,13 +11,14 @@ import torch
 import toy
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import flex_attention
 
 from regard.errors import ModelError
 from regard.models.interface import layout_of
 from regard.models.transformer import TransformerConfig, parameter_count
-from regard.nn import ACTIVATIONS, GATES, NORM_KINDS, BatchNorm, FeedForward, GatedFeedForward, RMSNorm
+from regard.nn import ACTIVATIONS, GATES, NORM_KINDS, BatchNorm, FeedForward, GatedFeedForward, Packed, RMSNorm
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, MultiHead, attend
-from regard.nn.attention.kernels import KERNELS, Call, Reference
+from regard.nn.attention.kernels import KERNELS, Call, Flexible, Reference
 from regard.nn.mixing import FullyConnected
 from regard.nn.positions import BIASES, POSITIONS, TURNS
 from regard.tasks.costs import count_costs
@@ -235,6 +236,28 @@ def test_relative_buckets_are_t5s() -> None:
     for causal in (True, False):
         theirs = transformers.T5Attention._relative_position_bucket(distance, not causal, 32, 128)
         assert torch.equal(BIASES["t5"](2, 4, 4, causal).bucket(distance), theirs)  # type: ignore[operator]
+
+
+def test_alibi_is_a_slope_for_each_head() -> None:
+    part = BIASES["alibi"](8, 4, 4, True)
+    found = part.scores(torch.zeros(1, 8, 2, 4), torch.tensor([3, 4]), torch.arange(5))
+    assert found[0].tolist() == [[-1.5, -1.0, -0.5, 0.0, -0.5], [-2.0, -1.5, -1.0, -0.5, 0.0]]
+    assert found[7, 0, 0].item() == -3 / 256
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_the_flexible_kernel_takes_alibi() -> None:
+    """Its uncompiled form, as a GPU's packs have it."""
+    torch.manual_seed(0)
+    lengths = torch.tensor([3, 9, 1, 20])
+    layout, bias = Packed(lengths, 20, 40), BIASES["alibi"](2, 16, 16, True)
+    exact = [torch.randn(1, 2, 40, 16, dtype=torch.float64) for _ in "qkv"]
+    low, high = (
+        Call(*(x.to(dtype) for x in exact), SCORES["dot"](16), Causal(), False, layout, bias=bias)
+        for dtype in (torch.float32, torch.float64)
+    )
+    fast, _ = Flexible().run(low, flex_attention)
+    torch.testing.assert_close(fast[:, :, :33].double(), Reference().run(high)[0][:, :, :33], rtol=1e-5, atol=1e-5)
 
 
 def test_shaws_positions_are_vectors_for_clipped_distances() -> None:

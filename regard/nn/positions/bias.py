@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-__all__ = ["BIASES", "Bias", "RelativeBuckets", "Shaw", "ShawKeys"]
+__all__ = ["BIASES", "ALiBi", "Bias", "RelativeBuckets", "Shaw", "ShawKeys"]
 
 
 class Bias(Protocol):
@@ -81,6 +81,21 @@ class RelativeBuckets(_Bias):
         return self.table.view(self.buckets, self.heads)[bucket].permute(2, 0, 1)  # (T, S, H) -> (H, T, S)
 
 
+class ALiBi(_Bias):
+    """−m |j − i| with a slope m = 2^(−8 h / H) for head h of 1 to H (Press et al. 2022, section 3); nothing is learnt.
+
+    The paper's keys stand before their query; where they stand on both sides, both are alike.
+    """
+
+    fixed = True
+
+    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+        exact = torch.promote_types(queries.dtype, torch.float32)
+        heads = torch.arange(1, self.heads + 1, device=queries.device, dtype=exact)
+        slopes = torch.exp2(-8 * heads / self.heads)
+        return -slopes[:, None, None] * (key_places - places[:, None]).abs()  # (H, T, S)
+
+
 class ShawKeys(_Bias):
     """q · a(j - i), a learned vector for each distance up to 16 places either way (Shaw et al. 2018, equation 4)."""
 
@@ -122,4 +137,5 @@ BIASES: dict[str, type[_Bias]] = {
     "t5": RelativeBuckets,
     "shaw": Shaw,
     "shaw-keys": ShawKeys,
+    "alibi": ALiBi,
 }
