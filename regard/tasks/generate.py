@@ -76,12 +76,14 @@ def stream(
     if not settings.samples and settings.beam > 1:
         raise ModelError(f"a beam ({settings.beam}) chooses at the end, so nothing can be streamed; set beam to 1.")
     model: Any = opened.computing(batch_independent)
-    said = ""
+    said = whole = ""
     for ids in _drawn(model, _ids(opened, prompt), settings, 1, **_frame(opened)):
         # A character that is spelt in bytes shows as U+FFFD until it is whole.
-        text = _text(opened, ids[0]).rstrip("\ufffd")
+        whole = _text(opened, ids[0])
+        text = whole.rstrip("\ufffd")
         yield text[len(said) :]
         said = text
+    yield whole[len(said) :]
 
 
 def continued(
