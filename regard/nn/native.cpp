@@ -168,7 +168,8 @@ template <class T> struct View {
     // Fetches n tokens of a head: they lie apart, and the processor does not foresee that by itself.
     void fetch(int h, int64_t i, int n, int width) const {
         for (int t = 0; t < n; t++)
-            for (int d = 0; d < width; d += 64 / sizeof(T)) __builtin_prefetch(of(h, i + t) + d);
+            for (int d = 0; d < width; d += 64 / sizeof(T))
+                __builtin_prefetch(of(h, i + t) + d, std::is_const_v<T> ? 0 : 1);
     }
 };
 
@@ -218,6 +219,7 @@ void attend(View<const T> q, View<const T> k, View<const T> v, View<T> out, cons
         each_head(qs, ks, B, H, [&](int b, int h, int64_t q0, int n, int64_t k0, int S) {
             int Dp = up(D), Ep = up(E), Sp = up(S), most = std::max(n, S);
             if (n == 0) return;
+            out.fetch(h, q0, n, E);
             if (b + 1 < B) {
                 q.fetch(h, qs[b + 1], qs[b + 2] - qs[b + 1], D);
                 k.fetch(h, ks[b + 1], ks[b + 2] - ks[b + 1], D);
@@ -247,6 +249,9 @@ void attend_back(View<const T> q, View<const T> k, View<const T> v, View<const T
         Room room;
         each_head(qs, ks, B, H, [&](int b, int h, int64_t q0, int n, int64_t k0, int S) {
             int Dp = up(D), Ep = up(E), Sp = up(S), wide = std::max(Dp, Ep), most = std::max(n, S);
+            dq.fetch(h, q0, n, D);
+            dk.fetch(h, k0, S, D);
+            dv.fetch(h, k0, S, E);
             if (b + 1 < B) {
                 q.fetch(h, qs[b + 1], qs[b + 2] - qs[b + 1], D);
                 k.fetch(h, ks[b + 1], ks[b + 2] - ks[b + 1], D);

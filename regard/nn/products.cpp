@@ -178,7 +178,9 @@ struct Gradient {
 
     void add(const bf16* g, const bf16* x, int rows) {
         Woven b{right, (rows + 1) / 2, K};
-        weave_rows(x, K, rows, 0, int(ceil(K, PANEL)) * PANEL, b);
+        // Four panels at a time: more would fall upon the same places of the cache.
+        for (int j = 0; j < K; j += 4 * PANEL)
+            weave_rows(x, K, rows, j, std::min(j + 4 * PANEL, int(ceil(K, PANEL)) * PANEL), b);
         weave_left(g, rows);
         for (int j = 0; j < K; j += PANEL)
             for (int i = 0; i < N;) {
