@@ -56,7 +56,7 @@ def add_and_norm() -> Lecture:
     """LayerNorm(x + f(x)): what comes out has mean 0 and variance 1, and a gradient passes by f."""
     block = PostNorm(16, 0.0).double()
     x = 3 + 2 * torch.randn(4, 16, dtype=torch.float64)
-    out = block(x, lambda y: 0.5 * y)
+    out = block(x, lambda y: 0.5 * y).detach()
     by_hand = F.layer_norm(x + 0.5 * x, (16,))
     depths = [1, 2, 4, 8, 16, 32, 64]
     reached: dict[str, list[float]] = {"f(x)": [], "x + f(x)": []}
@@ -84,6 +84,7 @@ def add_and_norm() -> Lecture:
     )
 
 
+@torch.no_grad()
 def layer_or_batch() -> Lecture:
     """Layer norm looks at one word's features; batch norm at one feature of all words, so neighbours change it."""
     layer, batch = LayerNorm(8).double(), BatchNorm(8).double().train()

@@ -1,0 +1,95 @@
+"""Make the pages of docs/lectures anew from their tables and from the lectures themselves: `python tools/lectures.py`.
+
+The pictures and numbers are made by
+`regard lecture all --json --out docs/lectures/pictures > docs/lectures/numbers.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from regard.tasks.lectures import LECTURES, about
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / "docs" / "lectures"
+LANGUAGES = ("en", "zh")
+_MADE = "<!-- made by `python tools/lectures.py` -->\n"
+
+
+def tables(name: str) -> Any:
+    """One of the tables of docs/lectures."""
+    return tomllib.loads((PLACE / f"{name}.toml").read_text("utf-8"))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _code(places: list[str]) -> str:
+    return ", ".join(f"[`{place}`](../../../{place.partition(':')[0]})" for place in places)
+
+
+def function_of(name: str) -> str:
+    """A lecture's function, as "path:symbol"."""
+    function = LECTURES[name]
+    return f"{function.__module__.replace('.', '/')}.py:{function.__name__}"
+
+
+def shown(value: Any) -> str:
+    """A number with four digits; what only rounding makes is 0."""
+    if isinstance(value, list):
+        return ", ".join(map(shown, value))
+    if isinstance(value, str):
+        return _cell(value)
+    return "0" if abs(value) < 1e-12 else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def lectures_page(language: str) -> str:
+    """Every lecture: what it shows, its code, its picture."""
+    words, chinese = tables("lectures")["words"][language], tables("lectures")["zh"]
+    parts, numbers = [words["lectures"]], json.loads((PLACE / "numbers.json").read_text("utf-8"))
+    for name in LECTURES:
+        says = about(name) if language == "en" else chinese[name]
+        code = f"{words['code']}: {_code([function_of(name)])}"
+        rows = "".join(f"| {_cell(key)} | {shown(value)} |\n" for key, value in numbers[name].items())
+        table = f"{words['number_heads']}{rows}"
+        parts.append(f"## {name}\n\n{says}\n\n{code}\n\n![{name}](../pictures/{name}.svg)\n\n{table}")
+    return _MADE + "\n".join(parts)
+
+
+def formulas_page(language: str) -> str:
+    """Every formula and figure, with the code that it is."""
+    words = tables("lectures")["words"][language]
+    parts = [words["formulas"]]
+    for group in tables("formulas")["group"]:
+        rows = []
+        for row in group["rows"]:
+            lecture = f"[{row['lecture']}](lectures.md#{row['lecture']})" if "lecture" in row else ""
+            shown = lecture or (words["model"] if row.get("model") else "")
+            documents = ", ".join(map(str, row["documents"]))
+            rows.append(f"| {documents} | {_cell(row['form'])} | {row[language]} | {_code(row['code'])} | {shown} |\n")
+        parts.append(f"## {group[language]}\n\n{words['formula_heads']}{''.join(rows)}")
+    return _MADE + "\n".join(parts)
+
+
+def errata_page(language: str) -> str:
+    """Every slip with its right form."""
+    words = tables("lectures")["words"][language]
+    rows = [
+        f"| {slip['document']} | {_cell(slip['printed'])} | {_cell(slip['right'])} | {_cell(slip[language])} | "
+        f"`{slip['id']}` |\n"
+        for slip in tables("errata")["slip"]
+    ]
+    return f"{_MADE}{words['errata']}\n{words['slip_heads']}{''.join(rows)}"
+
+
+PAGES = {"lectures": lectures_page, "formulas": formulas_page, "errata": errata_page}
+
+if __name__ == "__main__":
+    for spoken in LANGUAGES:
+        (PLACE / spoken).mkdir(exist_ok=True)
+        for page, make in PAGES.items():
+            (PLACE / spoken / f"{page}.md").write_text(make(spoken), "utf-8")
