@@ -539,7 +539,8 @@ def _refuse(bundle: Bundle) -> None:
     ]
     reasons = [reason for refused, reason in wrong if refused]
     if reasons:
-        raise ModelError(f"{bundle.path}: cannot become a Marian model: {'; '.join(reasons)}. Try --to ctranslate2.")
+        other = "" if config.beyond.keys() - {"score"} else " Try --to ctranslate2."
+        raise ModelError(f"{bundle.path}: cannot become a Marian model: {'; '.join(reasons)}.{other}")
 
 
 def _write_json(file: Path, value: Any) -> None:
