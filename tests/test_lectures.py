@@ -7,6 +7,7 @@ import math
 from functools import cache
 
 import pytest
+from bundles import ENGLISH, small_bundle
 
 from regard.apps.cli import main
 from regard.errors import DataError
@@ -254,6 +255,18 @@ def test_the_word_lists_shows_and_draws(capsys, tmp_path):
     assert main(["lecture", "masks", "--out", str(tmp_path), "--json"]) == 0
     assert (tmp_path / "masks.svg").read_bytes() == drawn["masks"]
     assert json.loads(capsys.readouterr().out)["masks"]["places seen, both"] == 12
+
+
+def test_a_model_shows_where_it_looks(capsys, tmp_path):
+    small_bundle(tmp_path / "bundle")
+    line = ENGLISH[2]
+    assert main(["lecture", "--bundle", str(tmp_path / "bundle"), "--line", line, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(line)
+    assert "translation: " in said
+    assert (tmp_path / "looks.svg").exists()
+    assert main(["lecture", "--bundle", str(tmp_path / "bundle")]) == 2
+    assert "--line" in capsys.readouterr().err
 
 
 def test_what_there_is_not_is_said(capsys):

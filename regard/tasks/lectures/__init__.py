@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .every import LECTURES, about, lecture
+from .looks import looks
 from .page import Lecture, draw
 
-__all__ = ["LECTURES", "Lecture", "about", "draw", "lecture"]
+__all__ = ["LECTURES", "Lecture", "about", "draw", "lecture", "looks"]

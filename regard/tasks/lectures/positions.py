@@ -139,7 +139,8 @@ def rotation_matrix(place: float, width: int) -> Tensor:
     """The block matrix (D, D) that turns each pair of features by its own angle (Su et al. 2021, equation 15)."""
     sines, cosines = (x.double() for x in sinusoids(torch.tensor(place), width))
     turns = [torch.stack((torch.stack((c, -s)), torch.stack((s, c)))) for s, c in zip(sines, cosines, strict=True)]
-    return torch.block_diag(*turns)
+    matrix: Tensor = torch.block_diag(*turns)
+    return matrix
 
 
 def rotation() -> Lecture:
