@@ -101,8 +101,11 @@ class _Witness(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(()))
 
-    def forget(self) -> None:
         self.told: tuple[Tensor, ...] = ()
+        self.forgotten = 0
+
+    def forget(self) -> None:
+        self.forgotten += 1
 
     def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
         self.told = losses, tokens
@@ -117,6 +120,7 @@ def test_a_part_adds_to_the_objective_and_is_told_each_lines_loss(kind: str) -> 
     loss = step(batch)
     loss.backward()
     assert model.witness.weight.grad.item() == 3 * sum(map(len, toy.TARGETS))
+    assert model.witness.forgotten == 2, "before and after, so that no graph is kept"
     losses, tokens = model.witness.told
     assert tokens.tolist() == [len(row) for row in toy.TARGETS]
     torch.testing.assert_close(losses.sum(), loss.detach().to(losses.dtype), rtol=1e-5, atol=1e-5)

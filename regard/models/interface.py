@@ -136,7 +136,7 @@ class Auxiliary(Protocol):
     """A part of a model that adds to its objective: hard attention, a penalty. Training finds parts by `auxiliary`."""
 
     def forget(self) -> None:
-        """A forward pass begins."""
+        """A forward pass begins, or has ended."""
         ...
 
     def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
