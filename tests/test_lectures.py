@@ -7,11 +7,18 @@ import math
 from functools import cache
 
 import pytest
+import torch
 from bundles import ENGLISH, small_bundle
 
+from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError
-from regard.tasks.lectures import LECTURES, Lecture, about, lecture
+from regard.models import MODELS
+from regard.tasks.lectures import LECTURES, Lecture, about, lecture, looks
+from regard.tasks.open import Opened
+from regard.text import PAD, Subwords
+
+SIZES = {"gpt": {"heads": 2, "feedforward": 32, "layers": 1}, "bert": {"heads": 2, "feedforward": 32, "layers": 1}}
 
 
 @cache
@@ -267,6 +274,20 @@ def test_a_model_shows_where_it_looks(capsys, tmp_path):
     assert (tmp_path / "looks.svg").exists()
     assert main(["lecture", "--bundle", str(tmp_path / "bundle")]) == 2
     assert "--line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["gpt", "lstmn", "bert"])
+def test_models_of_one_side_look_at_their_own_line(family):
+    recipe = recipes.validate(
+        {"name": "small", "data": {"text": "x"}, "model": {"family": family, "width": 16, **SIZES.get(family, {})}}
+    )
+    pieces = Subwords.train(ENGLISH, size=330)
+    torch.manual_seed(0)
+    model = MODELS[family][1](recipe.model, len(pieces), len(pieces), PAD).eval()
+    found = looks(Opened(model, recipe, pieces, pieces), ENGLISH[4])
+    assert len(found.numbers) == len(pieces.encode(ENGLISH[4])) + 1
+    if family != "bert":  # what comes first can look at nothing else, or at nothing at all
+        assert next(iter(found.numbers.values())).startswith("<s>")
 
 
 def test_what_there_is_not_is_said(capsys):

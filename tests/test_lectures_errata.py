@@ -113,6 +113,22 @@ def test_rope_product_has_sines():
     assert printed != pytest.approx(right)
 
 
+def test_rotated_product_is_a_number():
+    q, k = normal(2), normal(2)
+    product = (rotation_matrix(3, 2) @ q) @ (rotation_matrix(7, 2) @ k)
+    assert product.shape == ()
+    assert float(product) == pytest.approx(float(q @ rotation_matrix(4, 2) @ k), abs=1e-6)
+
+
+def test_infinity_is_added_to_scores():
+    scores, ahead = normal(4, 4), torch.ones(4, 4, dtype=torch.bool).triu(1)
+    right = softmax(scores.masked_fill(ahead, float("-inf")))
+    assert torch.allclose(right, weigh(scores, ~ahead))
+    wrong = softmax(scores).masked_fill(ahead, float("-inf"))
+    assert not torch.isfinite(wrong.sum(-1)[:3]).any()
+    assert float(wrong[3].sum()) == pytest.approx(1.0)  # the last row has nothing ahead
+
+
 def test_rope_has_an_angle_for_each_pair():
     angles = torch.atan2(rotation_matrix(1, 8).diagonal(-1)[::2], rotation_matrix(1, 8).diagonal()[::2])
     assert angles.tolist() == pytest.approx([10000 ** (-2 * i / 8) for i in range(4)], 1e-5)
