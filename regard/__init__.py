@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from regard.tasks.fit import fit
     from regard.tasks.generate import Continuation, generate
     from regard.tasks.inspect import inspect
+    from regard.tasks.look import Attention, look
     from regard.tasks.measure import perplexities
     from regard.tasks.parse import parse
     from regard.tasks.score import score_lines
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Attention",
     "Bundle",
     "BundleError",
     "CheckpointError",
@@ -64,12 +66,14 @@ __all__ = [
     "inspect",
     "load",
     "load_recipe",
+    "look",
     "parse",
     "perplexities",
     "score_lines",
 ]
 
 _PLACES = {
+    "Attention": "tasks.look:Attention",
     "Bundle": "bundle:Bundle",
     "Choice": "tasks.fill:Choice",
     "Continuation": "tasks.generate:Continuation",
@@ -86,6 +90,7 @@ _PLACES = {
     "inspect": "tasks.inspect:inspect",
     "load": "tasks.translate:load",
     "load_recipe": "recipe:load",
+    "look": "tasks.look:look",
     "parse": "tasks.parse:parse",
     "perplexities": "tasks.measure:perplexities",
     "score_lines": "tasks.score:score_lines",

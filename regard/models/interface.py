@@ -25,6 +25,7 @@ __all__ = [
     "Layout",
     "MaskPredictor",
     "Reader",
+    "Record",
     "State",
     "device_named",
     "device_of",
@@ -33,6 +34,17 @@ __all__ = [
 
 Kind = Literal["encoder-decoder", "mask-predictor", "language-model", "reader", "classifier"]
 """What a family is: each has a protocol below."""
+
+
+class Record(list[Tensor]):
+    """What a decoder may be given as `record`, for its attention to the target too: a layer of `own` is (B, H, T, T).
+
+    A decoder that looks only at the source leaves `own` empty.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own: list[Tensor] = []
 
 
 class EncoderDecoder(Protocol):

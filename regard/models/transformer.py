@@ -34,6 +34,7 @@ from regard.nn.attention import NORMALIZERS, SCORES, Causal, Lengths, Mask, Mult
 from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere
 
 from .choices import ActivationName, NormalizerName, NormName, PositionName, ScoreName, listed
+from .interface import Record
 
 __all__ = ["Transformer", "TransformerConfig", "TransformerState", "build", "parameter_count"]
 
@@ -330,12 +331,14 @@ class DecoderLayer(nn.Module):
         memory_mask: Mask | None,
         record: list[Tensor] | None,
     ) -> tuple[Tensor, Cache]:
+        own = record.own if isinstance(record, Record) else None
+
         def attend(y: Tensor) -> Tensor:
             nonlocal past
             place = past.length
             new = self.attention.prepare(y, layout, place)
             past = past.append(new.keys, new.values)
-            return self.attention(y, layout, past.filled(), mask, place=place)  # type: ignore[no-any-return]
+            return self.attention(y, layout, past.filled(), mask, own, place)  # type: ignore[no-any-return]
 
         def look(y: Tensor) -> Tensor:
             return self.cross(y, layout, memory, memory_mask, record)  # type: ignore[no-any-return]
@@ -402,7 +405,10 @@ class Transformer(nn.Module):
         layout: Layout | None = None,
         record: list[Tensor] | None = None,
     ) -> tuple[Tensor, TransformerState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets cross-attention (B, H, T, S)."""
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state.
+
+        `record` gets cross-attention (B, H, T, S), and a `Record` self-attention (B, H, T, T) as well.
+        """
         if layout is None:
             layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
         places = layout.positions() + state.place, state.place + layout.width

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Link", "Word", "links_of", "steps_of", "sums_of", "words_of"]
+__all__ = ["Link", "Word", "links_of", "shares_of", "steps_of", "sums_of", "words_of"]
 
 Span = tuple[int, int]
 Weights = NDArray[np.float32]
@@ -56,7 +56,7 @@ def sums_of(log_probabilities: Sequence[float], pieces: Sequence[Span], places: 
     A piece of nothing but space belongs to the word behind it; what comes after the last piece, the end, to none.
     """
     sums = np.zeros(len(places))
-    shares = _shares(pieces, places) > 0  # (T, N)
+    shares = shares_of(pieces, places) > 0  # (T, N)
     for piece, (_, end) in enumerate(pieces):
         behind = (i for i, (start, _) in enumerate(places) if start >= end)
         owners = shares[piece].nonzero()[0].tolist() or [*behind][:1]
@@ -79,7 +79,7 @@ def links_of(
     """
     if not target_words or not source_words:
         return ()
-    to, of = _shares(target_pieces, target_words), _shares(source_pieces, source_words)  # (T, N), (S, M)
+    to, of = shares_of(target_pieces, target_words), shares_of(source_pieces, source_words)  # (T, N), (S, M)
     merged = (to / np.maximum(to.sum(axis=0), 1e-9)).T @ weights @ of  # (N, M)
     best = merged.argmax(axis=1)
     return tuple(
@@ -98,7 +98,7 @@ def steps_of(layers: Sequence[Weights], rule: str, layer: int) -> Weights:
     return np.asarray((rows[1:] if rule == "input" else rows[:-1])[:, :-1], dtype=np.float32)
 
 
-def _shares(pieces: Sequence[Span], words: Sequence[Span]) -> NDArray[np.float64]:
+def shares_of(pieces: Sequence[Span], words: Sequence[Span]) -> NDArray[np.float64]:
     """(pieces, words): how much of a piece's characters, spaces aside, stands in each word."""
     starts, ends = np.array(pieces, dtype=np.int64).reshape(-1, 2).T
     firsts, lasts = np.array(words, dtype=np.int64).reshape(-1, 2).T

@@ -1,0 +1,127 @@
+"""`regard look`: where a model looks, in the terminal, as a page, as a picture or as numbers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from regard.apps import heatmap
+from regard.apps.terminal import console_on, write
+from regard.apps.use import BundlePath, From, To
+from regard.errors import DataError
+
+if TYPE_CHECKING:
+    from regard.tasks.look import Attention, Part, Side
+
+__all__ = ["look", "page", "picture"]
+
+_KINDS = ("html", "svg", "json", "csv")
+_LANGUAGES = ("en", "zh")
+_FINE = 1_000_000
+"""Weights of a page up to which each has 16 bits; 8 beyond."""
+
+
+def look(
+    bundle: BundlePath,
+    line: Annotated[str, typer.Argument(metavar="LINE", help="What the model reads.")],
+    target: Annotated[str | None, typer.Option(help="What it is made to write; by default what it would.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR|FILE", help="A file .html, .svg, .json or .csv, or all four.")
+    ] = None,
+    part: Annotated[str, typer.Option(help="encoder, cross or decoder: what to show or draw.")] = "",
+    layer: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
+    head: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
+    words: Annotated[bool, typer.Option("--words", help="Between words, not pieces.")] = False,
+    language: Annotated[str, typer.Option(metavar="en|zh", help="Of the page, at first.")] = "en",
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept of the translation.")] = None,
+    from_: From = None,
+    to: To = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
+) -> None:
+    """Where a model looks, every layer and head of it: in the terminal, or with --out as page, picture or numbers."""
+    from regard.tasks.look import look as looked
+
+    kind = "" if out is None or out.is_dir() else out.suffix.removeprefix(".")
+    if kind and kind not in _KINDS:
+        raise DataError(f"--out {out}: it ends with .{kind}; take .{', .'.join(_KINDS)}, or a directory for all.")
+    if language not in _LANGUAGES:
+        raise DataError(f"--language is {language}; the page speaks {' or '.join(_LANGUAGES)}.")
+    found = looked(bundle, line, target=target, from_=from_, to=to, beam=beam, device=device)
+    found = found.words() if words else found
+    chosen = found.part(part)
+    if out is None:
+        write(f"{chosen.title(layer)}{f' Head: {head}' if head else ''}\n")
+        shown = heatmap.terminal(chosen.matrix(layer, head), chosen.columns.names, chosen.rows.names)
+        console_on(sys.stdout).print(shown)
+        return
+    made: dict[str, Callable[[], str]] = {
+        "html": lambda: page(found, language=language),
+        "svg": lambda: picture(chosen, layer, head),
+        "json": found.to_json,
+        "csv": found.to_csv,
+    }
+    if not kind:
+        out.mkdir(parents=True, exist_ok=True)
+    for name in [kind] if kind else _KINDS:
+        file = out if kind else out / f"attention.{name}"
+        file.write_text(made[name](), encoding="utf-8")
+        write(f"written: {file}\n")
+
+
+def picture(part: Part, layer: int = 0, head: int = 0) -> str:
+    """A layer and a head of a part, from 1 (0: the mean of all), as one SVG file: source on columns, target on rows."""
+    title = part.title(layer) + (f" Head: {head}" if head else "")
+    return heatmap.svg(part.matrix(layer, head), part.columns.names, part.rows.names, title=title)
+
+
+def page(attention: Attention, *, language: str = "en") -> str:
+    """One file of HTML that needs nothing else: every part, layer and head, as matrices and as lines.
+
+    Its weights have 16 bits, or 8 where there are more than a million; `Attention.to_json` has all digits.
+    """
+    bits = 16 if sum(part.weights.size for part in attention.parts) <= _FINE else 8
+    about = {
+        "source": attention.source,
+        "target": attention.target,
+        "unit": attention.unit,
+        "language": language,
+        "colours": heatmap.BLUES,
+        "parts": [
+            {
+                "name": part.name,
+                "shape": part.weights.shape,
+                "bits": bits,
+                "rows": _side(part.rows),
+                "columns": _side(part.columns),
+            }
+            for part in attention.parts
+        ],
+    }
+    # No text may end the script that it stands in.
+    plain = json.dumps(about, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = [f'<script type="application/json" id="about">{plain}</script>']
+    for part in attention.parts:
+        levels = np.rint(part.weights.clip(0, 1) * (2**bits - 1)).astype("<u2" if bits == 16 else "u1")
+        text = b64encode(levels.tobytes()).decode()
+        data.append(f'<script type="text/plain" id="weights-{part.name}">{text}</script>')
+    template = (files("regard.apps") / "look.html").read_text(encoding="utf-8")
+    return template.replace("<!--DATA-->", "\n".join(data))
+
+
+def _side(side: Side) -> dict[str, Any]:
+    """Names as they are shown, and of each piece the words that it belongs to, with its shares in them."""
+    return {
+        "names": [*map(heatmap.label, side.names)],
+        "words": [*map(heatmap.label, side.words)],
+        "shares": [
+            [[word, round(float(row[word]), 6)] for word in np.flatnonzero(row).tolist()] for row in side.shares
+        ],
+    }

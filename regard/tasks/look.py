@@ -1,0 +1,276 @@
+"""Where a model looks: the attention of every layer and head over one line, as numbers.
+
+Sizes: L layers, H heads, T rows (pieces that look), S columns (pieces that are looked at); N words of T or S pieces.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.errors import DataError, ModelError, TextError
+from regard.models import KINDS
+from regard.models.interface import Record
+from regard.text import BEGIN, END
+from regard.text.words import words as words_in
+
+from .details import shares_of
+from .open import Opened, open_bundle, rectangle
+from .translate import Translator
+
+__all__ = ["Attention", "Part", "Side", "look"]
+
+PartName = Literal["encoder", "cross", "decoder"]
+Span = tuple[int, int]
+
+_TITLES: dict[PartName, str] = {"encoder": "Input - Input", "cross": "Input - Output", "decoder": "Output - Output"}
+"""As the viewer of Tensor2Tensor calls them."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What stands at the rows, or at the columns."""
+
+    names: tuple[str, ...]
+    """Pieces as the model reads them, U+2581 for a space; or words."""
+    words: tuple[str, ...]
+    shares: NDArray[np.float64]
+    """(names, words): how much of each piece belongs to each word; a piece's shares sum to 1."""
+
+    def merged(self) -> Side:
+        """The words in the place of the pieces."""
+        return Side(self.words, self.words, np.eye(len(self.words)))
+
+
+@dataclass(frozen=True)
+class Part:
+    """An attention of a model: encoder (source to source), cross (target to source) or decoder (target to target).
+
+    A row is what looks and sums to 1, a column is what is looked at. A row of cross-attention is the piece that the
+    step writes, a row of the decoder's the piece that it reads. Two kinds of rows sum to less: those of local attention
+    with a Gaussian, and the first of an LSTMN, which has nothing to look at.
+    """
+
+    name: PartName
+    weights: NDArray[np.float32]
+    """(L, H, T, S)"""
+    rows: Side
+    columns: Side
+
+    def title(self, layer: int = 0) -> str:
+        """As the lectures write it; layers count from 1, and 0 is the mean of all."""
+        return f"Layer: {layer or 'mean'} Attention: {_TITLES[self.name]}"
+
+    def matrix(self, layer: int = 0, head: int = 0) -> NDArray[np.float32]:
+        """Weights (T, S) of a layer and a head, both from 1; 0 is the mean of all. Raises DataError for others."""
+        for what, asked, most in zip(("layer", "head"), (layer, head), self.weights.shape, strict=False):
+            if not 0 <= asked <= most:
+                raise DataError(f"{what} {asked}: this attention has {most}; take 1 to {most}, or 0 for the mean.")
+        chosen = self.weights if layer == 0 else self.weights[layer - 1 : layer]
+        chosen = chosen if head == 0 else chosen[:, head - 1 : head]
+        return np.asarray(chosen.mean(axis=(0, 1), dtype=np.float64), dtype=np.float32)
+
+    def merged(self) -> Part:
+        """Between words: the weight of one looked at is the sum over its pieces, of one that looks their mean."""
+        looking = self.rows.shares / self.rows.shares.sum(axis=0)  # (T, N)
+        weights = np.einsum("tn,lhts,sm->lhnm", looking, self.weights, self.columns.shares, optimize=True)
+        return replace(self, weights=weights.astype(np.float32), rows=self.rows.merged(), columns=self.columns.merged())
+
+
+@dataclass(frozen=True)
+class Attention:
+    """All that a model looked at while it read a line, and wrote another."""
+
+    source: str
+    """Empty for a language model."""
+    target: str
+    """Empty for a model that only reads."""
+    parts: tuple[Part, ...]
+    unit: Literal["pieces", "words"] = "pieces"
+
+    def part(self, name: str = "") -> Part:
+        """The part of this name; without one the cross-attention, or what there is. Raises DataError for others."""
+        by_name: dict[str, Part] = {part.name: part for part in self.parts}
+        if not name:
+            return by_name.get("cross", self.parts[0])
+        if name not in by_name:
+            raise DataError(f"part {name}: this model has {', '.join(by_name)}.")
+        return by_name[name]
+
+    def words(self) -> Attention:
+        """The same between words (`regard.text.words`); begin, end and language tags are words by themselves."""
+        if self.unit == "words":
+            return self
+        return replace(self, parts=tuple(part.merged() for part in self.parts), unit="words")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; weights are [layer][head][row][column]."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "unit": self.unit,
+            "parts": [
+                {
+                    "name": part.name,
+                    "rows": part.rows.names,
+                    "columns": part.columns.names,
+                    "weights": part.weights.tolist(),
+                }
+                for part in self.parts
+            ],
+        }
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON, all digits kept."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def to_csv(self) -> str:
+        """A line a weight, all digits kept; layer, head, row and column count from 1."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["part", "layer", "head", "row", "column", "row_name", "column_name", "weight"])
+        for part in self.parts:
+            for (*place, row, column), weight in np.ndenumerate(part.weights):
+                names = part.rows.names[row], part.columns.names[column]
+                writer.writerow([part.name, *(at + 1 for at in (*place, row, column)), *names, float(weight)])
+        return text.getvalue()
+
+
+@torch.inference_mode()
+def look(
+    bundle: str | Path | Opened,
+    line: str,
+    *,
+    target: str | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    beam: int | None = None,
+    device: str = "cpu",
+) -> Attention:
+    """Where a bundle's model looks: a translator while it writes `target`, or its own translation of the line.
+
+    A language model looks at what it has read of the line, a masked one at all of it. Computed in float64.
+    Raises TextError for a line that cannot be read, ModelError for a model that has no attention.
+    """
+    opened = open_bundle(bundle, ["encoder-decoder", "language-model", "reader"], device=device)
+    kind = KINDS.get(opened.recipe.model.family, "encoder-decoder")
+    if kind == "encoder-decoder":
+        found = _translation(opened, line, target, from_, to, beam)
+    elif target is not None or to is not None or from_ is not None:
+        raise ModelError(f"a {opened.recipe.model.family} model reads one line; leave the target and languages out.")
+    else:
+        found = _reading(opened, line, kind == "language-model")
+    if not found.parts:
+        raise ModelError(f"a {opened.recipe.model.family} model has no attention to look at; take one that has.")
+    return found
+
+
+def _translation(
+    opened: Opened, line: str, target: str | None, from_: str | None, to: str | None, beam: int | None
+) -> Attention:
+    translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
+    [ids] = translator.encode([line], from_=from_, to=to)
+    if not ids:
+        raise TextError("the line has no text to look at; give one that has.")
+    if target is None:
+        best = translator.translate([line], from_=from_, to=to, beam=beam)[0].hypotheses[0]
+        text, written, ended, places = best.text, list(best.ids), best.ended, translator.target_places(best)
+    elif "\0" in target or "\n" in target:
+        raise TextError("the target contains a line break or a NUL (U+0000); it is one segment of text: remove it.")
+    else:
+        text, written, ended, places = target, opened.target.encode(target), True, opened.target.spans(target)
+    opened.check_length([*written, END], 1)
+    model: Any = translator.computing(True, False)
+    own, record = Record(), Record()
+    read, reading = rectangle(model, [[*ids, END]])
+    tokens, writing = rectangle(model, [[BEGIN, *written]])
+    model.decode(tokens, model.start(model.encode(read, reading, own), reading), writing, record)
+
+    read_places, read_words = translator.source_places(line, to)
+    source = _side(line, opened.source.pieces(ids), read_places, read_words)
+    pieces, target_words = opened.target.pieces(written), words_in(text)
+    looking = _side(text, pieces, places, target_words, begin=True, end=False)
+    writes = _side(text, pieces, places, target_words, end=ended)
+    parts = [
+        *_part("encoder", own, source, source),
+        *_part("cross", record, writes, source),
+        *_part("decoder", record.own, looking, looking),
+    ]
+    return Attention(line, text, tuple(parts))
+
+
+def _reading(opened: Opened, line: str, continues: bool) -> Attention:
+    """Of a language model, which begins with BEGIN, or of a masked one, whose line has an END."""
+    ids = opened.encode(line)
+    opened.check_length([*ids, END], 1)
+    model: Any = opened.computing()
+    record: list[Tensor] = []
+    side = _side(
+        line, opened.source.pieces(ids), opened.source.spans(line), words_in(line), begin=continues, end=not continues
+    )
+    tokens, layout = rectangle(model, [[BEGIN, *ids] if continues else [*ids, END]])
+    if continues:
+        model.decode(tokens, model.start(), layout, record)
+        return Attention("", line, tuple(_part("decoder", record, side, side)))
+    model.encode(tokens, layout, record)
+    return Attention(line, "", tuple(_part("encoder", record, side, side)))
+
+
+def _part(name: PartName, record: Sequence[Tensor], rows: Side, columns: Side) -> list[Part]:
+    """What was recorded of one line, (1, H, T, S) a layer; nothing, if nothing was."""
+    if not record:
+        return []
+    weights = np.stack([layer[0].cpu().numpy() for layer in record]).astype(np.float32)
+    return [Part(name, weights[:, :, : len(rows.names), : len(columns.names)], rows, columns)]
+
+
+def _side(
+    line: str,
+    pieces: Sequence[str],
+    places: Sequence[Span],
+    words: Sequence[Span],
+    *,
+    begin: bool = False,
+    end: bool = True,
+) -> Side:
+    """The pieces of a line and its words, both with their places.
+
+    A piece of nothing but space belongs to the word behind it, or to the last. Whatever else has no characters in the
+    line (begin, end, a language's tag) is a word by itself.
+    """
+    count = begin + len(pieces) + end
+    found: list[tuple[str, NDArray[np.float64]]] = []  # of each word the shares that the pieces have in it, (pieces,)
+    shares = shares_of(places, words)
+    for piece in np.flatnonzero(shares.sum(axis=1) == 0).tolist():
+        if words and not pieces[piece].strip("\u2581 "):
+            behind = (i for i, (start, _) in enumerate(words) if start >= places[piece][1])
+            shares[piece, next(behind, len(words) - 1)] = 1
+        else:
+            found.append((pieces[piece], _one(count, begin + piece)))
+    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-9)
+    for (start, stop), column in zip(words, shares.T, strict=True):
+        if column.any():  # what a normalization took away has no piece
+            found.append((line[start:stop], np.pad(column, (int(begin), int(end)))))
+    if begin:
+        found.append(("<s>", _one(count, 0)))
+    if end:
+        found.append(("</s>", _one(count, count - 1)))
+    found.sort(key=lambda word: int(np.flatnonzero(word[1])[0]))
+    names = (*(["<s>"] * begin), *pieces, *(["</s>"] * end))
+    return Side(names, tuple(text for text, _ in found), np.stack([column for _, column in found], axis=1))
+
+
+def _one(count: int, place: int) -> NDArray[np.float64]:
+    column = np.zeros(count)
+    column[place] = 1
+    return column
