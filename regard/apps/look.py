@@ -10,10 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from regard.apps import heatmap
 from regard.apps.terminal import console_on, write
 from regard.apps.use import BundlePath, From, To
 from regard.errors import DataError
@@ -47,6 +45,7 @@ def look(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
 ) -> None:
     """Where a model looks, every layer and head of it: in the terminal, or with --out as page, picture or numbers."""
+    from regard.apps import heatmap
     from regard.tasks.look import look as looked
 
     kind = "" if out is None or out.is_dir() else out.suffix.removeprefix(".")
@@ -78,6 +77,8 @@ def look(
 
 def picture(part: Part, layer: int = 0, head: int = 0) -> str:
     """A layer and a head of a part, from 1 (0: the mean of all), as one SVG file: source on columns, target on rows."""
+    from regard.apps import heatmap
+
     title = part.title(layer) + (f" Head: {head}" if head else "")
     return heatmap.svg(part.matrix(layer, head), part.columns.names, part.rows.names, title=title)
 
@@ -87,6 +88,10 @@ def page(attention: Attention, *, language: str = "en") -> str:
 
     Its weights have 16 bits, or 8 where there are more than a million; `Attention.to_json` has all digits.
     """
+    import numpy as np
+
+    from regard.apps import heatmap
+
     bits = 16 if sum(part.weights.size for part in attention.parts) <= _FINE else 8
     about = {
         "source": attention.source,
@@ -118,6 +123,10 @@ def page(attention: Attention, *, language: str = "en") -> str:
 
 def _side(side: Side) -> dict[str, Any]:
     """Names as they are shown, and of each piece the words that it belongs to, with its shares in them."""
+    import numpy as np
+
+    from regard.apps import heatmap
+
     return {
         "names": [*map(heatmap.label, side.names)],
         "words": [*map(heatmap.label, side.words)],
