@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from regard.nn import Dropout, KeysValues, Layout, Padded, look_up
+from regard.nn import Dropout, KeysValues, Layout, look_up, whole
 from regard.nn.attention import SCORES, Lengths, Score, attend
 from regard.nn.attention.masks import matrix
 from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
@@ -153,8 +153,7 @@ class Bahdanau(nn.Module):
         self, tokens: Tensor, state: BahdanauState, layout: Layout | None = None, record: list[Tensor] | None = None
     ) -> tuple[Tensor, BahdanauState]:
         """Target ids (B, T) or (L,) -> hidden (…, l) and the next state; `record` gets the weights (B, 1, T, S)."""
-        if layout is None:
-            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        layout = layout or whole(tokens)
         pieces = self.dropout(look_up(as_columns(tokens, layout), self.target.weight))  # (T, B, E)
         step = self.decoder.loop(self.decoder.input(pieces), self.context)
         carry, memory = state.carry, state.memory

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ModelError
-from regard.nn import Dropout, KeysValues, Layout, Packed, Padded, look_up
+from regard.nn import Dropout, KeysValues, Layout, Packed, look_up, whole
 from regard.nn.attention import SCORES, Lengths
 from regard.nn.attention.kernels import Call, run
 from regard.nn.attention.scores import Score
@@ -222,8 +222,7 @@ class ConvS2S(nn.Module):
         self, tokens: Tensor, state: ConvS2SState, layout: Layout | None = None, record: list[Tensor] | None = None
     ) -> tuple[Tensor, ConvS2SState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets cross-attention (B, 1, T, S)."""
-        if layout is None:
-            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        layout = layout or whole(tokens)
         pieces = self.target(tokens, layout.positions() + state.place, state.place + layout.width)
         mask = Lengths(state.memory_lengths)
         x, kept = self.decoder.into(pieces), []

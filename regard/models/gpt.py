@@ -22,9 +22,9 @@ from regard.nn import (
     FeedForward,
     GatedFeedForward,
     Layout,
-    Padded,
     Unnormed,
     look_up,
+    whole,
 )
 from regard.nn.attention import SCORES, Causal, Mask, MultiHead
 from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere
@@ -206,8 +206,7 @@ class GPT(nn.Module):
         self, tokens: Tensor, state: GPTState, layout: Layout | None = None, record: list[Tensor] | None = None
     ) -> tuple[Tensor, GPTState]:
         """Ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets each layer's weights (B, H, T, S)."""
-        if layout is None:
-            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        layout = layout or whole(tokens)
         x = self.embedding(tokens, layout.positions() + state.place, state.place + layout.width)
         mask = Causal(state.place)
         past = []

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from regard.errors import ModelError
-from regard.nn import Dropout, KeysValues, Layout, Padded, look_up
+from regard.nn import Dropout, KeysValues, Layout, look_up, whole
 from regard.nn.attention import SCORES, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
@@ -225,7 +225,7 @@ class LSTMN(nn.Module):
         self, tokens: Tensor, state: LSTMNState, layout: Layout | None = None, record: list[Tensor] | None = None
     ) -> tuple[Tensor, LSTMNState]:
         """Ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets each layer's weights (B, 1, T, S)."""
-        layout = layout or _whole(tokens)
+        layout = layout or whole(tokens)
         x, tapes = self.decoder(tokens, state.tapes, layout, record)
         return as_laid_out(x, layout), replace(state, tapes=tapes)
 
@@ -274,7 +274,7 @@ class LSTMNTranslator(nn.Module):
         self, tokens: Tensor, state: LSTMNState, layout: Layout | None = None, record: list[Tensor] | None = None
     ) -> tuple[Tensor, LSTMNState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets cross-attention (B, 1, T, S)."""
-        layout = layout or _whole(tokens)
+        layout = layout or whole(tokens)
         x, tapes = self.decoder(tokens, state.tapes, layout, None)
         assert state.memory is not None
         x, weights = self.attention(x.transpose(0, 1), state.memory, state.lengths, 0)
@@ -285,7 +285,3 @@ class LSTMNTranslator(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
         return self.output(hidden)  # type: ignore[no-any-return]
-
-
-def _whole(tokens: Tensor) -> Layout:
-    return Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])

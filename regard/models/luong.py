@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from regard.nn import Dropout, KeysValues, Layout, Padded, look_up
+from regard.nn import Dropout, KeysValues, Layout, look_up, whole
 from regard.nn.attention import SCORES, Score, mix, weigh
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
@@ -181,8 +181,7 @@ class Luong(nn.Module):
         self, tokens: Tensor, state: LuongState, layout: Layout | None = None, record: list[Tensor] | None = None
     ) -> tuple[Tensor, LuongState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets the weights (B, 1, T, S)."""
-        if layout is None:
-            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        layout = layout or whole(tokens)
         pieces = self.dropout(look_up(as_columns(tokens, layout), self.target.weight))  # (T, B, E)
         if self.feed is not None:
             x, state, weights = self._fed(pieces, state, self.feed)

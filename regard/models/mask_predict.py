@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn import Cache, KeysValues, Layout, Padded
+from regard.nn import Cache, KeysValues, Layout, whole
 from regard.nn.attention import Lengths
 from regard.nn.pooling import mean
 
@@ -134,8 +134,7 @@ class MaskPredict(nn.Module):
 
         `record` gets cross-attention (B, H, T, S).
         """
-        if layout is None:
-            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        layout = layout or whole(tokens)
         if self.training:
             self.lengths.learn(state.differences, layout.lengths - state.memory_lengths)
         x = self.body.target(tokens, layout.positions(), layout.width)

@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from regard.nn import Dropout, Layout, Padded, look_up
+from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
 __all__ = ["Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
@@ -140,8 +140,7 @@ class Seq2Seq(nn.Module):
         self, tokens: Tensor, state: Seq2SeqState, layout: Layout | None = None, record: list[Tensor] | None = None
     ) -> tuple[Tensor, Seq2SeqState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; there is no attention to record."""
-        if layout is None:
-            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        layout = layout or whole(tokens)
         pieces = self.dropout(look_up(as_columns(tokens, layout), self.target.weight))  # (T, B, E)
         if self.context is None:
             x, carries = self.decoder(pieces, state.carries)

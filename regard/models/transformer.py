@@ -26,9 +26,9 @@ from regard.nn import (
     GatedFeedForward,
     KeysValues,
     Layout,
-    Padded,
     Unnormed,
     look_up,
+    whole,
 )
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Lengths, Mask, MultiHead
 from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere
@@ -409,8 +409,7 @@ class Transformer(nn.Module):
 
         `record` gets cross-attention (B, H, T, S), and a `Record` self-attention (B, H, T, T) as well.
         """
-        if layout is None:
-            layout = Padded(tokens.new_full((tokens.shape[0],), tokens.shape[1]), tokens.shape[1])
+        layout = layout or whole(tokens)
         places = layout.positions() + state.place, state.place + layout.width
         x = self.target(tokens, *places)
         mask = Causal(state.place)

@@ -3,7 +3,7 @@
 from .dropout import Dropout
 from .embedding import look_up
 from .feedforward import ACTIVATIONS, GATES, FeedForward, GatedFeedForward
-from .layout import Layout, Packed, Padded
+from .layout import Layout, Packed, Padded, whole
 from .residual import NORM_KINDS, NORMS, BatchNorm, LayerNorm, PostNorm, PreNorm, RMSNorm, Unnormed
 from .state import Cache, KeysValues, State
 
@@ -28,4 +28,5 @@ __all__ = [
     "State",
     "Unnormed",
     "look_up",
+    "whole",
 ]

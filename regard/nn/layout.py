@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["Layout", "Packed", "Padded"]
+__all__ = ["Layout", "Packed", "Padded", "whole"]
 
 
 class Layout(Protocol):
@@ -121,3 +121,9 @@ class Packed:
 
     def inside(self) -> Tensor:
         return torch.arange(self.tokens, device=self.lengths.device) < self.starts[-1]
+
+
+def whole(tokens: Tensor) -> Padded:
+    """The layout of ids (B, T) without padding."""
+    rows, width = tokens.shape
+    return Padded(tokens.new_full((rows,), width), width)
