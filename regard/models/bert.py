@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ModelError
-from regard.nn import Dropout, LayerNorm, Layout
+from regard.nn import Dropout, Embedding, LayerNorm, Layout
 from regard.nn.attention import Lengths
 from regard.nn.pooling import POOLS
 
-from .gpt import Embedding, StackConfig, initialise
+from .gpt import StackConfig, initialise
 from .transformer import EncoderLayer
 
 __all__ = ["BERT", "BERTClassifier", "BERTClassifierConfig", "BERTConfig", "build", "build_classifier"]

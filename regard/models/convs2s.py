@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ModelError
-from regard.nn import Dropout, KeysValues, Layout, Packed, look_up, whole
+from regard.nn import Dropout, Embedding, KeysValues, Layout, Packed, whole
 from regard.nn.attention import SCORES, Lengths
 from regard.nn.attention.kernels import Call, run
 from regard.nn.attention.scores import Score
@@ -97,18 +97,6 @@ def build(config: ConvS2SConfig, source_vocabulary: int, target_vocabulary: int,
         output,
         c.dropout,
     )
-
-
-class Embedding(nn.Module):
-    """The piece's vector plus its place's (section 3.1): ids (…) -> (…, D)."""
-
-    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float) -> None:
-        super().__init__()
-        self.table, self.positions, self.dropout = table, positions, Dropout(dropout)
-
-    def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
-        vectors = look_up(ids, self.table.weight)
-        return self.dropout(vectors + self.positions(places, longest).to(vectors.dtype))  # type: ignore[no-any-return]
 
 
 class GatedConvolution(nn.Module):

@@ -18,12 +18,11 @@ from regard.nn import (
     NORM_KINDS,
     NORMS,
     Cache,
-    Dropout,
+    Embedding,
     FeedForward,
     GatedFeedForward,
     Layout,
     Unnormed,
-    look_up,
     whole,
 )
 from regard.nn.attention import SCORES, Causal, Mask, MultiHead
@@ -31,7 +30,7 @@ from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere
 
 from .choices import ActivationName, NormName, PositionName, listed
 
-__all__ = ["GPT", "Block", "Embedding", "GPTConfig", "GPTState", "StackConfig", "build", "initialise"]
+__all__ = ["GPT", "Block", "GPTConfig", "GPTState", "StackConfig", "build", "initialise"]
 
 
 class StackConfig(BaseModel):
@@ -144,18 +143,6 @@ def initialise(model: nn.Module, layers: int, pad: int) -> None:
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             nn.init.zeros_(module.weight[pad])
-
-
-class Embedding(nn.Module):
-    """The piece's vector and that of its place: ids (…) -> (…, D)."""
-
-    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float) -> None:
-        super().__init__()
-        self.table, self.positions, self.dropout = table, positions, Dropout(dropout)
-
-    def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
-        vectors = look_up(ids, self.table.weight)
-        return self.dropout(vectors + self.positions(places, longest).to(vectors.dtype))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):

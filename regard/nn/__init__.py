@@ -1,7 +1,7 @@
 """Parts of networks."""
 
 from .dropout import Dropout
-from .embedding import look_up
+from .embedding import Embedding, look_up
 from .feedforward import ACTIVATIONS, GATES, FeedForward, GatedFeedForward
 from .layout import Layout, Packed, Padded, whole
 from .residual import NORM_KINDS, NORMS, BatchNorm, LayerNorm, PostNorm, PreNorm, RMSNorm, Unnormed
@@ -15,6 +15,7 @@ __all__ = [
     "BatchNorm",
     "Cache",
     "Dropout",
+    "Embedding",
     "FeedForward",
     "GatedFeedForward",
     "KeysValues",

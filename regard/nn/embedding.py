@@ -1,4 +1,4 @@
-"""Looking vectors up in a table, with a gradient whose sums are float32.
+"""Looking vectors up in a table, with a gradient whose sums are float32; and with their places added.
 
 Sizes: V rows, D width.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["look_up"]
+from .dropout import Dropout
+
+__all__ = ["Embedding", "look_up"]
 
 
 class _LookUp(torch.autograd.Function):
@@ -38,3 +40,15 @@ def look_up(ids: Tensor, table: Tensor) -> Tensor:
     if table.dtype == torch.bfloat16 and table.device.type == "cpu":
         return _LookUp.apply(ids, table)  # type: ignore[no-any-return, no-untyped-call]
     return F.embedding(ids, table)
+
+
+class Embedding(nn.Module):
+    """The piece's vector and that of its place: ids (…) -> (…, D)."""
+
+    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.table, self.positions, self.dropout = table, positions, Dropout(dropout)
+
+    def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
+        vectors = look_up(ids, self.table.weight)
+        return self.dropout(vectors + self.positions(places, longest).to(vectors.dtype))  # type: ignore[no-any-return]
