@@ -11,56 +11,10 @@ import torch
 from torch import Tensor
 
 from .candidates import Beams, Choose, best
-from .hypotheses import Bonus, Hypothesis, S, Step, outcome
+from .hypotheses import Bonus, Hypothesis, S, Step, run_through
 from .penalties import Penalty
 
 __all__ = ["beam_search", "beam_steps"]
-
-
-def beam_search(
-    step: Step[S],
-    state: S,
-    first: Tensor,
-    *,
-    width: int,
-    max_length: Tensor,
-    end: int,
-    penalty: Penalty,
-    n_best: int = 1,
-    shrink: bool = True,
-    stop: str = "bound",
-    bonus: Bonus[S] | None = None,
-    choose: Choose[S] | None = None,
-) -> list[list[Hypothesis]]:
-    """The best `n_best` finished hypotheses of each sentence, best first.
-
-    `first` (B,) is the piece that every sentence starts from and `state` has a row a sentence. A hypothesis finishes
-    with `end`, or is cut at max_length[sentence] pieces, the end counted. Hypotheses are ranked by
-    log-probability / penalty(length), plus `bonus` of the state that finished them, which is at most 0.
-
-    When a sentence stops is named by `stop`. "bound": when `n_best` of its finished ones cannot be overtaken by any
-    open one, whatever that goes on to (log-probabilities only fall, so an open one is bounded by its own over the
-    largest penalty it can reach). "first": when `n_best` have finished. "beam": when `width` have, as other libraries'
-    beams do. "full": at the length limit.
-    Finished sentences leave the batch when `shrink`. `choose` replaces `best`. A sentence of which no hypothesis is
-    possible gets none.
-    """
-    return outcome(
-        beam_steps(
-            step,
-            state,
-            first,
-            width=width,
-            max_length=max_length,
-            end=end,
-            penalty=penalty,
-            n_best=n_best,
-            shrink=shrink,
-            stop=stop,
-            bonus=bonus,
-            choose=choose,
-        )
-    )
 
 
 def beam_steps(
@@ -78,7 +32,21 @@ def beam_steps(
     bonus: Bonus[S] | None = None,
     choose: Choose[S] | None = None,
 ) -> Generator[Beams, None, list[list[Hypothesis]]]:
-    """`beam_search` that stops after every step to show where it stands; it returns what `beam_search` does."""
+    """The best `n_best` finished hypotheses of each sentence, best first.
+
+    `first` (B,) is the piece that every sentence starts from and `state` has a row a sentence. A hypothesis finishes
+    with `end`, or is cut at max_length[sentence] pieces, the end counted. Hypotheses are ranked by
+    log-probability / penalty(length), plus `bonus` of the state that finished them, which is at most 0.
+
+    When a sentence stops is named by `stop`. "bound": when `n_best` of its finished ones cannot be overtaken by any
+    open one, whatever that goes on to (log-probabilities only fall, so an open one is bounded by its own over the
+    largest penalty it can reach). "first": when `n_best` have finished. "beam": when `width` have, as other libraries'
+    beams do. "full": at the length limit.
+    Finished sentences leave the batch when `shrink`. `choose` replaces `best`. A sentence of which no hypothesis is
+    possible gets none.
+
+    Stops after every step to show where it stands; what it returns is what `beam_search` does.
+    """
     choose = choose or best
     sentences, device = first.shape[0], first.device
     limits: list[int] = max_length.tolist()
@@ -147,3 +115,7 @@ def beam_steps(
         if alive:
             state = state.select(select.flatten())
     return [found[:n_best] for found in finished]
+
+
+beam_search = run_through(beam_steps)
+"""`beam_steps` without the stops: its hypotheses."""

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from torch import Tensor
 
 from regard.nn.state import State
 
-__all__ = ["Bonus", "Hypothesis", "R", "S", "Step", "outcome"]
+__all__ = ["Bonus", "Hypothesis", "R", "S", "Step", "run_through"]
 
 S = TypeVar("S", bound=State)
 R = TypeVar("R")
+P = ParamSpec("P")
 
 Step = Callable[[Tensor, S], tuple[Tensor, S]]
 """The last piece of each row (N,) and a state -> log-probabilities of the next piece (N, V) and the state after it."""
@@ -36,10 +38,16 @@ class Hypothesis:
     """False where the length limit cut it off."""
 
 
-def outcome(steps: Generator[object, None, R]) -> R:
-    """What a search that shows its steps returns at last."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            return finished.value  # type: ignore[no-any-return]
+def run_through(steps: Callable[P, Generator[object, None, R]]) -> Callable[P, R]:
+    """The search that `steps` shows step by step, as one call."""
+
+    @wraps(steps)
+    def search(*args: P.args, **kwargs: P.kwargs) -> R:
+        going = steps(*args, **kwargs)
+        while True:
+            try:
+                next(going)
+            except StopIteration as finished:
+                return finished.value  # type: ignore[no-any-return]
+
+    return search

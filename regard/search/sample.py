@@ -12,7 +12,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from .hypotheses import Hypothesis, S, Step, outcome
+from .hypotheses import Hypothesis, S, Step, run_through
 from .penalties import Penalty
 
 __all__ = ["Draw", "sample_search", "sample_steps"]
@@ -52,27 +52,6 @@ def _uniform(*key: int) -> float:
     return float((int.from_bytes(digest, "big") >> 11) * 2.0**-53)
 
 
-def sample_search(
-    step: Step[S],
-    state: S,
-    first: Tensor,
-    *,
-    max_length: Tensor,
-    end: int,
-    penalty: Penalty,
-    draw: Draw,
-    keys: Sequence[tuple[int, int]],
-) -> list[Hypothesis]:
-    """A sequence for each row of `first` (N,) and `state`, drawn until `end` or until row i holds max_length[i] pieces.
-
-    keys[i] is (line, number of the sample). Log-probabilities are those of `step`, whatever the draw did to them;
-    -inf where no piece was possible.
-    """
-    return outcome(
-        sample_steps(step, state, first, max_length=max_length, end=end, penalty=penalty, draw=draw, keys=keys)
-    )
-
-
 def sample_steps(
     step: Step[S],
     state: S,
@@ -84,7 +63,13 @@ def sample_steps(
     draw: Draw,
     keys: Sequence[tuple[int, int]],
 ) -> Generator[list[list[int]], None, list[Hypothesis]]:
-    """`sample_search` that shows every row's ids after each step; it returns what `sample_search` does."""
+    """A sequence for each row of `first` (N,) and `state`, drawn until `end` or until row i holds max_length[i] pieces.
+
+    keys[i] is (line, number of the sample). Log-probabilities are those of `step`, whatever the draw did to them;
+    -inf where no piece was possible.
+
+    Shows every row's ids after each step; what it returns is what `sample_search` does.
+    """
     limits: list[int] = max_length.tolist()
     ids: list[list[int]] = [[] for _ in limits]
     totals, lengths, ended = [0.0] * len(ids), [0] * len(ids), [False] * len(ids)
@@ -106,3 +91,7 @@ def sample_steps(
                 going.remove(i)
         yield ids
     return [Hypothesis(ids[i], totals[i], totals[i] / penalty(lengths[i]), ended[i]) for i in range(len(ids))]
+
+
+sample_search = run_through(sample_steps)
+"""`sample_steps` without the stops: its hypotheses."""
