@@ -3,13 +3,14 @@
     REGARD_DATA=… python benchmarks/align.py --text runs/align/text --bundle runs/align/run/bundle \\
         --eflomal .peers/eflomal/bin/eflomal-align
 
-`--text` is what benchmarks/align_text.py wrote, and the bundle was trained on it (recipes/align). Rule, layer, head and
-how the two directions are joined are chosen on the Chinese-English gold set alone; German-English and English-French
-are then scored as they were chosen. Beside it stand the naive reading (the step that writes the piece, all layers and
-heads averaged) and eflomal (Östling and Tiedemann 2016), trained for each pair on the same lines, the gold set's
-sentences among them; Chinese it reads by characters, which are traced back to their words. For each of the three the
-best way to join is chosen on Chinese-English, and all ways are in the results. eflomal is GPL, so it belongs in an
-environment of its own (`pip install eflomal`). What is not given, bundle or eflomal, is left as it was measured before.
+`--text` is what benchmarks/align_text.py wrote, and the bundle was trained on it (recipes/align): it writes English,
+and English words are linked to those of the other side. Rule, layer and head are chosen on the Chinese-English gold set
+alone; German-English and English-French are then scored as they were chosen. Beside it stand the naive reading (the
+step that writes the piece, all layers and heads averaged) and eflomal (Östling and Tiedemann 2016), trained for each
+pair on the same lines, the gold set's sentences among them; Chinese it reads by characters, which are traced back to
+their words. eflomal also has a second direction: the best way to join the two is chosen on Chinese-English, and all
+ways are in the results. It is GPL, so it belongs in an environment of its own (`pip install eflomal`). What is not
+given, bundle or eflomal, is left as it was measured before.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from record import RESULTS, circumstances, write
 import regard
 from regard.errors import DataError
 from regard.metrics.aer import Gold, Link, alignment_error_rate
-from regard.tasks.align import SYMMETRIES, Choice, Reading, align_lines, choose, read_gold
+from regard.tasks.align import SYMMETRIES, Reading, align_lines, choose, read_gold
 from regard.tasks.translate import Translator
 from regard.text import read_lines, write_lines
 
@@ -84,12 +85,11 @@ def joined(there: _Links, back: _Links, gold: Sequence[Gold]) -> dict[str, Any]:
     return found
 
 
-def attention(model: Translator, pair: str, lines: tuple[list[str], list[str]], how: Choice) -> tuple[_Links, _Links]:
-    """Links of both directions by one model's attention."""
-    source, target = pair.split("-")
-    there = align_lines(model, *lines, reading=how.reading, languages=(source, target))
-    back = align_lines(model, *lines[::-1], reading=how.reverse, languages=(target, source))
-    return [frozenset(a.links) for a in there], [frozenset((i, j) for j, i in a.links) for a in back]
+def attention(model: Translator, pair: str, lines: tuple[list[str], list[str]], how: Reading) -> _Links:
+    """Links by the attention of a model that writes English."""
+    if pair.endswith("-en"):
+        return [frozenset(a.links) for a in align_lines(model, *lines, reading=how)]
+    return [frozenset((i, j) for j, i in a.links) for a in align_lines(model, *lines[::-1], reading=how)]
 
 
 def measure(arguments: argparse.Namespace, data: Path, found: dict[str, Any]) -> None:
@@ -97,26 +97,21 @@ def measure(arguments: argparse.Namespace, data: Path, found: dict[str, Any]) ->
     model = arguments.bundle and regard.load(arguments.bundle)
     if model:
         found["training"] = model.bundle.provenance.training
-    ways: dict[str, Choice] = {}
+    ways: dict[str, Reading] = {}
     for pair in PAIRS:
-        languages = tuple(pair.split("-"))
-        lines = tuple(read_lines(arguments.text / pair / f"gold.{language}") for language in languages)
+        lines = tuple(read_lines(arguments.text / pair / f"gold.{language}") for language in pair.split("-"))
         gold = read_gold(data / "word_alignment" / f"{pair}.dev.gold.gz", len(lines[0]))
         if model and not ways:
-            ways = {
-                "attention": choose(model, model, *lines, gold, languages=languages),
-                "naive": Choice(reading=NAIVE, reverse=NAIVE),
-            }
-            found["choice"] = ways["attention"].model_dump()
+            choice = choose(model, None, *lines, gold)
+            found["choice"] = choice.model_dump(exclude={"reverse"})
+            ways = {"attention": choice.reading, "naive": NAIVE}
         systems = found.setdefault("pairs", {}).setdefault(pair, {"lines": len(gold), "systems": {}})["systems"]
         for name, how in ways.items():
-            systems[name] = joined(*attention(model, pair, lines, how), gold)
+            systems[name] = {ONE: figures(attention(model, pair, lines, how), gold)}
         if arguments.eflomal:
             systems["eflomal"] = joined(*eflomal(arguments.eflomal, arguments.text, pair, lines), gold)
     known = found["pairs"][CHOSEN_ON]["systems"]
-    found["joined"] = {
-        name: min((ONE, *SYMMETRIES), key=lambda way: scores[way]["aer"]["value"]) for name, scores in known.items()
-    }
+    found["joined"] = {name: min(scores, key=lambda way: scores[way]["aer"]["value"]) for name, scores in known.items()}
 
 
 def main() -> int:
@@ -132,7 +127,7 @@ def main() -> int:
     measure(arguments, Path(os.environ["REGARD_DATA"]), found)
     write(arguments.out, found | circumstances())
     if "choice" in found:
-        sys.stdout.write(json.dumps({name: found["choice"][name] for name in ("reading", "reverse")}) + "\n")
+        sys.stdout.write(json.dumps(found["choice"]["reading"]) + "\n")
     for pair, held in found["pairs"].items():
         for name, scores in held["systems"].items():
             for way in dict.fromkeys((ONE, found["joined"][name])):

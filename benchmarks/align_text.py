@@ -2,8 +2,8 @@
 
     REGARD_DATA=… python benchmarks/align_text.py runs/align/text
 
-For each pair of languages it writes train, valid and gold, one file a language; and, of all pairs in both directions,
-train.source and train.target, valid.source and valid.target, whose source lines begin with the target's tag. Gold sets
+For each pair of languages it writes train, valid and gold, one file a language; and, of all pairs together, the other
+language to English, train.source and train.target, valid.source and valid.target. Gold sets
 come as words; text as people write it would leave a model to guess at their pieces. So here all is folded (NFKC, lower
 case, plain quotes), words are cut from punctuation, English 's and n't from what they follow; French is spelt out as
 the gold set does (l' is le, du is de le); Chinese is left in one piece. Lines with markup are left out. The sentences
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from regard.errors import DataError
 from regard.tasks.align import read_lines_of
-from regard.text import read_lines, tag, write_lines
+from regard.text import read_lines, write_lines
 from regard.text.sentences import unspaced
 
 _NEWS = [f"wmt_newstest/{name}" for name in ("news-test2008", *(f"newstest{year}" for year in range(2009, 2014)))]
@@ -49,9 +49,9 @@ TRAIN = {
 }
 VALID = {"zh-en": "tatoeba_en-zh/valid", "de-en": "europarl_de-en_20k/valid", "en-fr": "tatoeba_en-fr/valid"}
 _VALID = 200
-"""Pairs of lines of each direction that the joint model is watched on."""
-_MOST = 40_000
-"""Pairs of lines of one file, evenly spread: short everyday sentences should not drown the rest."""
+"""Pairs of lines of each language that the joint model is watched on."""
+_MOST = 160_000
+"""Pairs of lines of one file, evenly spread. Short everyday sentences teach a model fastest what translates what."""
 _MARKUP = re.compile(r"[`*<>|\\_{}=]|::|&\w+;")
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "–": "-", "—": "-"})
 _ELIDED = re.compile(r"\b(l|d|j|n|s|c|m|t|(?:lors|puis|jus|quoi)?qu)'(?=\w)")
@@ -118,10 +118,9 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         train = text(data, pair, stems) + joined
         valid = text(data, pair, [VALID[pair]])
-        first, second = pair.split("-")
+        second = pair.split("-")[1]
         for name, pairs in (("train", train), ("valid", valid[:_VALID])):
-            joint[name] += [(f"{tag(second)} {s}", t) for s, t in pairs]
-            joint[name] += [(f"{tag(first)} {t}", s) for s, t in pairs]
+            joint[name] += [(s, t) if second == "en" else (t, s) for s, t in pairs]
         for name, pairs in (("train", train), ("valid", valid), ("gold", gold)):
             for language, lines in zip(pair.split("-"), zip(*pairs, strict=True), strict=True):
                 write_lines(folder / f"{name}.{language}", list(lines))
