@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from regard.apps import language, lecture, look, make, parsing, use
+from regard.apps import language, lecture, lineage, look, make, parsing, use
 from regard.apps.terminal import write
 from regard.errors import RegardError
 
@@ -32,7 +32,7 @@ _WORDS: tuple[Callable[..., None], ...] = (
     *(make.train, use.translate, use.evaluate, use.score, use.align, use.calibrate, parsing.parse, use.inspect),
     *(language.generate, language.fill, language.classify, language.embed, language.perplexity, language.phrases),
     *(make.init, make.plan, make.prepare, make.import_, make.export, make.quantize, make.get, make.demo),
-    *(parsing.trees, look.look, lecture.lecture, use.doctor),
+    *(parsing.trees, look.look, lecture.lecture, lineage.lineage, use.doctor),
 )
 for word in _WORDS:
     app.command(word.__name__.rstrip("_"))(word)

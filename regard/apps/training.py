@@ -21,6 +21,8 @@ class Display:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.heard = 0
+        self.clock = False
+        """Whether the run stops by the clock."""
         self.task: TaskID | None = None
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -76,12 +78,15 @@ class Display:
         )
         if event.get("resumed_from"):
             self._say(f"going on from {event['resumed_from']}")
-        self.task = self.bar.add_task("training", total=event["updates"], note="")
+        self.clock = bool(event.get("minutes"))
+        total = round(60 * event["minutes"]) if self.clock else event["updates"]
+        self.task = self.bar.add_task("training, seconds" if self.clock else "training", total=total, note="")
 
     def _train(self, event: dict[str, Any]) -> None:
         note = f"loss {event['loss']:.3f}, {event['tokens_per_second']:,.0f} tokens/s, epoch {event['epoch'] + 1}"
         if self.task is not None:
-            self.bar.update(self.task, completed=event["update"], note=note)
+            done = round(event["trained"]) if self.clock else event["update"]
+            self.bar.update(self.task, completed=done, note=note)
         if not self.console.is_terminal and self.heard % _QUIET == 0:
             self._say(f"update {event['update']:,}: {note}")
         self.heard += 1

@@ -1,7 +1,7 @@
 """A recipe in, a bundle out: text is prepared, a model trained, its weights bundled with everything needed to use them.
 
 What a run leaves in its directory: `recipe.toml`, `prepared/`, `checkpoints/`, `log.jsonl`, `curves/` (TensorBoard),
-`bundle/` and `results.json`.
+`bundle/`, `hypotheses/` (what it wrote for each set that it was scored on) and `results.json`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from regard.models.interface import device_named
 from regard.nn.attention import kernels
 from regard.recipe import Recipe
 from regard.search import SearchConfig
-from regard.text import PAD, Subwords, read_lines
+from regard.text import PAD, Subwords, read_lines, write_lines
 from regard.text.lines import read_labelled
 from regard.train import (
     OBJECTIVES,
@@ -138,6 +138,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
             "pairs": len(prepared.train),
             "filters": str(prepared.report),
             "updates": recipe.train.updates,
+            "minutes": recipe.train.minutes,
             "precision": "bfloat16" if trainer.bfloat16 else "float32",
             "device": str(device),
             "processes": parallel.world,
@@ -445,6 +446,8 @@ def _finish(
         "epochs": trainer.batches.epoch,
         "target_tokens": trainer.tokens,
         "seconds": round(trainer.seconds, 1),
+        "trained": round(trainer.trained, 1),
+        "parameters": parameter_count(model),
         "precision": "bfloat16" if trainer.bfloat16 else "float32",
         "threads": torch.get_num_threads(),
         "processes": trainer.parallel.world,
@@ -496,10 +499,14 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
     from .open import open_bundle
     from .translate import load
 
-    def translated(source: Sequence[str], reference: Sequence[str]) -> dict[str, Any]:
-        return evaluate_lines(translator, source, reference).to_dict()
+    def translated(name: str, source: Sequence[str], reference: Sequence[str]) -> dict[str, Any]:
+        found = evaluate_lines(translator, source, reference)
+        written = path.parent / "hypotheses" / f"{name}.txt"
+        written.parent.mkdir(parents=True, exist_ok=True)
+        write_lines(written, found.hypotheses)
+        return found.to_dict()
 
-    def measured(source: Sequence[str], reference: Sequence[str]) -> dict[str, Any]:
+    def measured(name: str, source: Sequence[str], reference: Sequence[str]) -> dict[str, Any]:
         scores = measure(opened, source, None if recipe.data.texts else reference)
         return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}
 
@@ -512,7 +519,9 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
     scores = []
     for name, source, reference in _sets(recipe, prepared.valid):
         began = time.perf_counter()
-        scores.append({"set": name, **judge(source, reference), "seconds": round(time.perf_counter() - began, 1)})
+        scores.append(
+            {"set": name, **judge(name, source, reference), "seconds": round(time.perf_counter() - began, 1)}
+        )
         tell({"event": "score", **scores[-1]})
     return scores
 

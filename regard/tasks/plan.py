@@ -378,6 +378,8 @@ def _notes(recipe: Recipe, corpus: _Corpus) -> Iterator[str]:
             f"pairs, tokens and pieces are estimated from {len(corpus.held.train) + len(corpus.held.valid):,} pairs of "
             "the raw files; `regard prepare` on this recipe makes them exact"
         )
+    if recipe.train.minutes:
+        yield f"training stops after {recipe.train.minutes:g} minutes, whatever updates are left"
     if recipe.train.patience:
         yield f"training may stop before its last update: patience is {recipe.train.patience}"
 
@@ -411,7 +413,7 @@ def _trained(recipe: Recipe, corpus: _Corpus, model: nn.Module, tokens: int, sec
             raise _Enough
 
     # So many updates that nothing else than training happens before it is enough.
-    never = {"updates": 10**9, "epochs": 0, "patience": 0, "save_every": 10**9, "average_every": 10**9}
+    never = {"updates": 10**9, "minutes": 0.0, "epochs": 0, "patience": 0, "save_every": 10**9, "average_every": 10**9}
     config = recipe.train.model_copy(update={**never, "accumulate": 1, "log_every": 1})
     trainer = Trainer(
         model,

@@ -25,6 +25,12 @@ class TrainConfig(BaseModel):
     )
     updates: int = Field(100_000, gt=0, description="optimiser updates in all")
     epochs: int = Field(0, ge=0, description="stop after this many epochs even if updates are left; 0: no limit")
+    minutes: float = Field(
+        0.0,
+        ge=0,
+        description="stop by the clock after so many minutes of batches and updates (no validating, no saving), the "
+        "schedule ending there; not reproducible bit for bit; 0: no limit",
+    )
     accumulate: int = Field(1, gt=0, description="batches whose gradients are summed for one update")
     schedule: Literal["paper", "inverse-sqrt", "cosine", "linear", "constant", "plateau"] = Field(
         "paper", description="learning rate over time: paper, inverse-sqrt, cosine, linear, constant or plateau"

@@ -2,7 +2,8 @@
 
 A run is a pure function of its settings: dropout is seeded by (seed, number of the batch), data order by (seed, epoch),
 so what was interrupted anywhere goes on bit for bit on the same machine and number of threads. With several processes
-dropout is seeded by the process too, and a sum's order depends on their number; all else stays.
+dropout is seeded by the process too, and a sum's order depends on their number; all else stays. A run that stops by the
+clock (`minutes`) depends on how fast the machine was, and goes on with the time that it has left.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import copy
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,8 @@ class Trainer:
         self.cuts = 0
         """Batches cut in two because they did not fit in memory."""
         self.stop = False
+        self.trained = 0.0
+        """Seconds of these that went into batches and updates; with several processes, the mean of theirs."""
         """Set from outside (a signal) to stop after the batch at hand."""
         self.saved: Path | None = None
         """The checkpoint last saved or taken up."""
@@ -165,7 +169,7 @@ class Trainer:
         norm = math.nan
         if self.config.clip:
             norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.config.clip)))
-        rate = SCHEDULES[self.config.schedule](self.schedule, self.update + 1) * self.plateau.scale
+        rate = SCHEDULES[self.config.schedule](self._by_the_clock(), self.update + 1) * self.plateau.scale
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -201,13 +205,14 @@ class Trainer:
             self.microstep += 1
             if self.microstep % config.accumulate == 0:
                 norm, rate = self._apply()
-                self.pending_loss, asked = self.parallel.sum(self.pending_loss, self.stop)
                 now = time.perf_counter()
                 self.seconds = spent + now - began
                 self.tokens += self.pending
                 for key, gain in (("loss", self.pending_loss), ("tokens", self.pending), ("seconds", now - mark)):
                     self.window[key] += gain
+                self.pending_loss, asked, used = self.parallel.sum(self.pending_loss, self.stop, now - mark)
                 self.pending, self.pending_loss, mark = 0, 0.0, now
+                self.trained += used / self.parallel.world
                 if self.update % config.log_every == 0 or self.update == 1:
                     self.report(
                         {
@@ -224,8 +229,10 @@ class Trainer:
                     )
                     self.window = dict.fromkeys(self.window, 0.0)
                 if config.average == "last" and self.update % config.average_every == 0:
+                            "trained": self.trained,
                     self._snapshot()
-                if self.validate and (self.update % config.validate_every == 0 or self.update == config.updates):
+                last = self.update == config.updates or self._late()
+                if self.validate and (self.update % config.validate_every == 0 or last):
                     self._validate()
                     mark = time.perf_counter()
                     self.seconds = spent + mark - began
@@ -235,6 +242,7 @@ class Trainer:
                 raise Interrupted(self.save())
         place = self.save()
         if any(self.parallel.sum(self.stop)):
+                    mark = time.perf_counter()
             raise Interrupted(place)
 
     def _finished(self) -> bool:
@@ -245,10 +253,21 @@ class Trainer:
             or (c.patience > 0 and self.waited >= c.patience)
         )
 
+            or self._late()
     def _validate(self) -> None:
         """The first process judges; the others wait, and hear how good it is."""
         judged = self.parallel.whole(self.ema or self.parameters)
         scores: dict[str, float] = {}
+    def _late(self) -> bool:
+        return 0 < 60 * self.config.minutes <= self.trained
+
+    def _by_the_clock(self) -> Schedule:
+        """The schedule with as many updates in all as the minutes will hold, going by those done so far."""
+        if not self.config.minutes or not self.trained:
+            return self.schedule
+        total = round((self.update + 1) * 60 * self.config.minutes / self.trained)
+        return replace(self.schedule, total=min(self.schedule.total, max(total, self.update + 1)))
+
         value = 0.0
         if self.parallel.main:
             scores = self._scores(judged)
@@ -339,6 +358,7 @@ class Trainer:
             "position": self.batches.position(),
             "threads": torch.get_num_threads(),
             "seed": self.seed,
+            "trained": self.trained,
         }
         self.saved = checkpoint.save(
             self.checkpoints,
@@ -389,6 +409,7 @@ class Trainer:
         self.best = dict(state["best"])
         if self.best["value"] is None:
             self.best["value"] = -math.inf
+        self.trained = state.get("trained", 0.0)
         self.plateau.scale, self.plateau.waited = state["plateau"]
         self.batches.seek(state["position"])
         self.saved = path

@@ -1,0 +1,120 @@
+"""`regard lineage`: the families of the lineage trained on one corpus with equal time, and one report of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.apps.terminal import console_on, write
+from regard.errors import RecipeError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from regard.tasks.lineage import Run
+
+__all__ = ["lineage"]
+
+_MINUTES = 15.0
+_QUICK = 2.0
+"""Minutes of training for each family: with preparing and scoring five of them, it is done in twenty."""
+
+
+def lineage(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For runs and report; the same one goes on.")],
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="What REGARD_DATA is for the recipes: it holds multi30k/.")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Train on this instead, a line a sentence.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Its translations.")] = None,
+    valid_source: Annotated[Path | None, typer.Option(help="Dev set; else some pairs are split off.")] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Dev set; else some pairs are split off.")] = None,
+    test_source: Annotated[Path | None, typer.Option(help="Test set; else the dev set is reported.")] = None,
+    test_reference: Annotated[Path | None, typer.Option(help="Its translations, untouched.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="CODE", help="Source language.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="CODE", help="Target language.")] = None,
+    families: Annotated[str, typer.Option(metavar="A,B", help="Which; every one that has a recipe.")] = "",
+    recipes: Annotated[Path, typer.Option(metavar="DIR", help="Holds FAMILY.toml for each.")] = Path(
+        "recipes/multi30k-de-en"
+    ),
+    minutes: Annotated[float, typer.Option(min=0.001, help="Of training for each run.")] = _MINUTES,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each family; more may follow on another day.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Five families, two minutes each.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of every recipe.")
+    ] = None,
+) -> None:
+    """Train the families on one corpus, with equal data, vocabulary, time and search, and compare them."""
+    from regard.tasks.lineage import QUICK, builtin, plan_runs
+
+    files = {
+        "source": source,
+        "target": target,
+        "valid_source": valid_source,
+        "valid_target": valid_target,
+        "source_language": from_,
+        "target_language": to,
+    }
+    table: dict[str, Any] | None = {key: str(value) for key, value in files.items() if value is not None} or None
+    place = str(data) if data is not None else os.environ.get("REGARD_DATA")
+    if table is not None:
+        if source is None or data is not None:
+            raise RecipeError("files of your own begin with --source and --target, and go without --data.")
+        if (test_source is None) != (test_reference is None):
+            raise RecipeError("--test-source and --test-reference are the two sides of one set; give both.")
+        if test_source is not None:
+            table["test"] = {"test": {"source": str(test_source), "reference": str(test_reference)}}
+    elif place is None:
+        table = builtin(out / "corpus")
+    variables = {"REGARD_DATA": place} if place and table is None else {}
+    chosen = [name for name in families.replace(",", " ").split() if name]
+    if quick:
+        chosen, minutes = chosen or list(QUICK), min(minutes, _QUICK)
+    runs = plan_runs(
+        out,
+        recipes,
+        families=chosen,
+        minutes=minutes,
+        seeds=seeds,
+        variables=variables,
+        data=table,
+        overrides=settings or (),
+    )
+    console = console_on(sys.stderr)
+    for number, run in enumerate(runs, start=1):
+        _train(run, f"run {number} of {len(runs)}: {run.family}, seed {run.seed}", console, variables)
+        _tabulate(out)
+    write((out / "results" / "lineage.md").read_text(encoding="utf-8"))
+
+
+def _train(run: Run, title: str, console: Console, variables: dict[str, str]) -> None:
+    from regard.apps.training import Display
+    from regard.tasks.fit import Interrupted
+    from regard.tasks.lineage import collect, train
+
+    if run.done:
+        console.print(f"{title}: done before", highlight=False, soft_wrap=True)
+    else:
+        console.print(title, highlight=False, soft_wrap=True)
+        try:
+            with Display(console) as display:
+                train(run, display)
+        except (Interrupted, KeyboardInterrupt):
+            console.print("Stopped; the same command goes on where it was.", highlight=False, soft_wrap=True)
+            raise typer.Exit(130) from None
+    collect(run, variables)
+
+
+def _tabulate(out: Path) -> None:
+    """Write the table of all runs that are done."""
+    from regard.tasks.lineage import gather, markdown, results
+
+    gathered = gather(results(out))
+    place = out / "results"
+    (place / "lineage.json").write_text(json.dumps(gathered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (place / "lineage.md").write_text(markdown(gathered), encoding="utf-8")

@@ -1,0 +1,241 @@
+"""What the runs gave: their figures side by side, scores by the length of the source, and who can be told apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from regard import recipe as recipes
+from regard.metrics import bleu, paired_bootstrap
+from regard.recipe import Recipe
+from regard.text import read_lines
+
+from .runs import FAMILIES
+
+__all__ = ["Result", "by_length", "gather", "markdown", "results", "told_apart"]
+
+_METRICS = ("bleu", "chrf", "perplexity")
+_GROUPS = 6
+"""Groups of equal numbers of lines, by the length of the source."""
+_SURE = 0.05
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that is done, with what it wrote for the set that it is judged by."""
+
+    family: str
+    seed: int
+    recipe: Recipe
+    scores: dict[str, dict[str, Any]]
+    training: dict[str, Any]
+    set: str
+    hypotheses: list[str]
+    place: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.family}-{self.seed}"
+
+    def lines(self) -> tuple[list[str], list[str]]:
+        """Source and reference of the set; of the dev set, as long as the recipe names its files."""
+        test = self.recipe.data.test.get(self.set)
+        files = test.files if test else (*self.recipe.data.valid_sources, *self.recipe.data.valid_targets)
+        if len(files) != 2:
+            return [], []
+        return read_lines(files[0]), read_lines(files[1])
+
+
+def results(out: Path) -> list[Result]:
+    """All runs in `out` that are done: the families in order, each by seed."""
+    found = []
+    for file in sorted((out / "runs").glob("*/results.json")):
+        place, held = file.parent, json.loads(file.read_text(encoding="utf-8"))
+        recipe = recipes.load(place / "recipe.toml")
+        name = next(iter(recipe.data.test), "dev")
+        scores = next(each["scores"] for each in held["scores"] if each["set"] == name)
+        hypotheses = read_lines(place / "hypotheses" / f"{name}.txt")
+        found.append(
+            Result(recipe.model.family, recipe.seed, recipe, scores, held["training"], name, hypotheses, place)
+        )
+    order = {family: number for number, family in enumerate(FAMILIES)}
+    return sorted(found, key=lambda one: (order.get(one.family, len(order)), one.family, one.seed))
+
+
+def gather(found: Sequence[Result]) -> dict[str, Any]:
+    """The figures of the runs as plain values: a row for each family, its runs in it."""
+    rows = []
+    for family, runs in _by_family(found).items():
+        rows.append(
+            {
+                "family": family,
+                "seeds": [run.seed for run in runs],
+                **{metric: _over_seeds(runs, metric) for metric in _METRICS if metric in runs[0].scores},
+                "parameters": runs[0].training["parameters"],
+                **{key: fmean(run.training[key] for run in runs) for key in ("trained", "updates", "epochs")},
+                "tokens_per_second": fmean(run.training["target_tokens"] / run.training["trained"] for run in runs),
+            }
+        )
+    first = found[0]
+    return {
+        "set": first.set,
+        "lines": len(first.hypotheses),
+        "minutes": first.recipe.train.minutes,
+        "languages": [first.recipe.data.source_language, first.recipe.data.target_language],
+        "pieces": first.recipe.text.size,
+        "search": first.recipe.search.model_dump(include={"beam", "alpha", "penalty"}),
+        "signatures": {metric: first.scores[metric]["signature"] for metric in _METRICS if metric in first.scores},
+        "precision": sorted({run.training["precision"] for run in found}),
+        "threads": sorted({run.training["threads"] for run in found}),
+        "families": rows,
+        "by_length": by_length(found),
+        "told_apart": told_apart(found),
+    }
+
+
+def by_length(found: Sequence[Result]) -> dict[str, Any]:
+    """BLEU by the words of the source (Bahdanau et al. 2015, figure 2), of each family the mean over its seeds.
+
+    Lines are grouped by length so that groups are about equal in size and no length is in two of them.
+    """
+    sources, references = found[0].lines()
+    if not sources:
+        return {}
+    lengths = [len(line.split()) for line in sources]
+    groups = _grouped(lengths, _GROUPS)
+    language = found[0].recipe.data.target_language
+
+    def score(run: Result, group: Sequence[int]) -> float:
+        picked = [run.hypotheses[i] for i in group]
+        return bleu(picked, [[references[i] for i in group]], language=language, resamples=0).value
+
+    return {
+        "groups": [
+            {
+                "from": min(lengths[i] for i in group),
+                "to": max(lengths[i] for i in group),
+                "mean": fmean(lengths[i] for i in group),
+                "lines": len(group),
+            }
+            for group in groups
+        ],
+        "bleu": {
+            family: [fmean(score(run, group) for run in runs) for group in groups]
+            for family, runs in _by_family(found).items()
+        },
+    }
+
+
+def told_apart(found: Sequence[Result], resamples: int = 1000) -> list[dict[str, Any]]:
+    """Each pair of families: the paired bootstrap of their runs of equal seed.
+
+    They are told apart if at every seed that both have the same one is ahead, with p below 0.05.
+    """
+    references = found[0].lines()[1]
+    if not references:
+        return []
+    pairs = []
+    for (one, ours), (other, theirs) in combinations(_by_family(found).items(), 2):
+        others = {run.seed: run for run in theirs}
+        compared = [
+            paired_bootstrap(
+                run.hypotheses,
+                others[run.seed].hypotheses,
+                [references],
+                language=run.recipe.data.target_language,
+                resamples=resamples,
+            )["bleu"]
+            for run in ours
+            if run.seed in others
+        ]
+        if not compared:
+            continue
+        ahead = {each.difference > 0 for each in compared}
+        pairs.append(
+            {
+                "pair": [one, other],
+                "differences": [each.difference for each in compared],
+                "p": [each.p_value for each in compared],
+                "apart": len(ahead) == 1 and all(each.p_value < _SURE for each in compared),
+            }
+        )
+    return pairs
+
+
+def markdown(gathered: Mapping[str, Any]) -> str:
+    """The table of the families, and what cannot be told apart."""
+    columns: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
+        ("family", lambda row: str(row["family"])),
+        ("BLEU", lambda row: _spread(row.get("bleu"))),
+        ("95 % over lines", lambda row: _interval(row.get("bleu"))),
+        ("chrF", lambda row: _spread(row.get("chrf"))),
+        ("perplexity a piece", lambda row: _spread(row.get("perplexity"))),
+        ("parameters", lambda row: f"{row['parameters']:,}"),
+        ("minutes", lambda row: f"{row['trained'] / 60:.1f}"),
+        ("updates", lambda row: f"{row['updates']:,.0f}"),
+        ("target tokens/s", lambda row: f"{row['tokens_per_second']:,.0f}"),
+    ]
+    lines = [
+        f"{'-'.join(filter(None, gathered['languages'])) or 'one corpus'}, {gathered['set']} "
+        f"({gathered['lines']:,} lines); {gathered['minutes']:g} minutes of training each; seeds: "
+        + ", ".join(f"{row['family']} {len(row['seeds'])}" for row in gathered["families"])
+        + ". Means over seeds, in brackets the lowest and the highest.",
+        "",
+        "| " + " | ".join(name for name, _ in columns) + " |",
+        "|---" * len(columns) + "|",
+        *("| " + " | ".join(show(row) for _, show in columns) + " |" for row in gathered["families"]),
+        "",
+        *(f"{metric}: `{signature}`" for metric, signature in gathered["signatures"].items()),
+    ]
+    unsure = [" and ".join(each["pair"]) for each in gathered["told_apart"] if not each["apart"]]
+    if gathered["told_apart"]:
+        lines += ["", f"Not told apart by BLEU (paired bootstrap, every seed): {'; '.join(unsure) or 'none'}."]
+    return "\n".join(lines) + "\n"
+
+
+def _by_family(found: Iterable[Result]) -> dict[str, list[Result]]:
+    families: dict[str, list[Result]] = {}
+    for run in found:
+        families.setdefault(run.family, []).append(run)
+    return families
+
+
+def _over_seeds(runs: Sequence[Result], metric: str) -> dict[str, Any]:
+    """Mean, lowest and highest over seeds; the interval is the mean of the runs' own, over lines."""
+    values = [run.scores[metric]["value"] for run in runs]
+    intervals = [run.scores[metric]["interval"] for run in runs]
+    return {
+        "values": values,
+        "mean": fmean(values),
+        "lowest": min(values),
+        "highest": max(values),
+        "interval": [fmean(ends) for ends in zip(*intervals, strict=True)] if all(intervals) else None,
+    }
+
+
+def _grouped(lengths: Sequence[int], count: int) -> list[list[int]]:
+    """Line numbers in groups of rising length, about `count` of equal size; lines of equal length stay together."""
+    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
+    groups: list[list[int]] = [[]]
+    for i in order:
+        full = len(groups[-1]) >= len(order) / count
+        if groups[-1] and full and lengths[i] > lengths[groups[-1][-1]] and len(groups) < count:
+            groups.append([])
+        groups[-1].append(i)
+    return groups
+
+
+def _spread(over: Mapping[str, Any] | None) -> str:
+    if over is None:
+        return "—"
+    several = f" ({over['lowest']:.2f}–{over['highest']:.2f})" if len(over["values"]) > 1 else ""
+    return f"{over['mean']:.2f}{several}"
+
+
+def _interval(over: Mapping[str, Any] | None) -> str:
+    return f"{over['interval'][0]:.2f}–{over['interval'][1]:.2f}" if over and over["interval"] else "—"

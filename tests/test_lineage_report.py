@@ -1,0 +1,202 @@
+"""Families trained alike by the clock, and the report of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import ENGLISH, GERMAN
+
+from regard import recipe as recipes
+from regard.apps.cli import main
+from regard.errors import RecipeError
+from regard.recipe import Recipe
+from regard.tasks.fit import fit
+from regard.tasks.lineage import plan_runs, train
+from regard.text import write_lines
+from regard.train import Interrupted, loop
+
+# -- stopping by the clock ---------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A second passes whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def perf_counter(self) -> float:
+        self.seconds += 1.0
+        return self.seconds
+
+
+def _pairs(place: Path) -> None:
+    write_lines(place / "train.de", GERMAN * 3)
+    write_lines(place / "train.en", ENGLISH * 3)
+
+
+def _timed(place: Path, **train: Any) -> Recipe:
+    _pairs(place)
+    return recipes.validate(
+        {
+            "data": {"source": str(place / "train.de"), "target": str(place / "train.en"), "batch_tokens": 200},
+            "text": {"size": 400, "shrink": True},
+            "model": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
+            "train": {
+                "minutes": 0.5, "updates": 10**9, "schedule": "linear", "rate": 0.01, "warmup": 5, "log_every": 1,
+                "average": "none", "precision": "float32", "device": "cpu", **train,
+            },
+            "search": {"beam": 1, "extra_length": 2},
+        }
+    )  # fmt: skip
+
+
+def test_training_stops_by_the_clock_and_the_schedule_ends_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "time", Clock())
+    events: list[dict[str, Any]] = []
+    fit(_timed(tmp_path, validate_every=7), tmp_path / "run", report=events.append)
+    trained = [event for event in events if event["event"] == "train"]
+    assert [event["trained"] for event in trained] == list(range(1, 31)), "a second an update, and no other"
+    rates = [event["rate"] for event in trained]
+    assert max(rates) == pytest.approx(0.01, rel=0.3)
+    assert rates[-1] == pytest.approx(0.0, abs=1e-3)
+    assert rates[6:] == sorted(rates[6:], reverse=True)
+    assert [event["update"] for event in events if event["event"] == "validate"] == [7, 14, 21, 28, 30]
+    held = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert held["training"]["trained"] == 30
+    assert held["training"]["seconds"] > 30
+
+
+def test_a_run_that_is_resumed_has_the_time_that_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "time", Clock())
+    recipe = _timed(tmp_path)
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "train" and event["update"] == 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(recipe.model_copy(update={"train": recipe.train.model_copy(update={"save_every": 10})}), tmp_path / "run",
+            report=stop)  # fmt: skip
+    events: list[dict[str, Any]] = []
+    fit(
+        recipe.model_copy(update={"train": recipe.train.model_copy(update={"save_every": 10})}),
+        tmp_path / "run",
+        resume=True,
+        report=events.append,
+    )
+    assert [event["trained"] for event in events if event["event"] == "train"] == list(range(11, 31))
+
+
+# -- the comparison ----------------------------------------------------------------------------------------------------
+
+_SMALL = {
+    "seq2seq": 'cell = "gru"\nwidth = 16\nembedding = 8\nlayers = 1',
+    "bahdanau": "width = 16\nencoder_width = 16\nembedding = 8\nreadout = 8",
+    "transformer": "width = 16\nheads = 2\nfeedforward = 32\nencoder_layers = 1\ndecoder_layers = 1",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Small recipes and a small corpus."""
+    place = tmp_path_factory.mktemp("lineage")
+    _pairs(place)
+    write_lines(place / "test.de", GERMAN)
+    write_lines(place / "test.en", ENGLISH)
+    (place / "recipes").mkdir()
+    for family, model in _SMALL.items():
+        (place / "recipes" / f"{family}.toml").write_text(
+            f"""
+            [data]
+            source = "${{REGARD_DATA}}/train.de"
+            target = "${{REGARD_DATA}}/train.en"
+            target_language = "en"
+            batch_tokens = 300
+            [data.test.test]
+            source = "${{REGARD_DATA}}/test.de"
+            reference = "${{REGARD_DATA}}/test.en"
+            [text]
+            size = 400
+            shrink = true
+            [model]
+            family = "{family}"
+            {model}
+            [train]
+            schedule = "linear"
+            rate = 0.01
+            warmup = 10
+            average = "none"
+            device = "cpu"
+            [search]
+            beam = 1
+            extra_length = 3
+            """
+        )
+    return place
+
+
+def _lineage(place: Path, *more: str) -> int:
+    basic = ["--data", str(place), "--recipes", str(place / "recipes"), "--minutes", "0.005"]
+    return main(["lineage", *basic, "--out", str(place / "out"), *more])
+
+
+def test_runs_are_trained_once_and_tabulated_together(place, capsys):
+    assert _lineage(place, "--families", "seq2seq,transformer") == 0
+    before = {path: path.stat().st_mtime_ns for path in (place / "out").rglob("bundle/*.safetensors")}
+    assert len(before) == 2
+    assert _lineage(place, "--seeds", "2") == 0
+    table = capsys.readouterr().out
+    assert [line.split()[1] for line in table.splitlines() if line.startswith("| ")][-3:] == list(_SMALL)
+    after = {path: path.stat().st_mtime_ns for path in (place / "out").rglob("bundle/*.safetensors")}
+    assert len(after) == 6
+    assert {path: after[path] for path in before} == before, "what was done is left alone"
+    stores = {path.parent for path in (place / "out").rglob("subwords.model") if "bundle" not in path.parts}
+    assert len(stores) == 1, "one vocabulary for all"
+
+    results = place / "out" / "results"
+    found = json.loads((results / "lineage.json").read_text())
+    assert [row["seeds"] for row in found["families"]] == [[1, 2]] * 3
+    for row in found["families"]:
+        assert row["bleu"]["lowest"] <= row["bleu"]["mean"] <= row["bleu"]["highest"]
+        assert row["trained"] >= 0.3
+    assert sum(each["lines"] for each in found["by_length"]["groups"]) == len(GERMAN)
+    assert len(found["told_apart"]) == 3
+    kept = (results / "bahdanau-2" / "recipe.toml").read_text()
+    assert str(place) not in kept
+    assert recipes.parse(kept, {"REGARD_DATA": str(place)}).seed == 2
+    assert (results / "bahdanau-2" / "log.jsonl").exists()
+
+
+def test_unequal_recipes_and_other_settings_are_refused(place, tmp_path, capsys):
+    (tmp_path / "recipes").mkdir()
+    for family in ("seq2seq", "transformer"):
+        text = (place / "recipes" / f"{family}.toml").read_text()
+        (tmp_path / "recipes" / f"{family}.toml").write_text(
+            text.replace("400", "350") if family == "seq2seq" else text
+        )
+    with pytest.raises(RecipeError, match=r"differ in \[text\] size"):
+        plan_runs(tmp_path, tmp_path / "recipes", variables={"REGARD_DATA": "data"})
+    with pytest.raises(RecipeError, match=r"has no lstm\.toml; there is: bahdanau"):
+        plan_runs(tmp_path, place / "recipes", families=["lstm"], variables={"REGARD_DATA": "data"})
+    assert _lineage(place, "--families", "seq2seq", "--set", "train.clip=0.5") == 2
+    assert "was trained with other settings" in capsys.readouterr().err
+
+
+def test_a_stopped_comparison_goes_on(place, tmp_path, monkeypatch):
+    (run, *_) = plan_runs(tmp_path, place / "recipes", minutes=0.5, variables={"REGARD_DATA": str(place)})
+    monkeypatch.setattr(loop, "time", Clock())
+    assert not run.done
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "train":
+            raise Interrupted(tmp_path)
+
+    with pytest.raises(Interrupted):
+        train(run, stop)
+    assert not run.done
+    train(run)
+    assert run.done
+    assert not (run.place / "checkpoints").exists()
