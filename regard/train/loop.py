@@ -114,11 +114,11 @@ class Trainer:
         self.waited = 0
         self.seconds = 0.0
         """Time spent training, validation included, over all resumptions."""
+        self.trained = 0.0
+        """Seconds of these that went into batches and updates; with several processes, the mean of theirs."""
         self.cuts = 0
         """Batches cut in two because they did not fit in memory."""
         self.stop = False
-        self.trained = 0.0
-        """Seconds of these that went into batches and updates; with several processes, the mean of theirs."""
         """Set from outside (a signal) to stop after the batch at hand."""
         self.saved: Path | None = None
         """The checkpoint last saved or taken up."""
@@ -206,13 +206,13 @@ class Trainer:
             if self.microstep % config.accumulate == 0:
                 norm, rate = self._apply()
                 now = time.perf_counter()
+                self.pending_loss, asked, used = self.parallel.sum(self.pending_loss, self.stop, now - mark)
                 self.seconds = spent + now - began
+                self.trained += used / self.parallel.world
                 self.tokens += self.pending
                 for key, gain in (("loss", self.pending_loss), ("tokens", self.pending), ("seconds", now - mark)):
                     self.window[key] += gain
-                self.pending_loss, asked, used = self.parallel.sum(self.pending_loss, self.stop, now - mark)
                 self.pending, self.pending_loss, mark = 0, 0.0, now
-                self.trained += used / self.parallel.world
                 if self.update % config.log_every == 0 or self.update == 1:
                     self.report(
                         {
@@ -225,11 +225,11 @@ class Trainer:
                             "tokens": self.tokens,
                             "tokens_per_second": self.window["tokens"] / self.window["seconds"],
                             "seconds": self.seconds,
+                            "trained": self.trained,
                         }
                     )
                     self.window = dict.fromkeys(self.window, 0.0)
                 if config.average == "last" and self.update % config.average_every == 0:
-                            "trained": self.trained,
                     self._snapshot()
                 last = self.update == config.updates or self._late()
                 if self.validate and (self.update % config.validate_every == 0 or last):
@@ -238,26 +238,22 @@ class Trainer:
                     self.seconds = spent + mark - began
                 if self.update % config.save_every == 0 or self._finished():
                     self.save()
+                    mark = time.perf_counter()
             if self.stop if alone else asked:
                 raise Interrupted(self.save())
         place = self.save()
         if any(self.parallel.sum(self.stop)):
-                    mark = time.perf_counter()
             raise Interrupted(place)
 
     def _finished(self) -> bool:
         c = self.config
         return (
             self.update >= c.updates
+            or self._late()
             or (c.epochs > 0 and self.batches.epoch >= c.epochs)
             or (c.patience > 0 and self.waited >= c.patience)
         )
 
-            or self._late()
-    def _validate(self) -> None:
-        """The first process judges; the others wait, and hear how good it is."""
-        judged = self.parallel.whole(self.ema or self.parameters)
-        scores: dict[str, float] = {}
     def _late(self) -> bool:
         return 0 < 60 * self.config.minutes <= self.trained
 
@@ -268,6 +264,10 @@ class Trainer:
         total = round((self.update + 1) * 60 * self.config.minutes / self.trained)
         return replace(self.schedule, total=min(self.schedule.total, max(total, self.update + 1)))
 
+    def _validate(self) -> None:
+        """The first process judges; the others wait, and hear how good it is."""
+        judged = self.parallel.whole(self.ema or self.parameters)
+        scores: dict[str, float] = {}
         value = 0.0
         if self.parallel.main:
             scores = self._scores(judged)
@@ -354,11 +354,11 @@ class Trainer:
             "waited": self.waited,
             "cuts": self.cuts,
             "seconds": self.seconds,
+            "trained": self.trained,
             "plateau": [self.plateau.scale, self.plateau.waited],
             "position": self.batches.position(),
             "threads": torch.get_num_threads(),
             "seed": self.seed,
-            "trained": self.trained,
         }
         self.saved = checkpoint.save(
             self.checkpoints,
@@ -405,11 +405,11 @@ class Trainer:
         for key in ("update", "microstep", "pending", "pending_loss", "tokens", "waited", "seconds"):
             setattr(self, key, state[key])
         self.cuts = state.get("cuts", 0)
+        self.trained = state.get("trained", 0.0)
         self.window = {**self.window, **state.get("window", {})}
         self.best = dict(state["best"])
         if self.best["value"] is None:
             self.best["value"] = -math.inf
-        self.trained = state.get("trained", 0.0)
         self.plateau.scale, self.plateau.waited = state["plateau"]
         self.batches.seek(state["position"])
         self.saved = path
