@@ -130,6 +130,9 @@ def translate(
     ] = None,
     from_: From = None,
     to: To = None,
+    shortlist: Annotated[
+        bool | None, typer.Option("--shortlist/--no-shortlist", help="Search over the pieces that go with a line's.")
+    ] = None,
     batch_size: BatchSize = None,
     split: Annotated[
         bool, typer.Option("--split", help="Cut every line into sentences, not only those too long for the model.")
@@ -160,6 +163,7 @@ def translate(
         "min_length": min_length,
         "max_length": max_length,
         "no_repeat": no_repeat,
+        "shortlist": shortlist,
         "precision": precision,
     }
     options: dict[str, Any] = {
@@ -266,7 +270,7 @@ def _named(file: str) -> Iterator[None]:
 
 def evaluate(
     bundle: BundlePath,
-    source: Annotated[Path, typer.Option(help="Source lines.")],
+    source: Annotated[Path, typer.Option(help="Source lines; or a .tsv or .jsonl file of both sides.")],
     reference: Annotated[
         list[Path] | None,
         typer.Option(
@@ -275,7 +279,9 @@ def evaluate(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="bleu (always), chrf, chrf++, ter, rouge, exact-match, perplexity; may be repeated."),
+        typer.Option(
+            help="bleu (always), chrf, chrf++, ter, rouge, exact-match, per, wer, perplexity; may be repeated."
+        ),
     ] = None,
     groups: Annotated[
         Path | None, typer.Option(help="Labels of each line, between tabs; each label is scored on its own too.")
@@ -304,17 +310,21 @@ def evaluate(
     from regard.tasks.evaluate import DEFAULT_METRICS, evaluate_lines
     from regard.tasks.open import reads_pairs
     from regard.tasks.translate import load
-    from regard.text import read_lines, write_lines
+    from regard.text import read_lines, read_pairs, write_lines
+    from regard.text.lines import holds_both, references_of
 
     if not reads_pairs(bundle):
         _measure(bundle, source, reference or [], resamples, batch_size, batch_independent, device, as_json)
         return
-    if not reference:
+    both = not reference and holds_both(source.name)
+    if not reference and not both:
         raise TextError("a translation is scored against references; name a file of them with --reference.")
     search = {key.removeprefix("search."): value for key, _, value in (each.partition("=") for each in set_ or ())}
     translator = load(bundle, device=device, with_=with_ or ())
-    first, *more = [read_lines(file) for file in reference]
-    lines = read_lines(source)
+    if both:
+        lines, (first, *more) = references_of(read_pairs(source, fields=translator.recipe.data.fields))
+    else:
+        lines, (first, *more) = read_lines(source), [read_lines(file) for file in reference or ()]
     with console_on(sys.stderr).status("translating") as status:
         result = evaluate_lines(
             translator,
@@ -338,7 +348,12 @@ def evaluate(
         write_lines(output, result.hypotheses)
     if as_json:
         write_json(
-            {"bundle": str(bundle), "source": str(source), "reference": [*map(str, reference)], **result.to_dict()}
+            {
+                "bundle": str(bundle),
+                "source": str(source),
+                "reference": [*map(str, reference or ())],
+                **result.to_dict(),
+            }
         )
         return
     from regard.apps.show import show_evaluation

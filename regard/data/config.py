@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from regard.data.filters import Filters
+from regard.text.lines import holds_both
 
 __all__ = ["DataConfig", "TestSet"]
 
@@ -17,7 +18,11 @@ class TestSet(BaseModel):
     __test__ = False  # not a test case for pytest
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: str = Field(default="", description="File of source lines.")
+    source: str = Field(
+        default="",
+        description="File of source lines; or a .tsv or .jsonl file of both sides, where a source that comes again in "
+        "the next line has several references.",
+    )
     reference: str = Field(default="", description="File of reference translations, or labels, untouched.")
     text: str = Field(
         default="", description="File of text, where training has one side only; or of lines as `labels` says."
@@ -27,14 +32,17 @@ class TestSet(BaseModel):
     def _whole(self) -> Self:
         if self.text and (self.source or self.reference):
             raise ValueError("has text and a source or reference; a test set is pairs, or text of one side.")
-        if not self.text and not (self.source and self.reference):
-            raise ValueError("needs source and reference, two files; or text, where training has one side only.")
+        if not self.text and not (self.source and (self.reference or holds_both(self.source))):
+            raise ValueError(
+                "needs source and reference, two files, or one .tsv or .jsonl file as source; or text, where training "
+                "has one side only."
+            )
         return self
 
     @property
     def files(self) -> tuple[str, ...]:
         """The files that are read."""
-        return (self.text,) if self.text else (self.source, self.reference)
+        return tuple(filter(None, (self.text, self.source, self.reference)))
 
 
 class DataConfig(BaseModel):
@@ -78,6 +86,11 @@ class DataConfig(BaseModel):
         default=(), description="Several target languages: each source line then starts with a tag, like '<2de> '."
     )
     test: dict[str, TestSet] = Field(default_factory=dict, description="Test sets by name: source and reference.")
+    metrics: tuple[str, ...] = Field(
+        default=(),
+        description="What translations of dev and test sets are scored with beside BLEU; none named: chrf, ter, "
+        "exact-match and perplexity.",
+    )
     filters: Filters = Field(default=Filters(), description="Which pairs are kept.")
     layout: Literal["padded", "packed"] = Field(
         default="packed",

@@ -7,6 +7,7 @@ from .chrf import chrf, chrf_plus_plus
 from .exact_match import exact_match
 from .lines import LineMetric
 from .perplexity import Unit, perplexity
+from .pronunciation import phoneme_error_rate, word_error_rate
 from .result import Comparison, Metric, References, Score
 from .rouge import rouge_1, rouge_2, rouge_l
 from .sacre import SacreMetric
@@ -29,10 +30,12 @@ __all__ = [
     "exact_match",
     "paired_bootstrap",
     "perplexity",
+    "phoneme_error_rate",
     "rouge_1",
     "rouge_2",
     "rouge_l",
     "score",
     "ter",
     "tokenizer_for",
+    "word_error_rate",
 ]

@@ -88,10 +88,11 @@ def _scorer(kind: str, language: str) -> tuple[Any, str]:
 
 def _lines(
     hypotheses: Sequence[str], references: list[list[str]], language: str, *, kind: str
-) -> tuple[list[float], str]:
+) -> tuple[list[float], list[float], str]:
     scorer, signature = _scorer(kind, language)
     pairs = zip(zip(*references, strict=True), hypotheses, strict=True)
-    return [float(scorer.score_multi(list(right), h)[kind].fmeasure) for right, h in pairs], signature
+    values = [float(scorer.score_multi(list(right), h)[kind].fmeasure) for right, h in pairs]
+    return values, [1.0] * len(values), signature
 
 
 rouge_1 = LineMetric("ROUGE-1", partial(_lines, kind="rouge1"))

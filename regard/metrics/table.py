@@ -8,6 +8,7 @@ from ..errors import DataError
 from .bleu import bleu
 from .chrf import chrf, chrf_plus_plus
 from .exact_match import exact_match
+from .pronunciation import phoneme_error_rate, word_error_rate
 from .result import Comparison, Metric, References, Score
 from .rouge import rouge_1, rouge_2, rouge_l
 from .ter import ter
@@ -23,6 +24,8 @@ METRICS: dict[str, Metric] = {
     "rouge-2": rouge_2,
     "rouge-l": rouge_l,
     "exact-match": exact_match,
+    "per": phoneme_error_rate,
+    "wer": word_error_rate,
 }
 GROUPS: dict[str, tuple[str, ...]] = {"rouge": ("rouge-1", "rouge-2", "rouge-l")}
 

@@ -19,7 +19,7 @@ from regard.text import read_lines, split_tag
 from .score import perplexity_of, score_lines
 from .translate import Translator, load, search_with
 
-__all__ = ["DEFAULT_METRICS", "Evaluation", "evaluate", "evaluate_lines"]
+__all__ = ["DEFAULT_METRICS", "Evaluation", "evaluate", "evaluate_lines", "wanted_of"]
 
 DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact-match", "perplexity")
 
@@ -111,7 +111,7 @@ def evaluate_lines(
     names = list(metrics)
     if not translator.in_order and names == [*DEFAULT_METRICS]:
         names.remove("perplexity")  # there is none, and nobody asked for it
-    wanted = list(dict.fromkeys(["bleu", *(name for name in names if name != "perplexity")]))
+    wanted = wanted_of(names)  # a wrong name is said now, not after translating
     sets = [reference, *more_references]
     score(reference[:1], [reference[:1]], wanted, resamples=0)  # a wrong name is said now, not after translating
     settings = search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size, others=search)
@@ -176,6 +176,13 @@ def evaluate_lines(
         hypotheses=hypotheses,
         groups={label: score_some(numbers, 0) for label, numbers in _numbers_by_label(groups or ()).items()},
     )
+
+def wanted_of(metrics: Iterable[str]) -> list[str]:
+    """What is asked of hypotheses and references, BLEU first; raises DataError for a metric that there is not."""
+    wanted = list(dict.fromkeys(["bleu", *(name for name in metrics if name != "perplexity")]))
+    score(["a"], [["a"]], wanted, resamples=0)
+    return wanted
+
 
 
 def _lines(given: Lines) -> list[str]:

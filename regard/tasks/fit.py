@@ -39,7 +39,7 @@ from regard.nn.attention import kernels
 from regard.recipe import Recipe
 from regard.search import SearchConfig
 from regard.text import PAD, Subwords, read_lines, write_lines
-from regard.text.lines import read_labelled
+from regard.text.lines import read_labelled, read_pairs, references_of
 from regard.train import (
     OBJECTIVES,
     Interrupted,
@@ -55,6 +55,7 @@ from regard.train.parallel import Parallel, joined
 
 from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode, mask_of
+from .evaluate import DEFAULT_METRICS, evaluate_lines, wanted_of
 from .golden import golden
 from .prepare import Prepared, given_by, prepare
 
@@ -207,6 +208,7 @@ def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.
         for file in files.files:
             if not Path(file).is_file():  # said now, not after hours of training
                 raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
+    wanted_of(recipe.data.metrics)
     out.mkdir(parents=True, exist_ok=True)
     _put(out / "recipe.toml", recipes.to_toml(recipe))
     prepared = prepare(
@@ -499,15 +501,16 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
     from .open import open_bundle
     from .translate import load
 
-    def translated(name: str, source: Sequence[str], reference: Sequence[str]) -> dict[str, Any]:
-        found = evaluate_lines(translator, source, reference)
+    def translated(name: str, source: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Any]:
+        metrics = recipe.data.metrics or DEFAULT_METRICS
+        found = evaluate_lines(translator, source, references[0], metrics=metrics, more_references=references[1:])
         written = path.parent / "hypotheses" / f"{name}.txt"
         written.parent.mkdir(parents=True, exist_ok=True)
         write_lines(written, found.hypotheses)
         return found.to_dict()
 
-    def measured(name: str, source: Sequence[str], reference: Sequence[str]) -> dict[str, Any]:
-        scores = measure(opened, source, None if recipe.data.texts else reference)
+    def measured(name: str, source: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Any]:
+        scores = measure(opened, source, None if recipe.data.texts else references[0])
         return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}
 
     if recipe.objective in ("translate", "fill"):
@@ -517,27 +520,36 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
     else:
         return []
     scores = []
-    for name, source, reference in _sets(recipe, prepared.valid):
+    for name, source, references in _sets(recipe, prepared.valid):
         began = time.perf_counter()
         scores.append(
-            {"set": name, **judge(name, source, reference), "seconds": round(time.perf_counter() - began, 1)}
+            {"set": name, **judge(name, source, references), "seconds": round(time.perf_counter() - began, 1)}
         )
         tell({"event": "score", **scores[-1]})
     return scores
 
 
-def _sets(recipe: Recipe, valid: Store) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
-    """Name, lines, and what they should give: translations or labels; text of one side is what it should give."""
+def _sets(recipe: Recipe, valid: Store) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
+    """Name, lines, and what they should give, one or more sets of it: translations or labels; text of one side is what
+    it should give.
+
+    Only where a file holds both sides may lines in a row have one source; they are one line with several references.
+    """
+    data = recipe.data
     if lines := range(len(valid)):
         targets = [valid.target_text(i) for i in lines]
-        yield "dev", targets if recipe.data.texts else [valid.source_text(i) for i in lines], targets
-    for name, files in recipe.data.test.items():
-        if files.text and recipe.data.labels:
+        sources = targets if data.texts else [valid.source_text(i) for i in lines]
+        one_file = not (data.texts or data.labels or (data.valid_targets if data.valid_sources else data.targets))
+        yield "dev", *(references_of(zip(sources, targets, strict=True)) if one_file else (sources, [targets]))
+    for name, files in data.test.items():
+        if files.text and data.labels:
             pairs = list(read_labelled(files.text))
-            yield name, [text for text, _ in pairs], [label for _, label in pairs]
+            yield name, [text for text, _ in pairs], [[label for _, label in pairs]]
+        elif files.source and not files.reference:
+            yield name, *references_of(read_pairs(files.source, fields=data.fields))
         else:
             read = [read_lines(file) for file in files.files]
-            yield name, read[0], read[-1]
+            yield name, read[0], [read[-1]]
 
 
 def versions() -> dict[str, str]:

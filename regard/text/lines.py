@@ -14,7 +14,16 @@ from typing import Any, BinaryIO
 
 from regard.errors import TextError
 
-__all__ = ["MAX_CHARACTERS", "iter_lines", "read_labelled", "read_lines", "read_pairs", "write_lines"]
+__all__ = [
+    "MAX_CHARACTERS",
+    "holds_both",
+    "iter_lines",
+    "read_labelled",
+    "read_lines",
+    "read_pairs",
+    "references_of",
+    "write_lines",
+]
 
 MAX_CHARACTERS = 50_000
 
@@ -51,13 +60,16 @@ def read_pairs(
 ) -> Iterator[tuple[str, str]]:
     """(source, target) lines of two files of equal length, or of one `.tsv` (two columns) or `.jsonl` (two `fields`).
 
+    In `.jsonl` either may be a list of texts, whose white space counts as spaces: those of a source are the sentences
+    of one line, and each of a target makes a pair.
+
     Pairs come one at a time; unequal line counts show, and raise a TextError with both counts, at the shorter file's
     end.
     """
     if target is not None:
         return _two_files(source, target, max_characters)
     name = _name(source)
-    kind = name.removesuffix(".gz").rpartition(".")[2].lower()
+    kind = _kind(name)
     if kind == "tsv":
         # Each column may be as long as a line may be elsewhere.
         return _columns(iter_lines(source, max_characters=2 * max_characters + 1), name, max_characters)
@@ -67,6 +79,31 @@ def read_pairs(
         f"{name}: one file holds both sides only as .tsv or .jsonl (or these with .gz); "
         "rename it, or give the target's file beside the source's."
     )
+
+
+def holds_both(name: str) -> bool:
+    """Whether a file of this name has both sides of its pairs in it: `.tsv` or `.jsonl`, or these with `.gz`."""
+    return _kind(name) in ("tsv", "jsonl")
+
+
+def _kind(name: str) -> str:
+    return name.removesuffix(".gz").rpartition(".")[2].lower()
+
+
+def references_of(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
+    """Sources, and sets of references (set, then line): pairs in a row with one source are its several references.
+
+    A line that has fewer than another has its first one again in the sets behind.
+    """
+    sources: list[str] = []
+    rights: list[list[str]] = []
+    for source, target in pairs:
+        if not sources or source != sources[-1]:
+            sources.append(source)
+            rights.append([])
+        rights[-1].append(target)
+    most = max(map(len, rights), default=0)
+    return sources, [[right[number] if number < len(right) else right[0] for right in rights] for number in range(most)]
 
 
 def read_labelled(source: Source) -> Iterator[tuple[str, str]]:
@@ -251,24 +288,32 @@ def _records(
             raise TextError(f"{name}: line {number} is not JSON ({error}); each line must be one object.") from None
         if not isinstance(record, dict):
             raise TextError(f"{name}: line {number} is a JSON {type(record).__name__}; each line must be one object.")
-        one, other = (_field(record, field, name, number, max_characters) for field in fields)
-        yield one, other
+        source, targets = (_field(record, field, name, number, max_characters) for field in fields)
+        for target in targets:
+            yield " ".join(filter(None, source)), target
 
 
-def _field(record: dict[str, Any], field: str, name: str, number: int, max_characters: int) -> str:
+def _field(record: dict[str, Any], field: str, name: str, number: int, max_characters: int) -> list[str]:
+    """The field's texts: one, or those of its list."""
     if field not in record:
         found = ", ".join(sorted(record)) or "none"
         raise TextError(f"{name}: line {number} has no field {field!r}; its fields are: {found}.")
     value = record[field]
-    if not isinstance(value, str):
-        raise TextError(
-            f"{name}: line {number}, field {field!r} is {type(value).__name__}, not text; write it as a string."
-        )
-    if "\n" in value:
-        raise TextError(
-            f"{name}: line {number}, field {field!r} contains a line break; a line is one segment: "
-            "replace it with a space."
-        )
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise TextError(f"{name}: line {number}, field {field!r} holds half of a surrogate pair; remove it.")
-    return _checked(value, name, number, max_characters)
+    if value == []:
+        raise TextError(f"{name}: line {number}, field {field!r} is an empty list; give a text, or leave the line out.")
+    texts = [" ".join(v.split()) if isinstance(v, str) else v for v in value] if isinstance(value, list) else [value]
+    for text in texts:
+        if not isinstance(text, str):
+            raise TextError(
+                f"{name}: line {number}, field {field!r} is {type(text).__name__}, not text; write it as a string, or "
+                "several in a list."
+            )
+        if "\n" in text:
+            raise TextError(
+                f"{name}: line {number}, field {field!r} contains a line break; a line is one segment: "
+                "replace it with a space."
+            )
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise TextError(f"{name}: line {number}, field {field!r} holds half of a surrogate pair; remove it.")
+        _checked(text, name, number, max_characters)
+    return texts
