@@ -113,7 +113,6 @@ def evaluate_lines(
         names.remove("perplexity")  # there is none, and nobody asked for it
     wanted = wanted_of(names)  # a wrong name is said now, not after translating
     sets = [reference, *more_references]
-    score(reference[:1], [reference[:1]], wanted, resamples=0)  # a wrong name is said now, not after translating
     settings = search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size, others=search)
     began = time.perf_counter()
     translations = translator.translate(
@@ -182,7 +181,6 @@ def wanted_of(metrics: Iterable[str]) -> list[str]:
     wanted = list(dict.fromkeys(["bleu", *(name for name in metrics if name != "perplexity")]))
     score(["a"], [["a"]], wanted, resamples=0)
     return wanted
-
 
 
 def _lines(given: Lines) -> list[str]:

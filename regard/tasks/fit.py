@@ -496,7 +496,6 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
 
     What fills masks or mends gaps is judged by its dev loss alone.
     """
-    from .evaluate import evaluate_lines
     from .measure import measure
     from .open import open_bundle
     from .translate import load
