@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from regard import recipe
 from regard.data import Filters, Report
-from regard.data.filters import Repeats
+from regard.data.filters import Overlap, Repeats
+from regard.tasks.prepare import _learnt_from
+from regard.text import read_lines, read_pairs
+
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
 STRICT = Filters(max_length=10, max_ratio=3, drop_duplicates=True, drop_identical=True)
 
@@ -69,3 +77,48 @@ def test_reports_of_parts_add_up_to_that_of_the_whole() -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         Filters.model_validate(wrong)
+
+
+# -- text that is not to be learnt from --------------------------------------------------------------------------------
+
+PASSAGE = ["先帝创业未半而中道崩殂，今天下三分。", "Two roads diverged in a yellow wood,", "Fin."]
+
+
+@pytest.mark.parametrize(
+    ("line", "shares"),
+    [
+        ("先帝创业未半而中道崩殂，今天下三分。", True),
+        ("上疏曰： 先帝创业未半，而中道崩殂。", True),  # punctuation does not count
+        ("中道崩殂今天", True),  # nor does it part
+        ("先帝创业", False),  # four in a row
+        ("先帝之创业未半，今天下乃三分", False),
+        ("And so TWO ROADS diverged; in a wood", True),
+        ("in a yellow wood two roads", False),  # a row ends where a line ends
+        ("fin", True),  # all of a short line
+        ("Fin fin", False),
+        ("", False),
+        ("，。", False),
+    ],
+)
+def test_lines_with_five_words_or_characters_in_a_row_share_text(line: str, shares: bool) -> None:
+    assert (line in Overlap(PASSAGE, 5)) is shares
+
+
+def test_the_opening_that_a_recipe_is_to_translate_unseen_is_not_learnt_from() -> None:
+    if not (folder := os.environ.get("REGARD_DATA")) or not (data := Path(folder) / "classical_modern_zh").is_dir():
+        pytest.skip("REGARD_DATA names no folder with classical_modern_zh")
+    made = recipe.load(RECIPES / "classical-modern-zh" / "transformer.toml", variables={"REGARD_DATA": folder})
+    passage = read_lines(RECIPES / "classical-modern-zh" / "chu-shi-biao.txt")
+    learnt = _learnt_from(None, made.data.model_copy(update={"exclude": str(RECIPES.parent / made.data.excludes[0])}))
+    assert learnt is not None
+    # Another way to the same: the passage without punctuation, cut into all its fives, sought in the raw text.
+    bare = re.sub(r"[^\w\n]", "", "\n".join(passage))
+    fives = {line[i : i + 5] for line in bare.split("\n") for i in range(len(line) - 4)}
+    pairs = list(read_pairs(data / "train.lzh.gz", data / "train.zh.gz"))
+    found = set()
+    for side in (0, 1):
+        text = re.sub(r"[^\w\n]", "", "\n".join(pair[side] for pair in pairs))
+        found |= {text.count("\n", 0, hit.start()) for hit in re.finditer("|".join(fives), text)}
+    assert any("侍卫之臣不懈於内" in pairs[line][0] for line in found), "a variant of another history"
+    assert [pairs[line] for line in found if learnt(pairs[line])] == []
+    assert sum(map(learnt, pairs[:2000])) == 2000, "what has nothing of it stays"

@@ -14,7 +14,7 @@ from regard.data import DataConfig, Filters
 from regard.errors import DataError, TextError
 from regard.tasks import prepare as module
 from regard.tasks.prepare import Prepared, prepare
-from regard.text import TextConfig, write_lines
+from regard.text import TextConfig, read_lines, write_lines
 
 WORDS = ["the", "old", "man", "saw", "a", "young", "dog", "in", "der", "Stadt", "und", "kauft", "Äpfel", "你好", "世界"]
 TEXT = TextConfig(size=310, shrink=True)
@@ -240,3 +240,19 @@ def test_missing_files_are_refused(files: dict[str, str], tmp_path: Path) -> Non
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         DataConfig.model_validate(wrong)
+
+
+def test_pairs_that_share_text_with_a_file_are_not_learnt_from(tmp_path: Path, files: dict[str, str]) -> None:
+    source, target = read_lines(files["train.en"]), read_lines(files["train.de"])
+    write_lines(tmp_path / "secret", [source[3], target[5], "nobody says this here"])
+    data = with_valid(files, exclude=str(tmp_path / "secret"), exclude_words=8)
+    prepared = prepare(data, TEXT, tmp_path / "out")
+    learnt = sources(prepared)
+    assert source[3] not in learnt
+    assert source[5] not in learnt, "its target is excluded"
+    assert len(learnt) >= len(source) - 4
+    assert str(tmp_path / "secret") in prepared.data_hashes
+    before = prepared.train.fingerprint
+    assert prepare(data, TEXT, tmp_path / "out").train.fingerprint == before
+    write_lines(tmp_path / "secret", ["nobody says this here"])
+    assert source[3] in sources(prepare(data, TEXT, tmp_path / "out")), "the file's content counts, not its name"

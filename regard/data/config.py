@@ -91,6 +91,16 @@ class DataConfig(BaseModel):
         description="What translations of dev and test sets are scored with beside BLEU; none named: chrf, ter, "
         "exact-match and perplexity.",
     )
+    exclude: str | tuple[str, ...] | None = Field(
+        default=None,
+        description="Files of text that must not be learnt from: a pair is left out that has `exclude_words` in a row "
+        "with a line of theirs, on either side.",
+    )
+    exclude_words: int = Field(
+        default=8,
+        ge=1,
+        description="How many words, or characters of a script without spaces; of shorter lines all of them.",
+    )
     filters: Filters = Field(default=Filters(), description="Which pairs are kept.")
     layout: Literal["padded", "packed"] = Field(
         default="packed",
@@ -170,6 +180,11 @@ class DataConfig(BaseModel):
     def valid_texts(self) -> tuple[str, ...]:
         """Validation files of one side, or none."""
         return _files(self.valid_text)
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """Files of text that must not be learnt from, or none."""
+        return _files(self.exclude)
 
     @property
     def files(self) -> tuple[str, ...]:

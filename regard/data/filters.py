@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -10,7 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.text.languages import split_tag
 
-__all__ = ["Filters", "Repeats", "Report"]
+__all__ = ["Filters", "Overlap", "Repeats", "Report"]
+
+_UNSPACED = "\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORDS = re.compile(rf"(?=\w)[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+"""Words, and each character of Chinese and Japanese; punctuation is neither."""
 
 
 class Filters(BaseModel):
@@ -101,3 +107,32 @@ class Repeats:
             return True
         self._seen.add(key)
         return False
+
+
+class Overlap:
+    """Text that is not to be learnt from: whether a line has so many words in a row with one of its lines.
+
+    Case and punctuation do not count, and a character of a script without spaces is a word. Of a line with fewer words
+    all of them are compared with all those of a line.
+    """
+
+    def __init__(self, lines: Iterable[str], words: int) -> None:
+        self._words = words
+        self._runs: set[tuple[str, ...]] = set()
+        for line in lines:
+            found = _words_of(line)
+            self._runs.update(tuple(found[i : i + words]) for i in range(max(1, len(found) - words + 1)) if found)
+        self._first = {run[0] for run in self._runs}
+
+    def __contains__(self, line: str) -> bool:
+        found = _words_of(line)
+        if len(found) < self._words:
+            return tuple(found) in self._runs
+        # Almost all runs begin with a word that none of ours begins with: so the others need not be made.
+        return any(
+            word in self._first and tuple(found[i : i + self._words]) in self._runs for i, word in enumerate(found)
+        )
+
+
+def _words_of(line: str) -> list[str]:
+    return _WORDS.findall(line.lower())

@@ -13,7 +13,7 @@ from typing import Any
 
 from regard import bundle as bundles
 from regard.data.config import DataConfig
-from regard.data.filters import Filters, Report
+from regard.data.filters import Filters, Overlap, Report
 from regard.data.store import Store, fingerprint
 from regard.errors import DataError, TextError
 from regard.recipe import Recipe
@@ -67,17 +67,20 @@ def prepare(
     one; what they make is the same, however many. Raises TextError or DataError, naming file and line, for text that
     cannot be used.
     """
-    hashes = _hashes((*data.files, *data.valid_files))
+    hashes = _hashes((*data.files, *data.valid_files, *data.excludes))
     files = [[hashes[name], "".join(Path(name).suffixes)] for name in data.files]
     held_out = None if data.valid_files else data.valid_lines
     kind = [*([data.labels] if data.labels else []), *(["text", bool(data.context)] if data.texts else [])]
-    training = fingerprint(files, held_out, data.fields, data.target_languages, *kind)
-    learnt = fingerprint(training, _SUBWORD_PAIRS, text.model_dump(exclude={"sampling"}))
+    left_out = [data.exclude_words, *(hashes[name] for name in data.excludes)] if data.excludes else []
+    training = fingerprint(files, held_out, data.fields, data.target_languages, *kind, *left_out)
+    learnt = fingerprint(training, _SUBWORD_PAIRS, text.model_dump(exclude={"sampling", "order"}))
     root = _root(data, out, learnt)
     notes = _Notes(root / "prepare.json")
 
     limit = _limit(data, notes, training, progress) if held_out is not None else None
-    source, target = _subwords(data, text, root, notes, learnt, limit, given, progress)
+    select = _learnt_from(limit, data)
+    source, target = _subwords(data, text, root, notes, learnt, select, given, progress)
+    target = in_order(target, text.order)
 
     def store(name: str, pairs: Iterator[Pair], select: Select | None, filters: Filters, *content: object) -> Store:
         vocabularies = (source.digest, target.digest)
@@ -93,7 +96,7 @@ def prepare(
             progress=progress,
         )
 
-    train = store("train", pairs_of(data), _learnt_from(limit, data), _filters(data), "train", training)
+    train = store("train", pairs_of(data), select, _filters(data), "train", training)
     if limit is None:
         valid_files = [hashes[name] for name in data.valid_files]
         valid = store("valid", pairs_of(data, valid=True), None, _KEEP_ALL, "valid", valid_files, data.fields, *kind)
@@ -187,8 +190,15 @@ def _filters(data: DataConfig) -> Filters:
 
 def _learnt_from(limit: int | None, data: DataConfig) -> Select | None:
     if data.texts and not data.context and data.filters.drop_empty:
-        return lambda pair: bool(pair[1].strip()) and (limit is None or _hash(pair, data) > limit)
-    return None if limit is None else lambda pair: _hash(pair, data) > limit
+    """Which pairs are trained on; None: all."""
+    rules: list[Select] = []
+        rules.append(lambda pair: bool(pair[1].strip()))
+    if limit is not None:
+        rules.append(lambda pair: _hash(pair, data) > limit)
+    if data.excludes:
+        overlap = Overlap((line for name in data.excludes for line in iter_lines(name)), data.exclude_words)
+        rules.append(lambda pair: not any(side in overlap for side in (split_tag(pair[0])[1], pair[1])))
+    return (lambda pair: all(rule(pair) for rule in rules)) if rules else None
 
 
 def _held_out(limit: int, data: DataConfig) -> Select:
@@ -245,7 +255,7 @@ def _subwords(
     root: Path,
     notes: _Notes,
     learnt: str,
-    limit: int | None,
+    select: Select | None,
     given: Given,
     progress: Progress | None,
 ) -> tuple[Subwords, Subwords]:
@@ -259,7 +269,7 @@ def _subwords(
     elif text.joint or data.texts:
         wanted = {"subwords.model": (text.kind, (0, 1))}
     if (models := _known_subwords(root, list(wanted), notes.get("subwords", learnt))) is None:
-        pairs = _thinned(filter(_learnt_from(limit, data), _counted(data, "pairs read", progress)), _SUBWORD_PAIRS)
+        pairs = _thinned(filter(select, _counted(data, "pairs read", progress)), _SUBWORD_PAIRS)
         if progress is not None:
             progress("pairs to learn subwords from", len(pairs))
         models = []
