@@ -176,6 +176,7 @@ def evaluate_lines(
         groups={label: score_some(numbers, 0) for label, numbers in _numbers_by_label(groups or ()).items()},
     )
 
+
 def wanted_of(metrics: Iterable[str]) -> list[str]:
     """What is asked of hypotheses and references, BLEU first; raises DataError for a metric that there is not."""
     wanted = list(dict.fromkeys(["bleu", *(name for name in metrics if name != "perplexity")]))

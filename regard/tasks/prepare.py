@@ -73,14 +73,13 @@ def prepare(
     kind = [*([data.labels] if data.labels else []), *(["text", bool(data.context)] if data.texts else [])]
     left_out = [data.exclude_words, *(hashes[name] for name in data.excludes)] if data.excludes else []
     training = fingerprint(files, held_out, data.fields, data.target_languages, *kind, *left_out)
-    learnt = fingerprint(training, _SUBWORD_PAIRS, text.model_dump(exclude={"sampling", "order"}))
+    learnt = fingerprint(training, _SUBWORD_PAIRS, text.model_dump(exclude={"sampling"}))
     root = _root(data, out, learnt)
     notes = _Notes(root / "prepare.json")
 
     limit = _limit(data, notes, training, progress) if held_out is not None else None
     select = _learnt_from(limit, data)
     source, target = _subwords(data, text, root, notes, learnt, select, given, progress)
-    target = in_order(target, text.order)
 
     def store(name: str, pairs: Iterator[Pair], select: Select | None, filters: Filters, *content: object) -> Store:
         vocabularies = (source.digest, target.digest)
@@ -189,9 +188,9 @@ def _filters(data: DataConfig) -> Filters:
 
 
 def _learnt_from(limit: int | None, data: DataConfig) -> Select | None:
-    if data.texts and not data.context and data.filters.drop_empty:
     """Which pairs are trained on; None: all."""
     rules: list[Select] = []
+    if data.texts and not data.context and data.filters.drop_empty:
         rules.append(lambda pair: bool(pair[1].strip()))
     if limit is not None:
         rules.append(lambda pair: _hash(pair, data) > limit)
