@@ -36,6 +36,7 @@ from regard.errors import BundleError, RecipeError, TextError
 from regard.models import MODELS
 from regard.recipe import Recipe
 from regard.text import PAD, Subwords
+from regard.text.order import in_order
 
 __all__ = [
     "FORMAT",
@@ -315,11 +316,12 @@ def load(path: str | Path) -> Bundle:
             raise BundleError(f"{path / _CARD}: lists no {name}, so this is no whole bundle; get it again.")
     try:
         source, target = _subwords(path, models)
+        recipe = recipes.load(path / _RECIPE)
         bundle = Bundle(
             path=path,
-            recipe=recipes.load(path / _RECIPE),
+            recipe=recipe,
             source=source,
-            target=target,
+            target=in_order(target, recipe.text.order),
             golden=tuple(Golden.model_validate(g) for g in json.loads((path / _GOLDEN).read_bytes())),
             provenance=Provenance.model_validate(card["provenance"]),
             parameters=int(card["parameters"]),

@@ -124,6 +124,11 @@ class Recipe(BaseModel):
             raise ValueError(
                 f"train.validate_with = 'bleu' needs references, and {_SIDES['text']} has none; choose loss."
             )
+        if self.text.order != "left-to-right" and wanted != "translate":
+            raise ValueError(
+                f"text.order = {self.text.order!r} is for train.objective = 'translate', which writes a target of its "
+                f"own, and not for {wanted!r}; leave text.order out."
+            )
         if self.data.context and wanted != "continue":
             raise ValueError(
                 f"data.context cuts a stream to be continued, and train.objective = {wanted!r} reads line by line; "

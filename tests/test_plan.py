@@ -17,7 +17,9 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batch, Batches
 from regard.errors import ModelError
-from regard.models import TransformerConfig
+from regard.models import MODELS, TransformerConfig
+from regard.models.bert import BERTConfig
+from regard.models.gpt import GPTConfig
 from regard.models.interface import layout_of
 from regard.nn import native
 from regard.recipe import Recipe
@@ -63,6 +65,21 @@ def test_activations_are_those_that_the_real_model_keeps(bfloat16: bool) -> None
     costs = count_costs(config, 20, 20, bfloat16=bfloat16)
     foreseen = costs.activations.fixed + rows * float(costs.activations.of(s, t))
     assert foreseen == pytest.approx(sum(storage.nbytes() for storage in kept.values()), rel=0.02)
+
+
+def test_a_language_models_flops_are_the_formula_and_do_not_know_a_source() -> None:
+    c, v, t = GPTConfig(width=16, heads=2, layers=3, feedforward=32), 23, 37
+    adds = c.layers * ((4 * 16 * 16 + 2 * 16 * 32) * t + 2 * 16 * t * t) + 16 * v * t
+    costs = count_costs(c, v, v, bfloat16=False, objective="continue")
+    assert float(costs.flops.of(1, t)) == pytest.approx(6 * adds, rel=1e-9)
+    assert float(costs.flops.of(1, t)) == pytest.approx(float(costs.flops.of(9, t)), rel=1e-9)
+
+
+def test_what_is_masked_alone_is_projected() -> None:
+    c, v, s = BERTConfig(width=16, heads=2, layers=1, feedforward=32), 50, 20
+    adds = (4 * 16 * 16 + 2 * 16 * 32) * s + 2 * 16 * s * s + 16 * 16 * s + 0.15 * 16 * v * s
+    costs = count_costs(c, v, v, bfloat16=False, objective="mask")
+    assert float(costs.flops.of(s, s)) == pytest.approx(6 * adds, rel=1e-9)
 
 
 def test_counting_leaves_random_numbers_alone() -> None:
@@ -127,6 +144,51 @@ def test_a_plan_estimates_from_the_files_and_counts_in_the_store(recipe: Recipe,
     other = recipe.model_copy(update={"text": recipe.text.model_copy(update={"size": 450})})
     assert not plan(other, out, measure=False).exact, "a store of other settings does not count"
     assert plan(recipe, out, measure=False).exact, "and was left as it was"
+
+
+ONE_SIDED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "gpt": ({"context": 16}, {"width": 16, "heads": 2, "layers": 1, "max_positions": 16}),
+    "lstmn": ({}, {"width": 8, "embedding": 8, "score_width": 4}),
+    "bert": ({}, {"width": 16, "heads": 2, "layers": 1, "max_positions": 64}),
+    "bert-classifier": ({"labels": "first"}, {"width": 16, "heads": 2, "layers": 1, "max_positions": 64}),
+    "self-attentive": ({"labels": "first"}, {"width": 8, "embedding": 8, "hops": 2, "score_width": 4, "hidden": 6}),
+}
+
+
+@pytest.mark.parametrize("family", ONE_SIDED)
+def test_a_run_on_text_of_one_side_or_labels_is_planned_and_its_batches_found(family: str, tmp_path: Path) -> None:
+    data, model = ONE_SIDED[family]
+    lines = [
+        f"{('yes' if 'man' in line else 'no') if data.get('labels') else ''} {line} {n}"
+        for n in range(20)
+        for line in ENGLISH
+    ]
+    (tmp_path / "train").write_text("".join(line.strip() + "\n" for line in lines), encoding="utf-8")
+    (tmp_path / "valid").write_text("".join(line.strip() + "\n" for line in lines[:20]), encoding="utf-8")
+    file, valid = str(tmp_path / "train"), str(tmp_path / "valid")
+    named = {"source": file} if data.get("labels") else {"text": file, "valid_text": valid}
+    recipe = recipes.validate(
+        {
+            "data": {**named, **data, "batch_tokens": 0},
+            "text": {"size": 420, **({"target_kind": "words", "joint": False} if data.get("labels") else {})},
+            "model": {"family": family, **model},
+            "train": {"updates": 2, "precision": "float32", "device": "cpu"},
+        }
+    )
+    found = plan(recipe, tmp_path / "run", measure=False)
+    prepared = prepare(recipe.corpus, recipe.spelling, tmp_path)
+    sizes = len(prepared.source_subwords), len(prepared.target_subwords)
+    built = MODELS[family][1](recipe.model, *sizes)
+    assert found.chosen
+    assert found.pieces == sizes
+    assert found.parameters == sum(p.numel() for p in built.parameters())
+    assert found.batch_tokens == fitting._fitting(recipe, prepared, torch.device("cpu")) == MOST_TOKENS
+    few = recipe.model_copy(update={"data": recipe.data.model_copy(update={"batch_tokens": 300})})
+    counted = plan(few, tmp_path / "run", measure=False)
+    view = fitting.view_of(recipe.objective, prepared.target_subwords)
+    batches = Batches(prepared.train, batch_tokens=300, layout="packed", context=recipe.data.context, view=view)
+    assert counted.batches == pytest.approx(len(list(batches.one_epoch())), rel=0.15)
+    assert counted.flops_per_token > 0
 
 
 def test_batches_and_flops_of_a_plan_are_the_epochs(recipe: Recipe, tmp_path: Path) -> None:

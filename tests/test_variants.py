@@ -242,6 +242,21 @@ def test_relative_buckets_are_t5s() -> None:
         assert torch.equal(BIASES["t5"](2, 4, 4, causal).bucket(distance), theirs)  # type: ignore[operator]
 
 
+def test_t5s_table_is_one_for_all_layers_of_a_side_and_is_trained_by_each() -> None:
+    models = {name: toy.make(CONFIGS[f"positions={name}"], dtype=torch.float64).train() for name in ("t5", "t5-layers")}
+    tables = {name: [n for n, _ in model.named_parameters() if "bias.table" in n] for name, model in models.items()}
+    assert tables["t5"] == ["encoder.0.attention.bias.table", "decoder.0.attention.bias.table"]
+    assert len(tables["t5-layers"]) == 4
+    with torch.no_grad():  # with equal tables both are one model, and the shared one's gradient is the sum
+        models["t5-layers"].load_state_dict(models["t5"].state_dict())
+    for model in models.values():
+        Step(model, 0.0, chunk=64)(_inputs("padded")).backward()
+    one, each = ({n: p.grad for n, p in model.named_parameters()} for model in models.values())
+    for side in ("encoder", "decoder"):
+        total = sum(each[f"{side}.{layer}.attention.bias.table"] for layer in range(2))
+        torch.testing.assert_close(one[f"{side}.0.attention.bias.table"], total)
+
+
 def test_alibi_is_a_slope_for_each_head() -> None:
     part = BIASES["alibi"](8, 4, 4, True)
     found = part.scores(torch.zeros(1, 8, 2, 4), torch.tensor([3, 4]), torch.arange(5))

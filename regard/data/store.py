@@ -28,7 +28,7 @@ from regard.data.filters import Filters, Repeats, Report
 from regard.data.shards import Column, Encoder, cut, mapped
 from regard.data.workers import encode
 from regard.errors import DataError
-from regard.text.subwords import Subwords
+from regard.text.subwords import END, Subwords
 
 __all__ = ["FORMAT", "Side", "Store", "fingerprint"]
 
@@ -80,6 +80,14 @@ class Side:
     def lengths(self) -> NDArray[np.int64]:
         """(lines,) pieces of every line of the store: 8 bytes of memory for each, once asked for."""
         return np.concatenate([np.diff(column.offsets) for column in self._columns])
+
+    def counts(self, pieces: int) -> NDArray[np.int64]:
+        """(pieces,) how often each id of a vocabulary of so many occurs, the end once a line."""
+        found = np.zeros(pieces, np.int64)
+        for column in self._columns:
+            found += np.bincount(column.ids, minlength=pieces)
+        found[END] += len(self.lengths)
+        return found
 
 
 class Store:

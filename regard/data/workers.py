@@ -18,6 +18,7 @@ from typing import Any
 from regard import errors
 from regard.data.filters import Filters
 from regard.data.shards import Encoder, Raw
+from regard.text.order import ORDERS
 from regard.text.subwords import Subwords
 
 __all__ = ["cores", "encode"]
@@ -61,7 +62,7 @@ class _Worker:
         self.folder = encoder.folder
         self.waiting = 0
         models = (encoder.source.to_bytes(), encoder.target.to_bytes())
-        plain = (theirs, str(encoder.folder), *models, encoder.filters.model_dump_json())
+        plain = (theirs, str(encoder.folder), *models, encoder.target.order, encoder.filters.model_dump_json())
         self.process = context.Process(target=_work, args=plain, daemon=True)
         resource_tracker.ensure_running()  # it would let Ctrl-C through again if it were started only below
         # Ctrl-C is sent to workers too, but it is ours to end them; what is held back here stays so in them.
@@ -120,11 +121,11 @@ def _hear(crew: list[_Worker], made: dict[int, dict[str, Any]], tell: Callable[[
         wait = 0
 
 
-def _work(pipe: Any, folder: str, source: bytes, target: bytes, filters: str) -> None:
+def _work(pipe: Any, folder: str, source: bytes, target: bytes, order: str, filters: str) -> None:
     """The life of a worker: encodes the shards that it is told the numbers of, until nobody is there to tell."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     learnt = Subwords.from_bytes(source)
-    other = learnt if target == source else Subwords.from_bytes(target)
+    other = learnt if target == source and learnt.order == order else ORDERS[order].from_bytes(target)
     encoder = Encoder(Path(folder), learnt, other, Filters.model_validate_json(filters), threads=1)
 
     def say(**what: Any) -> None:

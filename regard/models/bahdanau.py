@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from regard.nn import Dropout, KeysValues, Layout, look_up, whole
@@ -18,14 +18,13 @@ from regard.nn.attention.masks import matrix
 from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
 
 from .choices import ScoreName, listed
+from .interface import LooksOnce
 
 __all__ = ["Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
 
 
-class BahdanauConfig(BaseModel):
+class BahdanauConfig(LooksOnce):
     """Sizes of the first translator with attention; the defaults are the paper's (appendix A.2.3)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Literal["bahdanau"] = Field("bahdanau", description="the model family")
     cell: Literal["elman", "gru", "lstm"] = Field("gru", description="the recurrence: elman, gru (paper) or lstm")
@@ -47,16 +46,6 @@ class BahdanauConfig(BaseModel):
                 f"try {self.encoder_width + 1}"
             )
         return self
-
-    @property
-    def heads(self) -> int:
-        """Attentions to look at in a layer."""
-        return 1
-
-    @property
-    def decoder_layers(self) -> int:
-        """Layers that look."""
-        return 1
 
 
 def build(config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Bahdanau:

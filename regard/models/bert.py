@@ -68,7 +68,7 @@ def build_classifier(
 
 
 def _body(c: BERTConfig, vocabulary: int, pad: int) -> Body:
-    layers = [EncoderLayer(c.attention(causal=False), c.inner(), c.residual(), c.residual()) for _ in range(c.layers)]
+    layers = [EncoderLayer(each, c.inner(), c.residual(), c.residual()) for each in c.attentions(causal=False)]
     return Body(c.embedding(nn.Embedding(vocabulary, c.width, padding_idx=pad)), layers, c.final_norm())
 
 

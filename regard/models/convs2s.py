@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from regard.nn.attention.scores import Score
 from regard.nn.convolution import Convolution, WeightNormed
 from regard.nn.positions import POSITIONS
 
+from .choices import ScoreName, listed
+
 __all__ = ["ConvS2S", "ConvS2SConfig", "ConvS2SState", "build"]
 
 _HALF = math.sqrt(0.5)
@@ -32,6 +34,7 @@ class ConvS2SConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    heads: ClassVar[int] = 1
     family: Literal["convs2s"] = Field("convs2s", description="the model family")
     width: int = Field(512, gt=0, description="features of an embedding and of the decoder's output")
     channels: int = Field(512, gt=0, description="features between the convolutions")
@@ -43,7 +46,8 @@ class ConvS2SConfig(BaseModel):
         "learned", description="how a piece knows its place: learned, sinusoidal or none"
     )
     max_positions: int = Field(1024, gt=0, description="places that learned positions have")
-    score: Literal["dot", "scaled_dot"] = Field("dot", description="how queries and keys are compared")
+    score: ScoreName = Field("dot", description=f"how queries and keys are compared: {listed(*SCORES)}")
+    score_size: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
     share: Literal["all", "target", "none"] = Field(
         "none",
         description="one matrix for source and target embeddings and the projection (all), the last two, or none",
@@ -93,7 +97,8 @@ def build(config: ConvS2SConfig, source_vocabulary: int, target_vocabulary: int,
         Stack(c.width, c.channels, c.dropout, [convolution(False) for _ in range(c.encoder_layers)]),
         side(target_table),
         Stack(c.width, c.channels, c.dropout, [convolution(True) for _ in range(c.decoder_layers)]),
-        [Attention(c.width, c.channels, SCORES[c.score](c.width)) for _ in range(c.decoder_layers)],
+        [Attention(c.width, c.channels) for _ in range(c.decoder_layers)],
+        SCORES[c.score](c.width, size=c.score_size),
         output,
         c.dropout,
     )
@@ -114,24 +119,23 @@ class GatedConvolution(nn.Module):
 class Attention(nn.Module):
     """Where a decoder layer looks: its state and the piece just read beside the encoder's outputs (section 3.3)."""
 
-    def __init__(self, width: int, channels: int, score: Score) -> None:
+    def __init__(self, width: int, channels: int) -> None:
         super().__init__()
         self.query = WeightNormed(channels, width, 0.0)
         self.output = WeightNormed(width, channels, 0.0)
-        self.score = score
 
     def forward(
         self,
         x: Tensor,
         pieces: Tensor,
         layout: Layout,
+        score: Score,
         memory: KeysValues,
         mask: Lengths,
         record: list[Tensor] | None,
     ) -> Tensor:
-        queries = self.score.queries(layout.rows((self.query(x) + pieces) * _HALF)[:, None])  # (B, 1, T, D)
-        keys = self.score.keys(memory.keys)
-        call = Call(queries, keys, memory.values, self.score, mask, record is not None, layout, memory.layout)
+        queries = score.queries(layout.rows((self.query(x) + pieces) * _HALF)[:, None])  # (B, 1, T, D)
+        call = Call(queries, memory.keys, memory.values, score, mask, record is not None, layout, memory.layout)
         mixed, weights = run(call)
         if record is not None and weights is not None:
             record.append(weights)
@@ -149,7 +153,7 @@ class Stack(nn.Module):
 
 @dataclass(frozen=True)
 class ConvS2SState:
-    """The memory, which all layers share; per decoder layer the places that its convolution still sees."""
+    """The memory, its keys prepared, of all layers; per decoder layer the places that its convolution still sees."""
 
     memory: KeysValues
     memory_lengths: Tensor
@@ -171,6 +175,7 @@ class ConvS2S(nn.Module):
         target: Embedding,
         decoder: Stack,
         attentions: list[Attention],
+        score: Score,
         output: nn.Linear,
         dropout: float,
     ) -> None:
@@ -178,6 +183,8 @@ class ConvS2S(nn.Module):
         self.source, self.target, self.output = source, target, output
         self.encoder, self.decoder = encoder, decoder
         self.attentions = nn.ModuleList(attentions)
+        self.score = score
+        """Of all layers, since they look at the same keys, which are prepared once."""
         self.dropout = Dropout(dropout)
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
@@ -203,7 +210,9 @@ class ConvS2S(nn.Module):
             lengths = lengths[:, None, None, None]
         # A mean over S places has 1/S of a place's variance: S sqrt(1/S) undoes it (section 3.5).
         return ConvS2SState(
-            KeysValues(keys, values * lengths.sqrt(), layout), layout.lengths, (None,) * len(self.attentions)
+            KeysValues(self.score.keys(keys), values * lengths.sqrt(), layout),
+            layout.lengths,
+            (None,) * len(self.attentions),
         )
 
     def decode(
@@ -217,7 +226,7 @@ class ConvS2S(nn.Module):
         for layer, attention, past in zip(self.decoder.layers, self.attentions, state.past, strict=True):
             y, past = layer(x, layout, past)
             kept.append(past)
-            y = (y + attention(y, pieces, layout, state.memory, mask, record)) * _HALF
+            y = (y + attention(y, pieces, layout, self.score, state.memory, mask, record)) * _HALF
             x = (x + y) * _HALF
         hidden = self.dropout(self.decoder.out(x))
         return hidden, replace(state, past=tuple(kept), place=state.place + layout.width)

@@ -26,7 +26,7 @@ from regard.nn import (
     whole,
 )
 from regard.nn.attention import SCORES, Causal, Mask, MultiHead
-from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere
+from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere, biases
 
 from .choices import ActivationName, NormName, PositionName, listed
 
@@ -74,20 +74,23 @@ class StackConfig(BaseModel):
             )
         return self
 
-    def attention(self, causal: bool) -> MultiHead:
-        """Self-attention, with what acts inside it of the positions."""
+    def attentions(self, causal: bool) -> list[MultiHead]:
+        """Each layer's self-attention, with what acts inside it of the positions."""
         head = self.width // self.heads
-        return MultiHead(
-            self.width,
-            self.heads,
-            head,
-            head,
-            SCORES["scaled_dot"](head),
-            key_value_heads=self.key_value_heads,
-            dropout=self.attention_dropout,
-            bias=BIASES[self.positions](self.heads, head, head, causal) if self.positions in BIASES else None,
-            rotary=TURNS[self.positions](head, self.max_positions) if self.positions in TURNS else None,
-        )
+        return [
+            MultiHead(
+                self.width,
+                self.heads,
+                head,
+                head,
+                SCORES["scaled_dot"](head),
+                key_value_heads=self.key_value_heads,
+                dropout=self.attention_dropout,
+                bias=bias,
+                rotary=TURNS[self.positions](head, self.max_positions) if self.positions in TURNS else None,
+            )
+            for bias in biases(self.positions, self.layers, self.heads, head, head, causal)
+        ]
 
     def inner(self) -> nn.Module:
         """The feed-forward network."""
@@ -126,7 +129,7 @@ def build(config: GPTConfig, source_vocabulary: int, target_vocabulary: int, pad
     output = nn.Linear(c.width, target_vocabulary, bias=False)
     if c.tied:
         output.weight = table.weight
-    blocks = [Block(c.attention(causal=True), c.inner(), c.residual(), c.residual()) for _ in range(c.layers)]
+    blocks = [Block(attention, c.inner(), c.residual(), c.residual()) for attention in c.attentions(causal=True)]
     model = GPT(c.embedding(table), blocks, c.final_norm(), output)
     initialise(model, c.layers, pad)
     return model

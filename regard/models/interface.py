@@ -7,9 +7,10 @@ with a packed layout (B, T) becomes (L,).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from regard.errors import ModelError
@@ -23,6 +24,7 @@ __all__ = [
     "Kind",
     "LanguageModel",
     "Layout",
+    "LooksOnce",
     "MaskPredictor",
     "Reader",
     "Record",
@@ -45,6 +47,17 @@ class Record(list[Tensor]):
     def __init__(self) -> None:
         super().__init__()
         self.own: list[Tensor] = []
+
+
+class LooksOnce(BaseModel):
+    """A config whose decoder looks at the source with one attention; others have these two among their keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    heads: ClassVar[int] = 1
+    """Attentions to look at in a layer."""
+    decoder_layers: ClassVar[int] = 1
+    """Layers that look."""
 
 
 class EncoderDecoder(Protocol):

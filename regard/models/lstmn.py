@@ -18,6 +18,7 @@ from regard.nn import Dropout, KeysValues, Layout, look_up, whole
 from regard.nn.attention import SCORES, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
+from .interface import LooksOnce
 from .luong import Attention
 
 __all__ = [
@@ -47,21 +48,11 @@ class LSTMNConfig(BaseModel):
     initial: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
 
 
-class LSTMNTranslatorConfig(LSTMNConfig):
+class LSTMNTranslatorConfig(LSTMNConfig, LooksOnce):
     """An encoder and a decoder of such layers; the decoder looks at the source's top states ("shallow fusion")."""
 
     family: Literal["lstmn-translator"] = Field("lstmn-translator", description="the model family")  # type: ignore[assignment]
     score: Literal["additive", "dot", "bilinear"] = Field("additive", description="how the decoder's states look")
-
-    @property
-    def heads(self) -> int:
-        """Attentions to look at."""
-        return 1
-
-    @property
-    def decoder_layers(self) -> int:
-        """Layers that look."""
-        return 1
 
 
 def build(config: LSTMNConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> LSTMN:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from regard.nn import Dropout, KeysValues, Layout, look_up, whole
@@ -17,14 +17,13 @@ from regard.nn.attention import SCORES, Score, mix, weigh
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
 from .choices import ScoreName, listed
+from .interface import LooksOnce
 
 __all__ = ["Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
 
 
-class LuongConfig(BaseModel):
+class LuongConfig(LooksOnce):
     """Sizes of a stacked recurrent translator with attention on top; the defaults are the paper's (section 4.1)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Literal["luong"] = Field("luong", description="the model family")
     cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm (paper)")
@@ -44,16 +43,6 @@ class LuongConfig(BaseModel):
     input_feeding: bool = Field(True, description="a step also reads what the one before it made of its attention")
     dropout: float = Field(0.2, ge=0, lt=1, description="on embeddings, between layers and on the decoder's output")
     initial: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
-
-    @property
-    def heads(self) -> int:
-        """Attentions to look at in a layer."""
-        return 1
-
-    @property
-    def decoder_layers(self) -> int:
-        """Layers that look."""
-        return 1
 
 
 def build(config: LuongConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Luong:

@@ -12,8 +12,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from regard.nn import Dropout, Layout, look_up
+from regard.nn import Dropout, Layout, Padded, look_up
 from regard.nn.attention import mix, weigh
+from regard.nn.pooling import POOLS
 from regard.nn.recurrent import Stack, as_columns
 
 __all__ = ["Hops", "SelfAttentive", "SelfAttentiveConfig", "build"]
@@ -28,6 +29,10 @@ class SelfAttentiveConfig(BaseModel):
     width: int = Field(600, gt=0, description="features of the recurrent layers, half of them for each direction")
     embedding: int = Field(100, gt=0, description="features of a piece")
     layers: int = Field(1, gt=0, description="recurrent layers")
+    pool: Literal["hops", "mean", "end"] = Field(
+        "hops",
+        description="a line's vector: hops of attention (paper); contrasts: the mean of all places, or the end",
+    )
     hops: int = Field(30, gt=0, description="r: learned queries, each a row of the annotation matrix")
     score_width: int = Field(350, gt=0, description="d_a: features that a place is compared by")
     hidden: int = Field(2000, ge=0, description="features between the embedding of a line and its class; 0: none")
@@ -44,14 +49,15 @@ class SelfAttentiveConfig(BaseModel):
 def build(config: SelfAttentiveConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> SelfAttentive:
     """A new, randomly initialised model whose classes are the target's pieces."""
     c = config
-    size = c.hops * c.width
+    size = c.hops * c.width if c.pool == "hops" else c.width
     model = SelfAttentive(
         nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad),
         Stack("lstm", c.embedding, c.width, c.layers, c.dropout, "both"),
-        Hops(c.width, c.score_width, c.hops, c.penalty),
+        Hops(c.width, c.score_width, c.hops, c.penalty) if c.pool == "hops" else None,
         nn.Linear(size, c.hidden) if c.hidden else None,
         nn.Linear(c.hidden or size, target_vocabulary),
         c.dropout,
+        c.pool,
     )
     for parameter in model.parameters():
         nn.init.uniform_(parameter, -0.1, 0.1) if parameter.dim() == 1 else nn.init.xavier_uniform_(parameter)
@@ -99,19 +105,25 @@ class SelfAttentive(nn.Module):
         self,
         table: nn.Embedding,
         encoder: Stack,
-        hops: Hops,
+        hops: Hops | None,
         inner: nn.Linear | None,
         output: nn.Linear,
         dropout: float,
+        pool: str,
     ) -> None:
         super().__init__()
         self.table, self.encoder, self.hops, self.inner, self.output = table, encoder, hops, inner, output
-        self.dropout = Dropout(dropout)
+        self.dropout, self.pool = Dropout(dropout), pool
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
-        """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); `record` receives its annotation (B, 1, R, S)."""
+    def embed(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+        """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); `record` receives its annotation (B, 1, R, S).
+
+        Without hops R is 1, and there is nothing to record.
+        """
         x = self.dropout(look_up(as_columns(source, layout), self.table.weight))
         x, _ = self.encoder(x, lengths=layout.lengths)
+        if self.hops is None:
+            return POOLS[self.pool](x.transpose(0, 1), Padded(layout.lengths, len(x)))[:, None]
         embedded, weights = self.hops(x.transpose(0, 1), layout.lengths)
         if record is not None:
             record.append(weights[:, None])
@@ -119,7 +131,7 @@ class SelfAttentive(nn.Module):
 
     def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> what `output` takes, (B, D)."""
-        x = self.dropout(self.encode(source, layout, record).flatten(1))
+        x = self.dropout(self.embed(source, layout, record).flatten(1))
         return x if self.inner is None else self.dropout(self.inner(x).relu())  # type: ignore[no-any-return]
 
     def project(self, hidden: Tensor) -> Tensor:

@@ -6,23 +6,25 @@ Sizes: B sentences, S source pieces, T target pieces, E width of embeddings, D w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
+from .interface import LooksOnce
+
 __all__ = ["Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
 
 
-class Seq2SeqConfig(BaseModel):
+class Seq2SeqConfig(LooksOnce):
     """Sizes of a recurrent translator without attention; the defaults are those of Sutskever et al. (section 3.4)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+    heads: ClassVar[int] = 0
+    decoder_layers: ClassVar[int] = 0
     family: Literal["seq2seq"] = Field("seq2seq", description="the model family")
     cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm")
     width: int = Field(1000, gt=0, description="features of a recurrent layer")
@@ -45,16 +47,6 @@ class Seq2SeqConfig(BaseModel):
         if self.bidirectional and self.reverse_source:
             raise ValueError("bidirectional reads the source both ways; set reverse_source = false")
         return self
-
-    @property
-    def heads(self) -> int:
-        """Attentions to look at: none."""
-        return 0
-
-    @property
-    def decoder_layers(self) -> int:
-        """Layers that look."""
-        return 0
 
 
 def build(config: Seq2SeqConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Seq2Seq:

@@ -31,7 +31,7 @@ from regard.nn import (
     whole,
 )
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Lengths, Mask, MultiHead
-from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere
+from regard.nn.positions import BIASES, POSITIONS, TURNS, Bias, Nowhere, biases
 
 from .choices import ActivationName, NormalizerName, NormName, PositionName, ScoreName, listed
 from .interface import Record
@@ -192,10 +192,11 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
     c = config
     keys, values = c.widths
 
-    def attention(positions: str = "", causal: bool = False) -> MultiHead:
+    prepared = SCORES[c.score](keys, size=c.score_size).prepared
+
+    def attention(positions: str = "", bias: Bias | None = None) -> MultiHead:
         """With what acts inside it, of these positions; none act between a sequence and the memory."""
         score = SCORES[c.score](keys, size=c.score_size)
-        bias = BIASES[positions](c.heads, score.prepared, values, causal) if positions in BIASES else None
         rotary = TURNS[positions](score.prepared, c.max_positions) if positions in TURNS else None
         return MultiHead(
             c.width,
@@ -238,14 +239,15 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
     positions = [scheme(c.width, c.max_positions) for _ in range(2 if c.positions == "learned" else 1)]
     model = Transformer(
         Embedding(source_table, positions[0], c.dropout, c.positions_enter),
-        [EncoderLayer(attention(c.positions), feedforward(), residual(), residual()) for _ in range(c.encoder_layers)],
+        [
+            EncoderLayer(attention(c.positions, bias), feedforward(), residual(), residual())
+            for bias in biases(c.positions, c.encoder_layers, c.heads, prepared, values, causal=False)
+        ],
         final_norm(),
         Embedding(target_table, positions[-1], c.dropout, c.positions_enter),
         [
-            DecoderLayer(
-                attention(c.positions, causal=True), attention(), feedforward(), residual(), residual(), residual()
-            )
-            for _ in range(c.decoder_layers)
+            DecoderLayer(attention(c.positions, bias), attention(), feedforward(), residual(), residual(), residual())
+            for bias in biases(c.positions, c.decoder_layers, c.heads, prepared, values, causal=True)
         ],
         final_norm(),
         output,

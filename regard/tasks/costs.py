@@ -1,6 +1,7 @@
 """What a model costs, counted on the model itself without its memory: parameters, products, activations.
 
-Sizes: S source and T target pieces of a pair, ends counted. A model FLOP is an addition or a multiplication of a matrix
+Sizes: S source and T target pieces of a pair, ends counted; what reads one side only has a cost in one of them. A model
+FLOP is an addition or a multiplication of a matrix
 product in the forward pass of pieces that are no padding, and twice that for the backward pass: 6 times the
 multiply-adds of every matrix that a piece passes through, and of attention's two products, of which a causal mask takes
 nothing away. Embeddings that are looked up, norms, softmax, dropout and the optimiser are not counted.
@@ -25,11 +26,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import ModelError
-from regard.models import KINDS, MODELS
+from regard.models import MODELS
 from regard.models.interface import layout_of
 from regard.nn import native
 from regard.text import PAD
-from regard.train import TrainConfig
+from regard.train import OBJECTIVES, Objective, TrainConfig
 
 __all__ = ["MOST_TOKENS", "Cost", "Costs", "count_costs", "fitting_tokens", "free_memory", "training_memory"]
 
@@ -42,8 +43,10 @@ _PASSING = {"cpu": 0.7, "cuda": 0.25}
 """Tensors that pass, and what the allocator leaves unused, as a share of the activations: a rule of thumb."""
 _USABLE = 0.9
 """Of the free memory; the rest is for what is not foreseen here."""
-# (rows, S, T): as many as there are unknowns, and small enough that nothing of theirs takes a second.
-_PROBES = ((1, 8, 8), (2, 8, 8), (1, 16, 8), (1, 24, 8), (1, 8, 16), (1, 8, 24), (1, 16, 16))
+# (rows, S, T), these in units: as many as there are unknowns, and small enough that nothing of theirs takes a second.
+_PROBES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 3), (1, 2, 2))
+_UNIT = 8
+"""Pieces; fewer where a model knows less than 24 places."""
 
 Numbers = NDArray[np.float64]
 
@@ -79,28 +82,29 @@ class Costs:
         return sum(self.parts.values())
 
 
-def count_costs(config: Any, source_pieces: int, target_pieces: int, *, bfloat16: bool) -> Costs:
+def count_costs(
+    config: Any, source_pieces: int, target_pieces: int, *, bfloat16: bool, objective: str = "translate"
+) -> Costs:
     """Build a recipe's model without its memory, run it on a few sizes, and solve for the costs of every size.
 
     It runs as PyTorch's own operations; compiled kernels keep fewer activations, so theirs are at most these.
     """
-    if config.family in KINDS:
-        raise ModelError(
-            f'what model.family = "{config.family}" costs cannot be counted yet, only encoder-decoders; '
-            "give data.batch_tokens a number, and see what a few updates take."
-        )
+    aim = OBJECTIVES[objective]
     with FakeTensorMode(), native.only_references(), torch.random.fork_rng(devices=()):
         model: nn.Module = MODELS[config.family][1](config, source_pieces, target_pieces, PAD).train()
         if bfloat16:
             _cast(model)
-        found = np.array([_probe(model, *size) for size in _PROBES])  # (probes, 2)
+        known: list[Any] = [part.capacity for part in model.modules() if hasattr(part, "capacity")]
+        unit = max(1, min([_UNIT, *(places // 3 for places in known)]))
+        sizes = np.array(_PROBES) * (1, unit, unit)
+        found = np.array([_probe(model, aim, *size) for size in sizes.tolist()])  # (probes, 2)
         parts = Counter({name: 0 for name, _ in model.named_children()})
         for name, parameter in model.named_parameters():
             parts[name.partition(".")[0]] += parameter.numel()
-    rows, source, target = np.array(_PROBES, np.float64).T
-    known = np.column_stack([np.ones(len(_PROBES)), rows[:, None] * _powers(source, target)])
+    rows, source, target = sizes.astype(np.float64).T
+    terms = np.column_stack([np.ones(len(sizes)), rows[:, None] * _powers(source, target)])
     flops, activations = (
-        Cost(max(0.0, float(x[0])), tuple(map(float, x[1:]))) for x in np.linalg.solve(known, found).T
+        Cost(max(0.0, float(x[0])), tuple(map(float, x[1:]))) for x in np.linalg.solve(terms, found).T
     )
     return Costs({n: c for n, c in parts.items() if c}, target_pieces, flops, activations, bfloat16)
 
@@ -122,14 +126,17 @@ def _cast(model: nn.Module) -> None:
                 setattr(module, name, buffer.bfloat16())
 
 
-def _probe(model: Any, rows: int, source: int, target: int) -> tuple[float, float]:
+def _probe(model: Any, aim: Objective, rows: int, source: int, target: int) -> tuple[float, float]:
     """Model FLOPs, and bytes kept for the backward pass, of `rows` pairs of these sizes."""
     read, write = (torch.zeros(rows, width, dtype=torch.long) for width in (source, target))
     reading, writing = (layout_of("padded", torch.full((rows,), x.shape[1]), x.shape[1]) for x in (read, write))
-    with _kept(model) as kept, FlopCounterMode(display=False) as counter:
-        hidden, _ = model.decode(write, model.start(model.encode(read, reading), reading), writing)
-        model.project(hidden)
-    return 3.0 * counter.get_total_flops(), float(sum(storage.nbytes() for storage in kept.values()))
+    with _kept(model) as kept:
+        with FlopCounterMode(display=False) as before:
+            hidden = aim.hidden(model, read, reading, write, writing)
+        with FlopCounterMode(display=False) as projecting:
+            model.output(hidden)
+    flops = before.get_total_flops() + aim.share * projecting.get_total_flops()
+    return 3.0 * flops, float(sum(storage.nbytes() for storage in kept.values()))
 
 
 @contextmanager

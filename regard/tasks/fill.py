@@ -157,7 +157,16 @@ def embed(
     found = [np.empty((0, opened.recipe.model.width), np.float32)]
     for start in range(0, len(rows), batch_size):
         ids, layout = rectangle(model, rows[start : start + batch_size])
-        hidden = model.decode(ids, model.start(), layout)[0] if writes else model.encode(ids, layout)
+        hidden: Any = None
+        if writes:
+            hidden = model.decode(ids, model.start(), layout)[0]
+        elif hasattr(model, "encode"):
+            hidden = model.encode(ids, layout)
+        if not isinstance(hidden, Tensor):
+            raise ModelError(
+                f'model.family = "{opened.recipe.model.family}" keeps no tensor of a vector for each place, so there is '
+                "nothing to pool; take a transformer, gpt, bert or bert-classifier."
+            )
         found.append(POOLS[pool](hidden, layout).float().cpu().numpy())
     return np.concatenate(found)
 

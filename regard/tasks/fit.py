@@ -45,6 +45,7 @@ from regard.train import (
     Interrupted,
     Step,
     Trainer,
+    importance,
     inputs,
     mixed,
     resolve_precision,
@@ -124,6 +125,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         report=log if main else None,
         parallel=parallel,
         objective=OBJECTIVES[recipe.objective],
+        importance=_importance(recipe, prepared, device),
     )
     validator.bfloat16 = trainer.bfloat16
     taken_up = trainer.resume() if resume else None
@@ -162,6 +164,14 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         _finish(recipe, out, prepared, trainer, model, weights, device, tell)
     parallel.barrier()
     return out / "bundle"
+
+
+def _importance(recipe: Recipe, prepared: Prepared, device: torch.device) -> Tensor | None:
+    """What a target of each piece counts in the loss; None: all count alike."""
+    if not recipe.train.damping:
+        return None
+    counts = torch.from_numpy(prepared.train.target.counts(len(prepared.target_subwords)))
+    return importance(counts, recipe.train.damping).to(device)
 
 
 def begin_with(model: nn.Module, bundle: str | Path) -> list[str]:
@@ -236,8 +246,9 @@ def _with_batches_of(recipe: Recipe, tokens: int) -> Recipe:
 def _fitting(recipe: Recipe, prepared: Prepared, device: torch.device) -> int:
     """Tokens of the largest batch that fits into the memory that is free now."""
     train, pieces = prepared.train, (len(prepared.source_subwords), len(prepared.target_subwords))
-    costs = count_costs(recipe.model, *pieces, bfloat16=resolve_precision(recipe.train.precision, device))
-    longest = 1 + int(max(train.source_lengths.max(), train.target_lengths.max()))
+    bfloat16 = resolve_precision(recipe.train.precision, device)
+    costs = count_costs(recipe.model, *pieces, bfloat16=bfloat16, objective=recipe.objective)
+    longest = recipe.data.context or 1 + int(max(train.source_lengths.max(), train.target_lengths.max()))
     return fitting_tokens(costs, recipe.train, device.type, free=free_memory(device), longest=longest)
 
 
@@ -328,7 +339,7 @@ def _log_probability(model: Any, batches: Batches, recipe: Recipe, device: torch
     total, count, right = 0.0, 0, 0
     step = Step(model, 0.0, recipe.train.chunk, objective=OBJECTIVES[recipe.objective])
     for batch in batches.one_epoch(sort=True):
-        x = inputs(batch, device, fill=False)
+        x = inputs(batch, device, places=0)
         with mixed(device, bfloat16):
             hidden, targets = step.hidden(x).flatten(0, -2), step.targets(x)
             hidden, targets = hidden[targets >= 0], targets[targets >= 0]

@@ -87,6 +87,7 @@ def parse(
     line from `first_line` on, for what cannot be read.
     """
     translator = bundle if isinstance(bundle, Translator) else load(bundle)
+    translator.check_forwards("a tree's brackets are kept whole from left to right")
     symbols = _symbols_of(translator.target)
     if isinstance(lines, str):
         raise TextError(f"parse takes a list of lines, and {lines[:40]!r} is one string: put it in a list.")

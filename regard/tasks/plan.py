@@ -24,10 +24,11 @@ from regard.models import MODELS
 from regard.models.interface import device_named
 from regard.recipe import Recipe
 from regard.text import PAD, write_lines
-from regard.train import Trainer, resolve_precision
+from regard.train import OBJECTIVES, Trainer, resolve_precision
 from regard.train.memory import is_out_of_memory
 
 from .costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
+from .fit import view_of
 from .prepare import Prepared, given_by, pairs_of, prepare
 
 __all__ = ["GPUS", "Gpu", "Measured", "OnGpu", "Plan", "plan"]
@@ -163,17 +164,20 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
     with TemporaryDirectory(prefix="regard-plan-") as folder:
         corpus = _Corpus.of(recipe, out, Path(folder), progress)
         bfloat16 = resolve_precision(recipe.train.precision, device)
-        here = count_costs(recipe.model, *corpus.pieces, bfloat16=bfloat16)
+        here = count_costs(recipe.model, *corpus.pieces, bfloat16=bfloat16, objective=recipe.objective)
         fast = recipe.train.precision != "float32"
-        on_gpu = here if bfloat16 == fast else count_costs(recipe.model, *corpus.pieces, bfloat16=fast)
-        longest, tokens = corpus.longest, recipe.data.batch_tokens
+        on_gpu = here
+        if bfloat16 != fast:
+            on_gpu = count_costs(recipe.model, *corpus.pieces, bfloat16=fast, objective=recipe.objective)
+        longest, tokens = recipe.data.context or corpus.longest, recipe.data.batch_tokens
         if chosen := tokens == 0:
             tokens = fitting_tokens(here, recipe.train, device.type, free=free_memory(device), longest=longest)
         batches = list(islice(corpus.batches(recipe, tokens), _BATCHES))
         written = sum(batch.target_tokens for batch in batches)
         per_token = sum(_flops(here, batch) for batch in batches) / written
         per_batch = written / len(batches)
-        an_epoch = max(1, round(corpus.target_tokens / per_batch))
+        rows = -(-corpus.target_tokens // recipe.data.context) if recipe.data.context else corpus.pairs
+        an_epoch = max(1, round(rows * len(batches) / sum(map(len, batches))))
         updates = recipe.train.updates
         if recipe.train.epochs:
             updates = min(updates, -(-recipe.train.epochs * an_epoch // recipe.train.accumulate))
@@ -252,15 +256,17 @@ class _Corpus:
                 exact=True,
             )
         pairs, sample = _sampled(pairs_of(recipe.data), progress)
-        files = folder / "sample.source", folder / "sample.target"
+        files = [folder / "sample.source", folder / "sample.target"]
         for side, file in enumerate(files):
             write_lines(file, (pair[side] for pair in sample))
-        sampled = recipe.data.model_copy(
+        names = {"text": str(files[1])} if recipe.data.texts else {"source": str(files[0]), "target": str(files[1])}
+        sampled = recipe.corpus.model_copy(
             update={
-                "source": str(files[0]),
-                "target": str(files[1]),
+                **names,
+                "labels": "",
                 "valid_source": None,
                 "valid_target": None,
+                "valid_text": None,
                 "valid_lines": max(1, len(sample) // 10),
                 "cache": None,
             }
@@ -270,13 +276,19 @@ class _Corpus:
         # What the subwords were not learnt from tells how many pieces a line has: what they were learnt from has fewer.
         unseen, share = held.valid, pairs / len(sample)
         kept = pairs * held.report.kept / held.report.read
-        if not recipe.data.valid_sources:
+        if not recipe.data.valid_files:
             kept -= min(recipe.data.valid_lines, pairs / 10)
         whole = recipe.text.shrink and pairs <= _SAMPLE
-        learnt = len(held.source_subwords), len(held.target_subwords)
+        source, target = (
+            len(learnt) if whole or kind in ("characters", "words") else recipe.text.size
+            for learnt, kind in (
+                (held.source_subwords, recipe.text.kind),
+                (held.target_subwords, recipe.text.target_kind or recipe.text.kind),
+            )
+        )
         return cls(
             held,
-            learnt if whole else (recipe.text.size, recipe.text.size),
+            (source, target),
             round(kept),
             round(kept * (float(unseen.source_lengths.mean()) + 1)),
             round(kept * (float(unseen.target_lengths.mean()) + 1)),
@@ -301,6 +313,8 @@ class _Corpus:
             sampling=recipe.text.sampling,
             source_subwords=held.source_subwords,
             target_subwords=held.target_subwords,
+            context=recipe.data.context,
+            view=view_of(recipe.objective, held.target_subwords),
         )
 
 
@@ -423,6 +437,7 @@ def _trained(recipe: Recipe, corpus: _Corpus, model: nn.Module, tokens: int, sec
         seed=recipe.seed,
         width=recipe.model.width,
         report=listen,
+        objective=OBJECTIVES[recipe.objective],
     )
     try:
         trainer.run()

@@ -20,6 +20,7 @@ from regard.recipe import Recipe
 from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import iter_lines, read_labelled, read_pairs
+from regard.text.order import in_order
 from regard.text.subwords import Kind, Subwords
 
 __all__ = ["Prepared", "given_by", "pairs_of", "prepare"]
@@ -73,13 +74,14 @@ def prepare(
     kind = [*([data.labels] if data.labels else []), *(["text", bool(data.context)] if data.texts else [])]
     left_out = [data.exclude_words, *(hashes[name] for name in data.excludes)] if data.excludes else []
     training = fingerprint(files, held_out, data.fields, data.target_languages, *kind, *left_out)
-    learnt = fingerprint(training, _SUBWORD_PAIRS, text.model_dump(exclude={"sampling"}))
-    root = _root(data, out, learnt)
+    learnt = fingerprint(training, _SUBWORD_PAIRS, text.model_dump(exclude={"sampling", "order"}))
+    root = _root(data, out, learnt if text.order == "left-to-right" else fingerprint(learnt, text.order))
     notes = _Notes(root / "prepare.json")
 
     limit = _limit(data, notes, training, progress) if held_out is not None else None
     select = _learnt_from(limit, data)
     source, target = _subwords(data, text, root, notes, learnt, select, given, progress)
+    target = in_order(target, text.order)
 
     def store(name: str, pairs: Iterator[Pair], select: Select | None, filters: Filters, *content: object) -> Store:
         vocabularies = (source.digest, target.digest)

@@ -324,6 +324,7 @@ class Translator:
             if not is_off:
                 raise ModelError(f"{key} = {getattr(settings, key)} chooses at the end, so nothing can be streamed.")
         self.check_steps("only what is written piece by piece can be streamed")
+        self.check_forwards("a text is shown from its beginning, which comes last")
         ids = self.encode([line], from_=from_, to=to, first_line=number)[0]
         if not ids:
             return
@@ -394,6 +395,14 @@ class Translator:
         if not self.in_order:
             raise ModelError(f"{what}, and {self.recipe.model.family} writes all places at once.")
 
+    def check_forwards(self, what: str) -> None:
+        """Raises ModelError for a model that writes from right to left."""
+        if self.target.order != "left-to-right":
+            raise ModelError(
+                f'{what}, and this bundle writes from right to left (text.order = "{self.target.order}"); '
+                "train one that writes from left to right."
+            )
+
     def _check_languages(self, from_: str | None, to: str | None) -> None:
         known = self.languages
         for asked, has, option in ((from_, known.source, "from"), (to, known.target, "to")):
@@ -453,6 +462,7 @@ class Translator:
     def _rules(self, demands: Sequence[Demand], search: SearchConfig) -> Any:
         if not any(demands):
             return None
+        self.check_forwards("phrases and prefixes are looked for from left to right")
         if self._spelling is None and any(d.required or d.forbidden for d in demands):
             self._spelling = spelling_of(self.target)
         return rules_of(demands, search, self._spelling)

@@ -54,6 +54,10 @@ class TextConfig(BaseModel):
         description="Subword sampling in training, 0 for none: for bpe the share of merges left out (try 0.1), "
         "for unigram the smoothing (try 0.2; smaller is more random).",
     )
+    order: Literal["left-to-right", "right-to-left"] = Field(
+        default="left-to-right",
+        description="In which the target's pieces are written: right-to-left is the contrast, the last one first.",
+    )
     symbols: tuple[str, ...] = Field(
         default=(), description="Strings that are always one piece, beside the language tags."
     )

@@ -48,6 +48,9 @@ _UNKNOWN = {"characters": "\u2047", "words": " <unk>"}
 class Subwords:
     """A trained vocabulary of pieces. Immutable; safe to share between threads."""
 
+    order = "left-to-right"
+    """In which a line's pieces come: see `regard.text.order`."""
+
     def __init__(self, model: bytes, *, name: str = "subword model") -> None:
         """Takes the bytes of a SentencePiece model whose special ids are ours; `name` is for messages."""
         try:

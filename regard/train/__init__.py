@@ -2,7 +2,16 @@
 
 from .config import TrainConfig
 from .loop import Interrupted, Trainer
-from .objectives import GAPS, MASK, OBJECTIVES, Objective, label_smoothed, projected_loss, token_log_probabilities
+from .objectives import (
+    GAPS,
+    MASK,
+    OBJECTIVES,
+    Objective,
+    importance,
+    label_smoothed,
+    projected_loss,
+    token_log_probabilities,
+)
 from .schedules import SCHEDULES, Plateau, Schedule
 from .step import Inputs, Step, inputs
 from .weights import Weights, mixed, resolve_precision
@@ -21,6 +30,7 @@ __all__ = [
     "TrainConfig",
     "Trainer",
     "Weights",
+    "importance",
     "inputs",
     "label_smoothed",
     "mixed",

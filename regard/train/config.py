@@ -44,6 +44,12 @@ class TrainConfig(BaseModel):
     epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay (AdamW)")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread evenly over the vocabulary")
+    damping: float = Field(
+        0.0,
+        ge=0,
+        description="frequent target pieces count less in the loss: a piece of share p has the weight a / (a + p), "
+        "scaled so that the corpus has a mean of 1; this is a (try 0.01, smaller damps more), 0: all count alike",
+    )
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="bfloat16: products in bfloat16 beside float32 weights; auto: where the machine has it"

@@ -65,6 +65,7 @@ class Trainer:
         report: Report | None = None,
         parallel: Parallel | None = None,
         objective: Objective = OBJECTIVES["translate"],
+        importance: Tensor | None = None,
     ) -> None:
         self.parallel = parallel or Parallel()
         self.model, self.batches, self.config, self.seed = model, Ahead(batches), config, seed
@@ -80,7 +81,10 @@ class Trainer:
         compiled = config.compile and self.device.type == "cuda" and not self.parallel.sharded
         if getattr(model, "loops", False):  # place by place: a compiler would write every place out
             compiled = False
-        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective)
+        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, importance)
+        known: list[Any] = [part.capacity for part in model.modules() if hasattr(part, "capacity")]
+        self.places: int | None = min(known, default=None)
+        """The most that a row may have, where a part of the model knows no more."""
         self.step = self.parallel.wrap(step, self.bfloat16)
         self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0
         """Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes."""
@@ -135,7 +139,8 @@ class Trainer:
         last = (self.microstep + 1) % self.config.accumulate == 0
         try:
             with self.parallel.reducing(self.step, last):
-                loss = self.step(inputs(self.parallel.share(batch), self.device, self.constant))
+                x = inputs(self.parallel.share(batch), self.device, self.constant, places=self.places)
+                loss = self.step(x)
                 loss.backward()
             if last or self.parallel.alone:
                 self.weights.gather()

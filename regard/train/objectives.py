@@ -24,6 +24,7 @@ __all__ = [
     "MASK",
     "OBJECTIVES",
     "Objective",
+    "importance",
     "label_smoothed",
     "projected_loss",
     "token_log_probabilities",
@@ -52,6 +53,8 @@ class Objective:
     """Which places of a row have a target: every one, few of them, or the row as a whole."""
     symbols: tuple[str, ...] = ()
     """Pieces that the text is changed with."""
+    share: float = 1.0
+    """Of the places that `hidden` is of, how many have a target, on average: what is projected to the vocabulary."""
 
 
 def _write(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout) -> Tensor:
@@ -72,10 +75,10 @@ def _classify(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writi
 
 OBJECTIVES: dict[str, Objective] = {
     "translate": Objective("encoder-decoder", "pairs", _write),
-    "fill": Objective("mask-predictor", "pairs", _write, "some", (MASK,)),
+    "fill": Objective("mask-predictor", "pairs", _write, "some", (MASK,), share=0.5),
     "denoise": Objective("encoder-decoder", "text", _write, symbols=GAPS),
     "continue": Objective("language-model", "text", _go_on),
-    "mask": Objective("reader", "text", _fill, "some", (MASK,)),
+    "mask": Objective("reader", "text", _fill, "some", (MASK,), share=0.15),
     "classify": Objective("classifier", "pairs", _classify, "one"),
 }
 """What `train.objective` names; the first of a model's kind that is for its text is the default."""
@@ -94,10 +97,23 @@ def label_smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     return _smoothed(logits, targets, smoothing).sum()
 
 
+def importance(counts: Tensor, damping: float) -> Tensor:
+    """What a target of each piece counts in the loss, (V,), from how often each occurs: frequent ones less.
+
+    Gu et al. 2020 weight targets by frequency; the form a / (a + p), p a piece's share, is that of Arora et al. 2017.
+    """
+    share = counts.double() / counts.sum()
+    weights = damping / (damping + share)
+    return (weights / (share * weights).sum()).float()
+
+
 def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """`label_smoothed` of logits (n, V), and its gradient in their own type, in few passes over V; logits are spent."""
+    """What `label_smoothed` sums, (n,), of logits (n, V), and its gradient in their own type, in few passes over V.
+
+    The logits are spent.
+    """
     if native.takes(logits):
-        return native.smoothed(logits, targets, smoothing).sum(), logits
+        return native.smoothed(logits, targets, smoothing), logits
     real = targets >= 0
     right = targets.clamp(min=0)[:, None]
     largest, where = logits.max(-1, keepdim=True)
@@ -109,7 +125,7 @@ def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tup
     gradient -= smoothing / logits.shape[-1]
     gradient.scatter_add_(-1, right, gradient.new_full(right.shape, smoothing - 1.0))
     gradient *= real[:, None]
-    return losses[:, 0].masked_fill(~real, 0.0).sum(), gradient.to(logits.dtype)
+    return losses[:, 0].masked_fill(~real, 0.0), gradient.to(logits.dtype)
 
 
 @cache
@@ -130,8 +146,9 @@ class _ProjectedLoss(torch.autograd.Function):
         smoothing: float,
         chunk: int,
         compiled: bool,
+        importance: Tensor | None,
     ) -> Tensor:
-        if products.takes_loss(hidden, weight, bias):
+        if importance is None and products.takes_loss(hidden, weight, bias):
             losses, *made = products.projected_loss(hidden, weight, bias, targets, smoothing)
             ctx.save_for_backward(*made)
             return losses.sum()
@@ -141,8 +158,11 @@ class _ProjectedLoss(torch.autograd.Function):
         for start in range(0, len(hidden), chunk):
             piece = hidden[start : start + chunk]
             logits = F.linear(piece, weight, bias)
-            loss, gradient = score(logits, targets[start : start + chunk], smoothing)
-            total += loss
+            losses, gradient = score(logits, targets[start : start + chunk], smoothing)
+            if importance is not None:
+                counts = importance[start : start + chunk]
+                losses, gradient = losses * counts, gradient * counts[:, None].to(gradient.dtype)
+            total += losses.sum()
             torch.mm(gradient, weight, out=into[0][start : start + chunk])
             into[1].addmm_(gradient.T, piece)
             if into[2] is not None:
@@ -154,9 +174,9 @@ class _ProjectedLoss(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         scale = gradients[0]
         if scale.device.type == "cpu" and scale == 1:  # as in training: no need to go through them all
-            return (*ctx.saved_tensors, None, None, None, None)
+            return (*ctx.saved_tensors, *[None] * 5)
         made = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
-        return (*made, None, None, None, None)
+        return (*made, *[None] * 5)
 
 
 def projected_loss(
@@ -167,15 +187,18 @@ def projected_loss(
     smoothing: float,
     chunk: int,
     compiled: bool = False,
+    importance: Tensor | None = None,
 ) -> Tensor:
     """`label_smoothed` of hidden (N, D) projected by weight (V, D) and bias (V,), targets (N,) -> a scalar sum.
 
-    Equal to the plain composition, but needs memory for `chunk` tokens' logits only; `compiled`: by PyTorch.
+    Equal to the plain composition, but needs memory for `chunk` tokens' logits only; `compiled`: by PyTorch. Each
+    token's loss is multiplied with its `importance` (N,).
     """
     if torch.is_grad_enabled():
-        return _ProjectedLoss.apply(hidden, weight, bias, targets, smoothing, chunk, compiled)  # type: ignore[no-any-return, no-untyped-call]
-    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    return torch.stack([label_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in pieces]).sum()
+        settings = targets, smoothing, chunk, compiled, importance
+        return _ProjectedLoss.apply(hidden, weight, bias, *settings)  # type: ignore[no-any-return, no-untyped-call]
+    losses = token_losses(hidden, weight, bias, targets, smoothing, chunk)
+    return (losses if importance is None else losses * importance).sum()
 
 
 @torch.no_grad()

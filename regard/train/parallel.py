@@ -155,8 +155,9 @@ class Parallel:
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         mesh = init_device_mesh(next(step.parameters()).device.type, (self.world,))
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bfloat16 else MixedPrecisionPolicy()
-        # What goes place by place uses a layer's weights in between its calls, so they are gathered with the rest.
-        apart = not getattr(step.model, "loops", False)
+        # What goes place by place uses a layer's weights in between its calls, and a part that all layers share is of
+        # no one layer: they are gathered with the rest.
+        apart = not getattr(step.model, "loops", False) and not any(getattr(m, "shared", False) for m in step.modules())
         for layers in [m for m in step.modules() if isinstance(m, nn.ModuleList) and apart]:
             for layer in layers:
                 if (cross := getattr(layer, "cross", None)) is not None:

@@ -47,10 +47,10 @@ class Inputs:
     """S and T."""
 
 
-def inputs(batch: Batch, device: torch.device, full: int = 0, *, fill: bool = True) -> Inputs:
+def inputs(batch: Batch, device: torch.device, full: int = 0, *, places: int | None = None) -> Inputs:
     """The batch on a device, filled up to one of few shapes; with `full`, packs have a multiple of so many tokens.
 
-    Without `fill` it is as it is, and so no wider than the places that learned positions have.
+    What is filled up is no wider than `places`, the most that the model knows; with 0 the batch is as it is.
     """
     packed = batch.layout == "packed"
     few = _ANY if device.type == "cpu" and products.refusal() is None else _TOKENS
@@ -58,14 +58,17 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, fill: bool = Tr
     lines = (_LINES if full else 1) if packed else _ROWS
 
     def filled(x: NDArray[Any], steps: tuple[int, ...], value: int = 0) -> Tensor:
-        room = [(0, -size % step if fill else 0) for size, step in zip(x.shape, steps, strict=False)]
+        room = [(0, -size % step if places != 0 else 0) for size, step in zip(x.shape, steps, strict=False)]
+        if x.ndim == 2 and places is not None:
+            room[1] = (0, max(0, min(room[1][1], places - x.shape[1])))
         made = torch.from_numpy(np.pad(x, room, constant_values=value))
         # From pinned memory a copy to a GPU goes on while the one before is still computed with.
         return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)
 
     def width(lengths: NDArray[Any]) -> int:
         longest = int(lengths.max())
-        return 1 << (longest - 1).bit_length() if full else longest
+        whole = 1 << (longest - 1).bit_length() if full else longest
+        return whole if places is None else max(longest, min(whole, places))
 
     targets = batch.target_output
     if not packed:
@@ -95,8 +98,12 @@ class Step(nn.Module):
         chunk: int,
         compiled: bool = False,
         objective: Objective = OBJECTIVES["translate"],
+        importance: Tensor | None = None,
     ) -> None:
+        """`importance`: what a target of each piece counts, (V,); None: all count alike."""
         super().__init__()
+        self.register_buffer("importance", importance, persistent=False)
+        self.importance: Tensor | None
         self.objective = objective
         self.model, self.smoothing, self.chunk, self.compiled = model, smoothing, chunk, compiled
         self._run = torch.compile(self.hidden, dynamic=False) if compiled else self.hidden
@@ -128,7 +135,8 @@ class Step(nn.Module):
             targets = F.pad(targets[kept[:count]], (0, len(kept) - count), value=-1)
         output: Any = self.model.output
         settings = hidden, output.weight, output.bias, targets, self.smoothing, self.chunk
-        loss = projected_loss(*settings, self.compiled)
+        counts = None if self.importance is None else self.importance[targets.clamp(min=0)]
+        loss = projected_loss(*settings, self.compiled, counts)
         if lines is None:
             return loss
         added = self._auxiliary(lines, len(x.source_lengths), *settings)

@@ -208,6 +208,7 @@ class Location(_Product):
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
         super().__init__(width, query_width, size or 1024)
+        self.capacity = self.size
         self.places = nn.Linear(self.query_width, self.size, bias=False)
 
     def queries(self, q: Tensor) -> Tensor:

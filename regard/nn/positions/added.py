@@ -58,6 +58,7 @@ class Learned(nn.Module):
 
     def __init__(self, width: int, capacity: int) -> None:
         super().__init__()
+        self.capacity = capacity
         self.weight = nn.Parameter(torch.empty(capacity, width))
         nn.init.normal_(self.weight, std=width**-0.5)
 

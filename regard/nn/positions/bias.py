@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-__all__ = ["BIASES", "ALiBi", "Bias", "RelativeBuckets", "Shaw", "ShawKeys"]
+__all__ = ["BIASES", "ALiBi", "Bias", "LayerBuckets", "RelativeBuckets", "Shaw", "ShawKeys", "biases"]
 
 
 class Bias(Protocol):
@@ -24,6 +24,8 @@ class Bias(Protocol):
     """It adds to what is mixed as well, so that the weights are needed."""
     needs_dot: bool
     """It is for scores that are a dot product."""
+    shared: bool
+    """All layers of an encoder, or of a decoder, have one."""
 
     def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
         """What is added to the scores of prepared queries (B, H, T, D) at places (T,) with keys at places (S,).
@@ -40,7 +42,7 @@ class Bias(Protocol):
 class _Bias(nn.Module):
     """A bias of the scores alone."""
 
-    fixed = mixes = needs_dot = False
+    fixed = mixes = needs_dot = shared = False
 
     def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
         """`causal`: no key stands after its query."""
@@ -58,9 +60,10 @@ class RelativeBuckets(_Bias):
     """A learned number for each head and each of 32 buckets of distance, up to 128 places (Raffel et al. 2020, 2.1).
 
     Half of the buckets are single distances, the others grow by a factor; where keys stand on both sides, each side has
-    half. T5 shares one table among its layers to save memory; here each layer has its own.
+    half. All layers of an encoder share one table, and so do those of a decoder.
     """
 
+    shared = True
     buckets, farthest = 32, 128
 
     def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
@@ -79,6 +82,12 @@ class RelativeBuckets(_Bias):
     def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
         bucket = self.bucket(key_places - places[:, None])
         return self.table.view(self.buckets, self.heads)[bucket].permute(2, 0, 1)  # (T, S, H) -> (H, T, S)
+
+
+class LayerBuckets(RelativeBuckets):
+    """The same, but each layer has a table of its own."""
+
+    shared = False
 
 
 class ALiBi(_Bias):
@@ -135,7 +144,18 @@ class Shaw(ShawKeys):
 
 BIASES: dict[str, type[_Bias]] = {
     "t5": RelativeBuckets,
+    "t5-layers": LayerBuckets,
     "shaw": Shaw,
     "shaw-keys": ShawKeys,
     "alibi": ALiBi,
 }
+
+
+def biases(
+    name: str, layers: int, heads: int, key_width: int, value_width: int, causal: bool
+) -> list[_Bias] | list[None]:
+    """Each layer's bias of these positions, one for all where it is shared; None where positions act elsewhere."""
+    if name not in BIASES:
+        return [None] * layers
+    made = [BIASES[name](heads, key_width, value_width, causal) for _ in range(layers)]
+    return made[:1] * layers if BIASES[name].shared else made

@@ -34,6 +34,11 @@ def export(
         raise ModelError(
             f"{path}: its model is a {family}, which {FORMATS[to]} has no room for; only a transformer can be exported."
         )
+    if bundle.target.order != "left-to-right":
+        raise ModelError(
+            f'{path}: it writes from right to left (text.order = "{bundle.target.order}"), which {FORMATS[to]} does '
+            "not know; only what writes from left to right can be exported."
+        )
     out = Path(out)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise BundleError(f"{out}: is in the way; remove it, or choose another place with --out.")
