@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.apps.terminal import console_on, write
-from regard.errors import RecipeError
+from regard.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lineage"]
 
+_LANGUAGES = ("en", "zh")
 _MINUTES = 15.0
 _QUICK = 2.0
 """Minutes of training for each family: with preparing and scoring five of them, it is done in twenty."""
@@ -45,13 +46,28 @@ def lineage(
     minutes: Annotated[float, typer.Option(min=0.001, help="Of training for each run.")] = _MINUTES,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each family; more may follow on another day.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Five families, two minutes each.")] = False,
+    gold: Annotated[Path | None, typer.Option(help="Gold links for alignment error rates, with --gold-text.")] = None,
+    gold_text: Annotated[Path | None, typer.Option(help="Their pairs, a line `source ||| target` each.")] = None,
+    extrapolation: Annotated[
+        bool,
+        typer.Option(
+            "--extrapolation/--no-extrapolation",
+            help="Train five position schemes on short pairs, a run's time in all.",
+        ),
+    ] = True,
+    language: Annotated[str, typer.Option(metavar="en|zh", help="Of the page, at first.")] = "en",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of every recipe.")
     ] = None,
 ) -> None:
     """Train the families on one corpus, with equal data, vocabulary, time and search, and compare them."""
-    from regard.tasks.lineage import QUICK, builtin, plan_runs
+    from regard.apps.lineage_page import page
+    from regard.tasks.lineage import QUICK, builtin, collect, compose, plan_runs, plan_schemes, results
 
+    if language not in _LANGUAGES:
+        raise DataError(f"--language is {language}; the page speaks {' or '.join(_LANGUAGES)}.")
+    if (gold is None) != (gold_text is None):
+        raise RecipeError("--gold holds the links of the pairs in --gold-text; give both.")
     files = {
         "source": source,
         "target": target,
@@ -73,8 +89,9 @@ def lineage(
         table = builtin(out / "corpus")
     variables = {"REGARD_DATA": place} if place and table is None else {}
     chosen = [name for name in families.replace(",", " ").split() if name]
+    more = list(settings or ())
     if quick:
-        chosen, minutes = chosen or list(QUICK), min(minutes, _QUICK)
+        chosen, minutes, more = chosen or list(QUICK), min(minutes, _QUICK), ["search.beam=1", *more]
     runs = plan_runs(
         out,
         recipes,
@@ -83,19 +100,29 @@ def lineage(
         seeds=seeds,
         variables=variables,
         data=table,
-        overrides=settings or (),
+        overrides=more,
     )
     console = console_on(sys.stderr)
     for number, run in enumerate(runs, start=1):
-        _train(run, f"run {number} of {len(runs)}: {run.family}, seed {run.seed}", console, variables)
-        _tabulate(out)
-    write((out / "results" / "lineage.md").read_text(encoding="utf-8"))
+        _train(run, f"run {number} of {len(runs)}: {run.family}, seed {run.seed}", console)
+        collect(run, variables)
+        if number % (len(runs) // seeds) == 0:
+            write(_tabulate(out))
+    schemes = plan_schemes(runs) if extrapolation else []
+    for number, run in enumerate(schemes, start=1):
+        _train(run, f"position scheme {number} of {len(schemes)}: {run.family}", console)
+    both = (gold_text, gold) if gold_text is not None and gold is not None else None
+    with console.status("") as status:
+        whole = compose(results(out), out, gold=both, schemes=schemes, progress=status.update)
+    (out / "results" / "report.json").write_text(_json(whole), encoding="utf-8")
+    (out / "report.html").write_text(page(whole, language=language), encoding="utf-8")
+    write(f"written: {out / 'report.html'}\n")
 
 
-def _train(run: Run, title: str, console: Console, variables: dict[str, str]) -> None:
+def _train(run: Run, title: str, console: Console) -> None:
     from regard.apps.training import Display
     from regard.tasks.fit import Interrupted
-    from regard.tasks.lineage import collect, train
+    from regard.tasks.lineage import train
 
     if run.done:
         console.print(f"{title}: done before", highlight=False, soft_wrap=True)
@@ -107,14 +134,18 @@ def _train(run: Run, title: str, console: Console, variables: dict[str, str]) ->
         except (Interrupted, KeyboardInterrupt):
             console.print("Stopped; the same command goes on where it was.", highlight=False, soft_wrap=True)
             raise typer.Exit(130) from None
-    collect(run, variables)
 
 
-def _tabulate(out: Path) -> None:
-    """Write the table of all runs that are done."""
+def _tabulate(out: Path) -> str:
+    """Write the table of all runs that are done; returns it."""
     from regard.tasks.lineage import gather, markdown, results
 
     gathered = gather(results(out))
     place = out / "results"
-    (place / "lineage.json").write_text(json.dumps(gathered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (place / "lineage.json").write_text(_json(gathered), encoding="utf-8")
     (place / "lineage.md").write_text(markdown(gathered), encoding="utf-8")
+    return markdown(gathered)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .extrapolation import plan_schemes
+from .report import compose
 from .runs import FAMILIES, QUICK, Run, builtin, collect, plan_runs, train
 from .table import Result, gather, markdown, results
 
@@ -12,9 +14,11 @@ __all__ = [
     "Run",
     "builtin",
     "collect",
+    "compose",
     "gather",
     "markdown",
     "plan_runs",
+    "plan_schemes",
     "results",
     "train",
 ]

@@ -45,6 +45,7 @@ class Run:
     recipe: Recipe
     out: Path
     """Of all the runs."""
+    folder: str = "runs"
 
     @property
     def name(self) -> str:
@@ -52,7 +53,7 @@ class Run:
 
     @property
     def place(self) -> Path:
-        return self.out / "runs" / self.name
+        return self.out / self.folder / self.name
 
     @property
     def done(self) -> bool:

@@ -13,11 +13,12 @@ from typing import Any
 from regard import recipe as recipes
 from regard.metrics import bleu, paired_bootstrap
 from regard.recipe import Recipe
+from regard.tasks.prepare import prepare
 from regard.text import read_lines
 
 from .runs import FAMILIES
 
-__all__ = ["Result", "by_length", "gather", "markdown", "results", "told_apart"]
+__all__ = ["Result", "by_length", "gather", "grouped", "interval", "markdown", "results", "spread", "told_apart"]
 
 _METRICS = ("bleu", "chrf", "perplexity")
 _GROUPS = 6
@@ -43,12 +44,11 @@ class Result:
         return f"{self.family}-{self.seed}"
 
     def lines(self) -> tuple[list[str], list[str]]:
-        """Source and reference of the set; of the dev set, as long as the recipe names its files."""
-        test = self.recipe.data.test.get(self.set)
-        files = test.files if test else (*self.recipe.data.valid_sources, *self.recipe.data.valid_targets)
-        if len(files) != 2:
-            return [], []
-        return read_lines(files[0]), read_lines(files[1])
+        """Source and reference of the set."""
+        if test := self.recipe.data.test.get(self.set):
+            return read_lines(test.files[0]), read_lines(test.files[1])
+        valid = prepare(self.recipe.corpus, self.recipe.spelling, self.place).valid
+        return [valid.source_text(i) for i in range(len(valid))], [valid.target_text(i) for i in range(len(valid))]
 
 
 def results(out: Path) -> list[Result]:
@@ -104,10 +104,8 @@ def by_length(found: Sequence[Result]) -> dict[str, Any]:
     Lines are grouped by length so that groups are about equal in size and no length is in two of them.
     """
     sources, references = found[0].lines()
-    if not sources:
-        return {}
     lengths = [len(line.split()) for line in sources]
-    groups = _grouped(lengths, _GROUPS)
+    groups = grouped(lengths, _GROUPS)
     language = found[0].recipe.data.target_language
 
     def score(run: Result, group: Sequence[int]) -> float:
@@ -137,8 +135,6 @@ def told_apart(found: Sequence[Result], resamples: int = 1000) -> list[dict[str,
     They are told apart if at every seed that both have the same one is ahead, with p below 0.05.
     """
     references = found[0].lines()[1]
-    if not references:
-        return []
     pairs = []
     for (one, ours), (other, theirs) in combinations(_by_family(found).items(), 2):
         others = {run.seed: run for run in theirs}
@@ -171,10 +167,10 @@ def markdown(gathered: Mapping[str, Any]) -> str:
     """The table of the families, and what cannot be told apart."""
     columns: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
         ("family", lambda row: str(row["family"])),
-        ("BLEU", lambda row: _spread(row.get("bleu"))),
-        ("95 % over lines", lambda row: _interval(row.get("bleu"))),
-        ("chrF", lambda row: _spread(row.get("chrf"))),
-        ("perplexity a piece", lambda row: _spread(row.get("perplexity"))),
+        ("BLEU", lambda row: spread(row.get("bleu"))),
+        ("95 % over lines", lambda row: interval(row.get("bleu"))),
+        ("chrF", lambda row: spread(row.get("chrf"))),
+        ("perplexity a piece", lambda row: spread(row.get("perplexity"))),
         ("parameters", lambda row: f"{row['parameters']:,}"),
         ("minutes", lambda row: f"{row['trained'] / 60:.1f}"),
         ("updates", lambda row: f"{row['updates']:,.0f}"),
@@ -218,7 +214,7 @@ def _over_seeds(runs: Sequence[Result], metric: str) -> dict[str, Any]:
     }
 
 
-def _grouped(lengths: Sequence[int], count: int) -> list[list[int]]:
+def grouped(lengths: Sequence[int], count: int) -> list[list[int]]:
     """Line numbers in groups of rising length, about `count` of equal size; lines of equal length stay together."""
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
     groups: list[list[int]] = [[]]
@@ -230,12 +226,14 @@ def _grouped(lengths: Sequence[int], count: int) -> list[list[int]]:
     return groups
 
 
-def _spread(over: Mapping[str, Any] | None) -> str:
+def spread(over: Mapping[str, Any] | None) -> str:
+    """A figure over seeds: its mean, and the lowest and the highest where there are several."""
     if over is None:
         return "—"
     several = f" ({over['lowest']:.2f}–{over['highest']:.2f})" if len(over["values"]) > 1 else ""
     return f"{over['mean']:.2f}{several}"
 
 
-def _interval(over: Mapping[str, Any] | None) -> str:
+def interval(over: Mapping[str, Any] | None) -> str:
+    """Both ends of a figure's interval."""
     return f"{over['interval'][0]:.2f}–{over['interval'][1]:.2f}" if over and over["interval"] else "—"
