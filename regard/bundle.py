@@ -5,6 +5,7 @@
     recipe.toml            everything the run depended on, decoding defaults included
     golden.json            sentences with the ids and the output that they must give
     calibration.json       how its probabilities are to be read, if that was measured
+    shortlist.safetensors  the target pieces that each source piece goes with, if they were learnt
     bundle.json            format, provenance, scores; size and SHA-256 of every file, and of itself
 
 Sizes and digests tell damage; golden ids tell a tokeniser that reads the same file differently; golden outputs,
@@ -28,6 +29,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
+from safetensors import numpy as plain
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -35,7 +37,7 @@ from regard import recipe as recipes
 from regard.errors import BundleError, RecipeError, TextError
 from regard.models import MODELS
 from regard.recipe import Recipe
-from regard.text import PAD, Subwords
+from regard.text import PAD, Shortlist, Subwords
 from regard.text.order import in_order
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "Golden",
     "Provenance",
     "add_calibration",
+    "add_shortlist",
     "check_golden",
     "load",
     "on_curve",
@@ -55,7 +58,7 @@ __all__ = [
 FORMAT = 1
 
 _WEIGHTS, _RECIPE, _GOLDEN, _CARD = "weights.safetensors", "recipe.toml", "golden.json", "bundle.json"
-_CALIBRATION = "calibration.json"
+_CALIBRATION, _SHORTLIST = "calibration.json", "shortlist.safetensors"
 _FOREIGN = {
     "tensors.safetensors": "this is a checkpoint, to go on from with `regard train --resume`; a bundle is made when "
     "training ends, in the directory `bundle` of the run.",
@@ -151,6 +154,13 @@ class Bundle:
         _fill(model, _Stored(self.path / _WEIGHTS), self.path / _WEIGHTS)
         return model.eval()
 
+    def shortlist(self) -> Shortlist | None:
+        """The target pieces that each source piece goes with; None unless `regard shortlist` learnt them."""
+        if _SHORTLIST not in self.files:
+            return None
+        found = plain.load_file(self.path / _SHORTLIST)
+        return Shortlist(found["always"], found["starts"], found["pieces"])
+
 
 # -- saving ------------------------------------------------------------------------------------------------------------
 
@@ -190,11 +200,21 @@ def save(
 
 def add_calibration(bundle: Bundle, calibration: Calibration) -> Bundle:
     """The bundle with this calibration in place of any that it had, saved as `save` does, and loaded."""
+    return _with(bundle, _CALIBRATION, lambda file: _write_json(file, calibration.model_dump(mode="json")))
+
+
+def add_shortlist(bundle: Bundle, shortlist: Shortlist) -> Bundle:
+    """The bundle with this shortlist in place of any that it had, saved as `save` does, and loaded."""
+    return _with(bundle, _SHORTLIST, lambda file: plain.save_file(dict(vars(shortlist)), file))
+
+
+def _with(bundle: Bundle, name: str, write_one: Callable[[Path], None]) -> Bundle:
+    """The bundle with one more file, or with another in its place."""
 
     def write(part: Path) -> None:
-        for name in bundle.files.keys() - {_CALIBRATION}:
-            shutil.copyfile(bundle.path / name, part / name)
-        _write_json(part / _CALIBRATION, calibration.model_dump(mode="json"))
+        for other in bundle.files.keys() - {name}:
+            shutil.copyfile(bundle.path / other, part / other)
+        write_one(part / name)
         _seal(part, bundle.recipe.model.family, bundle.parameters, bundle.provenance)
 
     _place(bundle.path, write)

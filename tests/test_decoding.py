@@ -148,4 +148,4 @@ def test_what_cannot_be_compiled_is_refused_in_words():
 
 
 def test_nothing_to_translate():
-    assert decode([], [], SearchConfig(), compiled=compiled(toy.make(SMALL), SMALL, "int8")) == []
+    assert decode([], [], SearchConfig(), compiled=[compiled(toy.make(SMALL), SMALL, "int8")]) == []

@@ -28,6 +28,7 @@ LAWS = {
     "no_repeat": "test_search_constraints.test_nothing_is_repeated_unless_it_is_required",
     "ensemble": "test_laws_search.test_an_ensemble_is_the_mean_that_it_names",
     "passes": "test_mask_predict.test_the_search_says_each_place_and_says_unsure_ones_again",
+    "shortlist": "test_shortlist.test_a_sentence_is_written_with_its_own_list_alone",
     "batch_size": "test_laws_search.test_decode_keeps_order_and_is_independent_of_batches",
     "precision": "test_decoding.test_coarser_precisions_are_the_same_rounding_in_pytorch",
 }

@@ -31,8 +31,8 @@ app = typer.Typer(
 _WORDS: tuple[Callable[..., None], ...] = (
     *(make.train, use.translate, use.evaluate, use.score, use.align, use.calibrate, parsing.parse, use.inspect),
     *(language.generate, language.fill, language.classify, language.embed, language.perplexity, language.phrases),
-    *(make.init, make.plan, make.prepare, make.import_, make.export, make.quantize, make.get, make.demo),
-    *(parsing.trees, look.look, lecture.lecture, lineage.lineage, use.doctor),
+    *(make.init, make.plan, make.prepare, make.import_, make.export, make.quantize, make.shortlist, make.get),
+    *(make.demo, parsing.trees, look.look, lecture.lecture, lineage.lineage, use.doctor),
 )
 for word in _WORDS:
     app.command(word.__name__.rstrip("_"))(word)

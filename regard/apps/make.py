@@ -1,4 +1,4 @@
-"""The words that make models: train, plan, prepare, init, import, export, quantize, demo, get.
+"""The words that make models: train, plan, prepare, init, import, export, quantize, shortlist, demo, get.
 
 Tasks are imported when a word is used.
 """
@@ -18,7 +18,7 @@ from regard.errors import DataError, RecipeError
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-__all__ = ["demo", "export", "get", "import_", "init", "plan", "prepare", "quantize", "train"]
+__all__ = ["demo", "export", "get", "import_", "init", "plan", "prepare", "quantize", "shortlist", "train"]
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
@@ -274,6 +274,30 @@ def quantize(
     for name, (before, after) in (found.scores or {}).items():
         write(f"{name}: {before:.2f}, now {after:.2f}\n")
     write(f"{out}\n")
+
+
+def shortlist(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")],
+    source: Annotated[Path, typer.Option(help="Source lines, best those that it was trained on.")],
+    target: Annotated[Path, typer.Option("--target", "--reference", help="Their translations.")],
+    each: Annotated[int, typer.Option(help="Most target pieces that a source piece goes with.")] = 100,
+    always: Annotated[int, typer.Option(help="The most frequent ones, which may always come.")] = 100,
+    pairs: Annotated[int, typer.Option(help="Most pairs to learn from, taken from all over.")] = 500_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Learn which target pieces go with each source piece, and keep that in the bundle: for `translate --shortlist`."""
+    from regard.tasks.shortlist import shortlist as learn
+    from regard.text import read_lines
+
+    sides = read_lines(source), read_lines(target)
+    with console_on(sys.stderr).status("learning"):
+        found = learn(bundle, *sides, each=each, always=always, most=pairs)
+    if as_json:
+        write_json(found.to_dict())
+        return
+    write(f"learnt from {found.pairs:,} pairs, measured on {found.measured:,} others\n")
+    write(f"pieces in the list of a line: {found.pieces:,.1f} on average, of {found.vocabulary:,}\n")
+    write(f"pieces of translations that are in it: {found.covered:.2%}\n")
 
 
 def demo(

@@ -1,4 +1,5 @@
-// A Transformer that translates on a CPU: encoder, decoder and beam search, one call a step of the whole batch.
+// A Transformer that translates on a CPU: encoder, decoder and beam search, one call a step of the whole batch; or the
+// step alone, for the searches that are written elsewhere.
 //
 // Weights are packed once, in one of three kinds (float32, bfloat16, int8), in panels of 64 columns that a product reads
 // from front to back. Every row's numbers come from that row alone, summed in an order that no neighbour changes, so a
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -177,6 +179,14 @@ struct Matrix {
     int N = 0, K = 0, panels = 0, words = 0;  // words of 32 bits in a row of x
     Block packed;                             // [panel][word][column][number of the word]
     std::vector<float> bias, scale, total;    // (panels * PANEL); total: a column's sum of whole numbers
+
+    void size(int outputs, int inputs, int words_of_a_row, float padding) {
+        N = outputs, K = inputs, panels = (N + PANEL - 1) / PANEL, words = words_of_a_row;
+        size_t columns = size_t(panels) * PANEL, bytes = columns * words * 4;
+        packed = block(bytes);
+        std::memset(packed.get(), 0, bytes);
+        bias.assign(columns, padding), scale.assign(columns, 0.0f), total.assign(columns, 0.0f);
+    }
 };
 
 // Rows as products read them. int8: x = low + scale * bytes, a row's own.
@@ -196,14 +206,7 @@ struct Rows {
 
 template <class Kind> void pack(Matrix& to, int N, int K, const float* weight, const float* bias, float padding) {
     constexpr int Q = Kind::PER_WORD;
-    to.N = N, to.K = K, to.panels = (N + PANEL - 1) / PANEL, to.words = K / Q;
-    int columns = to.panels * PANEL;
-    size_t bytes = size_t(columns) * to.words * 4;
-    to.packed = block(bytes);
-    std::memset(to.packed.get(), 0, bytes);
-    to.bias.assign(columns, padding);
-    to.scale.assign(columns, 0.0f);
-    to.total.assign(columns, 0.0f);
+    to.size(N, K, K / Q, padding);
     auto* out = (typename Kind::Weight*)to.packed.get();
 #pragma omp parallel for
     for (int n = 0; n < N; n++) {
@@ -219,6 +222,29 @@ template <class Kind> void pack(Matrix& to, int N, int K, const float* weight, c
             if constexpr (Q == 4) total += place = int8_t(scale > 0.0f ? std::lrint(row[k] / scale) : 0);
         }
         to.scale[n] = scale, to.total[n] = total;
+    }
+}
+
+// The words of a packed matrix, a column after the other, for those who take some columns of it.
+Block unpacked(const Matrix& from) {
+    Block made = block(size_t(from.N) * from.words * 4);
+    auto* out = (int32_t*)made.get();
+    auto* in = (const int32_t*)from.packed.get();
+#pragma omp parallel for
+    for (int n = 0; n < from.N; n++)
+        for (int k = 0; k < from.words; k++)
+            out[int64_t(n) * from.words + k] = in[(int64_t(n / PANEL) * from.words + k) * PANEL + n % PANEL];
+    return made;
+}
+
+// The columns of a matrix that a list names, as a matrix of its own. Its size is there; a thread fills some panels.
+void take(const Matrix& from, const int32_t* columns, const int32_t* list, Matrix& to, Team& team) {
+    auto* out = (int32_t*)to.packed.get();
+    auto [first, last] = team.share(to.panels);
+    for (int n = first * PANEL; n < std::min(last * PANEL, to.N); n++) {
+        const int32_t* column = columns + int64_t(list[n]) * from.words;
+        for (int k = 0; k < to.words; k++) out[(int64_t(n / PANEL) * to.words + k) * PANEL + n % PANEL] = column[k];
+        to.bias[n] = from.bias[list[n]], to.scale[n] = from.scale[list[n]], to.total[n] = from.total[list[n]];
     }
 }
 
@@ -257,19 +283,19 @@ __attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride,
     }
 }
 
-// Calls put(row, column, y) with the PANEL outputs from each `column` on of each row; columns from w.N on are padding.
-// With `whole`, a thread's panels do not depend on the number of rows.
-template <class Kind, class Put> void multiply(const Matrix& w, Rows& a, Team& team, Put put, bool whole = false) {
+// Calls put(row, column, y) with the PANEL outputs from each `column` on of the rows from `from` to `to`; columns from w.N
+// on are padding. Rows are cut into so many chunks; with one, a thread's panels do not depend on the number of rows.
+template <class Kind, class Put>
+void multiply(const Matrix& w, Rows& a, Team& team, Put put, int from, int to, int chunks) {
     typedef typename Kind::Sum Sum;
     static constexpr void (*TILES[R])(int, const int32_t*, int64_t, const char*, Sum*) = {
         tile<Kind, 1>, tile<Kind, 2>, tile<Kind, 3>, tile<Kind, 4>, tile<Kind, 5>, tile<Kind, 6>};
-    int chunks = whole ? 1 : std::max(1, std::min((2 * team.size + w.panels - 1) / w.panels, a.M / (4 * R)));
     auto [first, last] = team.share(w.panels * chunks);
     for (int task = first; task < last; task++) {
         int panel = task / chunks, column = panel * PANEL, chunk = task % chunks;
         const char* b = w.packed.get() + int64_t(panel) * w.words * PANEL * 4;
-        int end = int(int64_t(a.M) * (chunk + 1) / chunks);
-        for (int row = int(int64_t(a.M) * chunk / chunks), count; row < end; row += count) {
+        int end = from + int(int64_t(to - from) * (chunk + 1) / chunks);
+        for (int row = from + int(int64_t(to - from) * chunk / chunks), count; row < end; row += count) {
             int blocks = (end - row + R - 1) / R;
             count = (end - row + blocks - 1) / blocks;
             Sum out[R * (PANEL / W)];
@@ -290,6 +316,11 @@ template <class Kind, class Put> void multiply(const Matrix& w, Rows& a, Team& t
             }
         }
     }
+}
+
+template <class Kind, class Put> void multiply(const Matrix& w, Rows& a, Team& team, Put put) {
+    int chunks = std::max(1, std::min((2 * team.size + w.panels - 1) / w.panels, a.M / (4 * R)));
+    multiply<Kind>(w, a, team, put, 0, a.M, chunks);
 }
 
 // -- the other parts of a layer ---------------------------------------------------------------------------------------
@@ -427,6 +458,7 @@ template <class Kind> struct Sentence {
     typedef typename Kind::Kept Kept;
     int index = 0, length = 0, limit = 0, pieces = 0;
     std::vector<Kept> memory;             // (decoder layers, pieces, E + F)
+    Matrix output;                        // of the pieces in its list, if it has one
     std::vector<Kept*> pages;             // each (decoder layers, PAGE, width, E + F)
     std::vector<std::vector<int>> ids;    // of each open hypothesis
     std::vector<std::vector<int>> trail;  // the row that wrote each of its positions
@@ -476,13 +508,34 @@ struct Search {
     virtual const std::vector<Hypothesis>& found(int sentence) const = 0;
 };
 
+struct Steps {
+    virtual ~Steps() {}
+    virtual void step(int M, const int32_t* tokens, const int32_t* sentences, int length, const void* const* blocks,
+                      const int64_t* sizes, const int32_t* trail, float* out) = 0;
+};
+
+// What is translated: ids of all sentences, end to end, and the pieces that each may become, if that is limited.
+struct Sources {
+    std::vector<int> ids, listed;
+    std::vector<int64_t> starts, lists;  // one more than there are sentences; lists: none if all pieces are searched
+
+    Sources(int count, const int32_t* ids, const int64_t* starts, const int32_t* listed, const int64_t* lists)
+        : ids(ids, ids + starts[count]), starts(starts, starts + count + 1) {
+        if (!lists) return;
+        this->listed.assign(listed, listed + lists[count]), this->lists.assign(lists, lists + count + 1);
+    }
+    int pieces(int sentence) const { return int(starts[sentence + 1] - starts[sentence]); }
+    const int* list(int sentence) const { return listed.data() + lists[sentence]; }
+    int listed_in(int sentence) const { return int(lists[sentence + 1] - lists[sentence]); }
+};
+
 struct Model {
     virtual ~Model() {}
     // The next pair of tensors, in the order of the constructor of Decoder: a matrix and its bias, a norm's gain and bias.
     virtual void add(const float* first, const float* second) = 0;
-    virtual std::unique_ptr<Search> search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
-                                           const double* penalties, int lengths, Settings settings,
-                                           Embedding source, Embedding target) = 0;
+    virtual std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
+                                           Settings settings, Embedding source, Embedding target) = 0;
+    virtual std::unique_ptr<Steps> steps(Sources sources, int threads, Embedding source, Embedding target) = 0;
 };
 
 template <class Kind> struct Decoder : Model {
@@ -491,6 +544,8 @@ template <class Kind> struct Decoder : Model {
     std::vector<Layer> encoder, decoder;
     std::vector<Norm> final_norms;  // of encoder and decoder; none after post-norm layers
     Matrix output;
+    Block columns;  // of the output, for lists; made when they are first asked for
+    std::once_flag made;
     int widest, stored;  // words of the longest row; keys and values of a position
 
     struct Slot { Matrix* matrix; int N, K; float padding; std::vector<Norm>* norms; };
@@ -521,38 +576,26 @@ template <class Kind> struct Decoder : Model {
         else slot.norms->push_back({first, second});
     }
 
-    std::unique_ptr<Search> search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
-                                   const double* penalties, int lengths, Settings settings, Embedding source,
-                                   Embedding target) override;
+    std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
+                                   Settings settings, Embedding source, Embedding target) override;
+    std::unique_ptr<Steps> steps(Sources sources, int threads, Embedding source, Embedding target) override;
 };
 
-template <class Kind> struct Searching : Search {
+// What is computed with, for M rows: x (M, D); y, queries or the feed-forward network's inside; rows of products.
+template <class Kind> struct Computing {
     typedef typename Kind::Kept Kept;
-    typedef Sentence<Kind> One;
     Decoder<Kind>& m;
-    Settings s;
+    Sources sources;
+    int threads;
     Embedding source, target;
-    std::vector<int> ids, limits;
-    std::vector<int64_t> starts;
-    std::vector<double> penalties;
-    std::vector<std::vector<Hypothesis>> results;
-    std::vector<std::unique_ptr<One>> ready, live;  // encoded and waiting; being decoded
-    std::vector<Block> memory;
-    std::vector<Kept*> free_pages;
-    int next = 0, finished = 0;
-
-    // What is computed with, for M rows: x (M, D); y, queries or the feed-forward network's inside; rows of products.
     Rows rows;
     std::vector<float> x, y;
     std::vector<Kept> kept;  // keys and values of encoder rows
-    std::vector<Best> best;
-    std::vector<float> values;
-    std::vector<int> pieces;
 
-    Searching(Decoder<Kind>& model, Settings settings, Embedding from, Embedding to)
-        : m(model), s(settings), source(from), target(to) {}
-
-    const std::vector<Hypothesis>& found(int sentence) const override { return results[sentence]; }
+    Computing(Decoder<Kind>& model, Sources read, int team, Embedding from, Embedding to)
+        : m(model), sources(std::move(read)), threads(team), source(from), target(to) {
+        if (!sources.lists.empty()) std::call_once(m.made, [&] { m.columns = unpacked(m.output); });
+    }
 
     void reserve(int M) {
         rows.reserve(M, m.widest);
@@ -644,36 +687,25 @@ template <class Kind> struct Searching : Search {
         return layer + 1 < stack.size() ? &stack[layer + 1].norms[0] : &m.final_norms[side];
     }
 
-    // Encodes the next sentences, and makes their keys and values for every decoder layer.
-    void encode() {
-        const int many = std::min<int64_t>(s.batch, starts.size() - 1 - next), E = m.z.heads * m.z.key_width;
-        const int64_t from = starts[next];
-        int count = 1;
-        while (count < many && starts[next + count + 1] - from <= 1024) count++;
-        const int M = int(starts[next + count] - from);
+    // Encodes sentences `first` and on. memory(sentence, layer) is where its keys and values for a decoder layer go.
+    template <class Memory> void encode(int first, int count, Memory memory) {
+        const int64_t from = sources.starts[first];
+        const int M = int(sources.starts[first + count] - from), E = m.z.heads * m.z.key_width;
         reserve(M);
         if (kept.size() < size_t(M) * m.stored) kept.resize(size_t(M) * m.stored);
         std::vector<int> owner(M);
-        for (int i = 0; i < count; i++) {
-            auto one = std::make_unique<One>();
-            one->index = next + i, one->limit = limits[next + i];
-            one->pieces = int(starts[next + i + 1] - starts[next + i]);
-            one->memory.resize(size_t(m.z.decoder_layers) * one->pieces * m.stored);
-            one->ids.resize(1), one->trail.resize(1), one->totals.assign(1, 0.0);
-            std::fill_n(owner.begin() + (starts[next + i] - from), one->pieces, i);
-            ready.push_back(std::move(one));
-        }
-        next += count;
-        auto start = [&](int row) { return int(starts[ready[owner[row]]->index] - from); };
-        together(s.threads, [&](Team team) {
-            auto [first, last] = team.share(M);
-            for (int row = first; row < last; row++) embed(source, row, ids[from + row], row - start(row));
+        for (int i = first; i < first + count; i++)
+            std::fill_n(owner.begin() + (sources.starts[i] - from), sources.pieces(i), i);
+        auto start = [&](int row) { return int(sources.starts[owner[row]] - from); };
+        together(threads, [&](Team team) {
+            auto [begin, end] = team.share(M);
+            for (int row = begin; row < end; row++) embed(source, row, sources.ids[from + row], row - start(row));
             settle_all(team, m.z.pre_norm ? &m.encoder[0].norms[0] : nullptr);
             for (size_t l = 0; l < m.encoder.size(); l++) {
                 const Layer& layer = m.encoder[l];
                 project(layer.attention, E, team, [&](int row) { return kept.data() + int64_t(row) * m.stored; });
                 attend(team, [&](int row, std::vector<const Kept*>& at) {
-                    for (int p = 0; p < ready[owner[row]]->pieces; p++)
+                    for (int p = 0; p < sources.pieces(owner[row]); p++)
                         at.push_back(kept.data() + int64_t(start(row) + p) * m.stored);
                 });
                 add_to_x(layer.attended, team);
@@ -683,10 +715,86 @@ template <class Kind> struct Searching : Search {
             }
             for (size_t l = 0; l < m.decoder.size(); l++)
                 project(m.decoder[l].memory, 0, team, [&](int row) {
-                    One& one = *ready[owner[row]];
-                    return one.memory.data() + (int64_t(l) * one.pieces + row - start(row)) * m.stored;
+                    return memory(owner[row], l) + int64_t(row - start(row)) * m.stored;
                 });
         });
+    }
+
+    // Makes output(i), the part of the output for the list of sentence first + i.
+    template <class Output> void list(int first, int count, Output output) {
+        if (sources.lists.empty()) return;
+        for (int i = 0; i < count; i++) output(i).size(sources.listed_in(first + i), m.z.width, m.output.words, LOWEST);
+        together(threads, [&](Team team) {
+            for (int i = 0; i < count; i++)
+                take(m.output, (const int32_t*)m.columns.get(), sources.list(first + i), output(i), team);
+        });
+    }
+
+    // One step through all layers, of rows that are embedded. own(row, layer) is where a row's keys and values go;
+    // wrote(row, layer, at) and reads(row, layer, at) fill in where those of its positions so far and of its source are.
+    template <class Own, class Wrote, class Reads> void decode(Team& team, Own own, Wrote wrote, Reads reads) {
+        const int E = m.z.heads * m.z.key_width;
+        settle_all(team, m.z.pre_norm ? &m.decoder[0].norms[0] : nullptr);
+        for (size_t l = 0; l < m.decoder.size(); l++) {
+            const Layer& layer = m.decoder[l];
+            project(layer.attention, E, team, [&](int row) { return own(row, l); });
+            attend(team, [&](int row, std::vector<const Kept*>& at) {
+                wrote(row, l, at);
+                at.push_back(own(row, l));
+            });
+            add_to_x(layer.attended, team);
+            settle_all(team, norm_after(m.decoder, 1, l, 0));
+            project(layer.query, E, team, [](int) { return (Kept*)nullptr; });
+            attend(team, [&](int row, std::vector<const Kept*>& at) { reads(row, l, at); });
+            add_to_x(layer.looked, team);
+            settle_all(team, norm_after(m.decoder, 1, l, 1));
+            feed_forward(layer, team);
+            settle_all(team, norm_after(m.decoder, 1, l, 2));
+        }
+    }
+};
+
+template <class Kind> struct Searching : Computing<Kind>, Search {
+    typedef typename Kind::Kept Kept;
+    typedef Sentence<Kind> One;
+    using Computing<Kind>::m;
+    using Computing<Kind>::rows;
+    using Computing<Kind>::sources;
+    Settings s;
+    std::vector<int> limits;
+    std::vector<double> penalties;
+    std::vector<std::vector<Hypothesis>> results;
+    std::vector<std::unique_ptr<One>> ready, live;  // encoded and waiting; being decoded
+    std::vector<Block> memory;
+    std::vector<Kept*> free_pages;
+    int next = 0, finished = 0;
+    std::vector<Best> best;
+    std::vector<float> values;
+    std::vector<int> pieces;
+
+    Searching(Decoder<Kind>& model, Sources read, Settings settings, Embedding from, Embedding to)
+        : Computing<Kind>(model, std::move(read), int(settings.threads), from, to), s(settings) {}
+
+    const std::vector<Hypothesis>& found(int sentence) const override { return results[sentence]; }
+
+    // Encodes the next sentences, and makes their keys and values for every decoder layer.
+    void encode() {
+        const int many = std::min<int64_t>(s.batch, sources.starts.size() - 1 - next);
+        int count = 1;
+        while (count < many && sources.starts[next + count + 1] - sources.starts[next] <= 1024) count++;
+        for (int i = 0; i < count; i++) {
+            auto one = std::make_unique<One>();
+            one->index = next + i, one->limit = limits[next + i], one->pieces = sources.pieces(next + i);
+            one->memory.resize(size_t(m.z.decoder_layers) * one->pieces * m.stored);
+            one->ids.resize(1), one->trail.resize(1), one->totals.assign(1, 0.0);
+            ready.push_back(std::move(one));
+        }
+        Computing<Kind>::encode(next, count, [&](int sentence, size_t l) {
+            One& one = *ready[sentence - next];
+            return one.memory.data() + int64_t(l) * one.pieces * m.stored;
+        });
+        this->list(next, count, [&](int i) -> Matrix& { return ready[i]->output; });
+        next += count;
         std::reverse(ready.begin(), ready.end());  // the first is taken from the back
     }
 
@@ -706,7 +814,7 @@ template <class Kind> struct Searching : Search {
     }
 
     int step() override {
-        while (live.size() < size_t(s.batch) && (!ready.empty() || next + 1 < int(starts.size()))) {
+        while (live.size() < size_t(s.batch) && (!ready.empty() || next + 1 < int(sources.starts.size()))) {
             if (ready.empty()) encode();
             live.push_back(std::move(ready.back()));
             ready.pop_back();
@@ -718,7 +826,7 @@ template <class Kind> struct Searching : Search {
             for (size_t j = 0; j < one->ids.size(); j++) of.push_back({one.get(), int(j)});
         }
         const int M = int(of.size());
-        reserve(M);
+        this->reserve(M);
         const int keep = int(std::min<int64_t>(s.width == 1 && s.stop == FIRST ? 1 : 2 * s.width, m.z.vocabulary));
         const size_t lists = size_t(s.threads) * M;
         if (best.size() < lists) best.resize(lists);
@@ -736,57 +844,61 @@ template <class Kind> struct Searching : Search {
     }
 
     void decode(Team team, const std::vector<std::pair<One*, int>>& of, int keep) {
-        const int M = rows.M, E = m.z.heads * m.z.key_width;
+        const int M = rows.M;
         auto [first, last] = team.share(M);
         for (int row = first; row < last; row++) {
             auto [one, j] = of[row];
-            embed(target, row, one->length ? one->ids[j].back() : int(s.begin), one->length);
+            this->embed(this->target, row, one->length ? one->ids[j].back() : int(s.begin), one->length);
         }
-        settle_all(team, m.z.pre_norm ? &m.decoder[0].norms[0] : nullptr);
-        for (size_t l = 0; l < m.decoder.size(); l++) {
-            const Layer& layer = m.decoder[l];
-            project(layer.attention, E, team, [&](int row) { return place(*of[row].first, l, of[row].first->length, of[row].second); });
-            attend(team, [&](int row, std::vector<const Kept*>& at) {
+        Computing<Kind>::decode(
+            team, [&](int row, size_t l) { return place(*of[row].first, l, of[row].first->length, of[row].second); },
+            [&](int row, size_t l, std::vector<const Kept*>& at) {
                 auto [one, j] = of[row];
                 for (int p = 0; p < one->length; p++) at.push_back(place(*one, l, p, one->trail[j][p]));
-                at.push_back(place(*one, l, one->length, j));
-            });
-            add_to_x(layer.attended, team);
-            settle_all(team, norm_after(m.decoder, 1, l, 0));
-            project(layer.query, E, team, [](int) { return (Kept*)nullptr; });
-            attend(team, [&](int row, std::vector<const Kept*>& at) {
+            },
+            [&](int row, size_t l, std::vector<const Kept*>& at) {
                 const One& one = *of[row].first;
                 for (int p = 0; p < one.pieces; p++) at.push_back(one.memory.data() + (int64_t(l) * one.pieces + p) * m.stored);
             });
-            add_to_x(layer.looked, team);
-            settle_all(team, norm_after(m.decoder, 1, l, 1));
-            feed_forward(layer, team);
-            settle_all(team, norm_after(m.decoder, 1, l, 2));
+        if (sources.lists.empty()) look_for(team, m.output, 0, M, keep);
+        for (int row = 0, i = 0; row < M && !sources.lists.empty(); i++) {
+            const One& one = *of[row].first;
+            // Panels are shared out as they would be were the sentence alone; only who has which part goes round.
+            Team turned{(team.id + i) % team.size, team.size, team.barrier};
+            look_for(turned, one.output, row, row + int(one.ids.size()), keep);
+            row += int(one.ids.size());
         }
-        for (int row = 0; row < M; row++) {
-            size_t list = size_t(team.id) * M + row;
-            best[list] = {LOWEST, LOWEST, 0, Floats{}, values.data() + list * keep, pieces.data() + list * keep};
-        }
-        multiply<Kind>(m.output, rows, team, [&](int row, int column, const Floats* y) {
-            Best& b = best[size_t(team.id) * M + row];
-            if (above(larger(larger(y[0], y[1]), larger(y[2], y[3])), b.floor)) b.admit(keep, column, y);
-            for (int v = 0; v < PANEL / W; v++) b.sums += exponential(y[v] - b.peak);
-        }, true);
         team.wait();
         auto [from, to] = team.share(int(live.size()));
         std::vector<typename One::Candidate> found;
         for (int i = from; i < to; i++) {
             found.clear();
+            const int* list = sources.lists.empty() ? nullptr : sources.list(live[i]->index);
             for (int row = 0; row < M; row++) {
                 if (of[row].first != live[i].get()) continue;
                 double total = live[i]->totals[of[row].second] - normaliser(row, M, team.size);
                 for (int t = 0; t < team.size; t++) {
                     const Best& b = best[size_t(t) * M + row];
-                    for (int k = 0; k < b.count; k++) found.push_back({total + b.values[k], of[row].second, b.pieces[k]});
+                    for (int k = 0; k < b.count; k++)
+                        found.push_back({total + b.values[k], of[row].second, list ? list[b.pieces[k]] : b.pieces[k]});
                 }
             }
             live[i]->advance(found, s, penalties.data());
         }
+    }
+
+    // The best outputs of the rows from `from` to `to`: the part that this member of the team has of them.
+    void look_for(Team& team, const Matrix& output, int from, int to, int keep) {
+        const int M = rows.M;
+        for (int row = from; row < to; row++) {
+            size_t list = size_t(team.id) * M + row;
+            best[list] = {LOWEST, LOWEST, 0, Floats{}, values.data() + list * keep, pieces.data() + list * keep};
+        }
+        multiply<Kind>(output, rows, team, [&](int row, int column, const Floats* y) {
+            Best& b = best[size_t(team.id) * M + row];
+            if (above(larger(larger(y[0], y[1]), larger(y[2], y[3])), b.floor)) b.admit(keep, column, y);
+            for (int v = 0; v < PANEL / W; v++) b.sums += exponential(y[v] - b.peak);
+        }, from, to, 1);
     }
 
     // The logarithm of the sum of e^output over a row.
@@ -802,16 +914,103 @@ template <class Kind> struct Searching : Search {
 };
 
 template <class Kind>
-std::unique_ptr<Search> Decoder<Kind>::search(int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
-                                              const double* penalties, int lengths, Settings settings,
-                                              Embedding source, Embedding target) {
-    auto made = std::make_unique<Searching<Kind>>(*this, settings, source, target);
-    made->starts.assign(starts, starts + count + 1);
-    made->ids.assign(ids, ids + starts[count]);
+std::unique_ptr<Search> Decoder<Kind>::search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
+                                              Settings settings, Embedding source, Embedding target) {
+    const size_t count = sources.starts.size() - 1;
+    auto made = std::make_unique<Searching<Kind>>(*this, std::move(sources), settings, source, target);
     made->limits.assign(limits, limits + count);
     made->penalties.assign(penalties, penalties + lengths);
     made->results.resize(count);
     return made;
+}
+
+// The step alone: log-probabilities of the next piece, for a search that is written elsewhere.
+template <class Kind> struct Stepping : Computing<Kind>, Steps {
+    typedef typename Kind::Kept Kept;
+    using Computing<Kind>::m;
+    using Computing<Kind>::rows;
+    using Computing<Kind>::sources;
+    std::vector<Kept> memory;      // (decoder layers, pieces of all sentences, E + F)
+    std::vector<Matrix> outputs;   // of each sentence's list, if there are lists
+    std::vector<float> logits;     // of rows with lists
+
+    Stepping(Decoder<Kind>& model, Sources read, int threads, Embedding from, Embedding to)
+        : Computing<Kind>(model, std::move(read), threads, from, to) {
+        const int count = int(sources.starts.size()) - 1;
+        memory.resize(size_t(m.z.decoder_layers) * sources.starts[count] * m.stored);
+        for (int first = 0, many; first < count; first += many) {
+            for (many = 1; first + many < count && sources.starts[first + many + 1] - sources.starts[first] <= 1024;) many++;
+            this->encode(first, many, [&](int sentence, size_t l) { return at(sentence, l); });
+        }
+        outputs.resize(sources.lists.empty() ? 0 : count);
+        this->list(0, count, [&](int i) -> Matrix& { return outputs[i]; });
+    }
+
+    Kept* at(int sentence, size_t layer) {
+        return memory.data() + (int64_t(layer) * sources.starts.back() + sources.starts[sentence]) * m.stored;
+    }
+
+    // tokens (M,) of these sentences, each after `length` pieces. blocks[p] (decoder layers, sizes[p], E + F) are keys and
+    // values of position p, which row trail[row * length + p] of its step wrote; those of this step go to the last block.
+    // out (M, panels of the whole output): what no list names is left as it is.
+    void step(int M, const int32_t* tokens, const int32_t* sentences, int length, const void* const* blocks,
+              const int64_t* sizes, const int32_t* trail, float* out) override {
+        const bool lists = !outputs.empty();
+        const int64_t whole = int64_t(m.output.panels) * PANEL;
+        int64_t widest = whole;
+        if (lists) {
+            widest = 0;
+            for (int row = 0; row < M; row++) widest = std::max<int64_t>(widest, outputs[sentences[row]].panels * PANEL);
+            if (logits.size() < size_t(M * widest)) logits.resize(M * widest);
+        }
+        float* to = lists ? logits.data() : out;
+        this->reserve(M);
+        auto place = [&](int p, size_t l, int row) { return (Kept*)blocks[p] + (int64_t(l) * sizes[p] + row) * m.stored; };
+        together(this->threads, [&](Team team) {
+            auto [first, last] = team.share(M);
+            for (int row = first; row < last; row++) this->embed(this->target, row, tokens[row], length);
+            this->decode(
+                team, [&](int row, size_t l) { return place(length, l, row); },
+                [&](int row, size_t l, std::vector<const Kept*>& seen) {
+                    for (int p = 0; p < length; p++) seen.push_back(place(p, l, trail[int64_t(row) * length + p]));
+                },
+                [&](int row, size_t l, std::vector<const Kept*>& seen) {
+                    const Kept* from = at(sentences[row], l);
+                    for (int p = 0; p < sources.pieces(sentences[row]); p++) seen.push_back(from + int64_t(p) * m.stored);
+                });
+            auto put = [&](int row, int column, const Floats* y) {
+                for (int v = 0; v < PANEL / W; v++) store(to + row * widest + column + v * W, y[v]);
+            };
+            if (!lists) multiply<Kind>(m.output, rows, team, put);
+            for (int row = 0, end; row < M && lists; row = end) {  // rows of a sentence lie together, as far as they do
+                for (end = row + 1; end < M && sentences[end] == sentences[row];) end++;
+                multiply<Kind>(outputs[sentences[row]], rows, team, put, row, end, 1);
+            }
+            team.wait();
+            for (int row = first; row < last; row++) {
+                const Matrix& output = lists ? outputs[sentences[row]] : m.output;
+                float* values = to + row * widest;
+                settle_logits(values, output.panels * PANEL);
+                if (!lists) continue;
+                const int* list = sources.list(sentences[row]);
+                for (int i = 0; i < output.N; i++) out[row * whole + list[i]] = values[i];
+            }
+        });
+    }
+
+    static void settle_logits(float* values, int n) {
+        Floats most = load(values), total{};
+        for (int i = W; i < n; i += W) most = larger(most, load(values + i));
+        const float peak = largest(most);
+        for (int i = 0; i < n; i += W) total += exponential(load(values + i) - peak);
+        const float normaliser = peak + std::log(sum(total));
+        for (int i = 0; i < n; i += W) store(values + i, load(values + i) - normaliser);
+    }
+};
+
+template <class Kind>
+std::unique_ptr<Steps> Decoder<Kind>::steps(Sources sources, int threads, Embedding source, Embedding target) {
+    return std::make_unique<Stepping<Kind>>(*this, std::move(sources), threads, source, target);
 }
 
 }  // namespace
@@ -827,13 +1026,14 @@ void* decoder_new(int kind, const int64_t* sizes, float epsilon) {
 void decoder_add(void* model, const float* first, const float* second) { ((Model*)model)->add(first, second); }
 void decoder_free(void* model) { delete (Model*)model; }
 
-// Tables and places are read where they lie: two of each, of the source and of the target; places may be null.
-void* search_new(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* limits,
-                 const double* penalties, int lengths, const int64_t* settings, const float* const* tables,
-                 const float* scales, const float* const* places) {
+// Lists of pieces may be null. Tables and places are read where they lie: two of each, of the source and of the target;
+// places may be null.
+void* search_new(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* listed,
+                 const int64_t* lists, const float* const* tables, const float* scales, const float* const* places,
+                 const int32_t* limits, const double* penalties, int lengths, const int64_t* settings) {
     Settings s; std::memcpy(&s, settings, sizeof s);
-    return ((Model*)model)->search(count, ids, starts, limits, penalties, lengths, s, {tables[0], scales[0], places[0]},
-                                   {tables[1], scales[1], places[1]}).release();
+    return ((Model*)model)->search({count, ids, starts, listed, lists}, limits, penalties, lengths, s,
+                                   {tables[0], scales[0], places[0]}, {tables[1], scales[1], places[1]}).release();
 }
 int search_step(void* search) { return ((Search*)search)->step(); }
 void search_free(void* search) { delete (Search*)search; }
@@ -845,4 +1045,16 @@ int search_get(void* search, int sentence, int rank, int32_t* ids, double* score
     scores[0] = h.total, scores[1] = h.score, *ended = h.ended;
     return int(h.ids.size());
 }
+
+void* steps_new(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* listed,
+                const int64_t* lists, const float* const* tables, const float* scales, const float* const* places,
+                int threads) {
+    return ((Model*)model)->steps({count, ids, starts, listed, lists}, threads, {tables[0], scales[0], places[0]},
+                                  {tables[1], scales[1], places[1]}).release();
+}
+void steps_step(void* steps, int M, const int32_t* tokens, const int32_t* sentences, int length, const void* const* blocks,
+                const int64_t* sizes, const int32_t* trail, float* out) {
+    ((Steps*)steps)->step(M, tokens, sentences, length, blocks, sizes, trail, out);
+}
+void steps_free(void* steps) { delete (Steps*)steps; }
 }

@@ -1,10 +1,13 @@
 """A Transformer compiled for translating on CPUs (decoding.cpp): weights packed once, one call a step of a whole batch.
 
+`Decoder.search` is the whole search, `Decoder.start` a step function and its state, for searches written elsewhere.
+
 Matrices are multiplied in float32, in bfloat16, or in int8: weights with a scale for each output, rows with a scale and
 an offset that each gets as it comes. Norms, softmax and sums are float32. A sentence's translation does not depend on
 what else is translated, bit for bit.
 
-Sizes: D width of the model, V vocabulary, P places, N and K outputs and inputs of a matrix.
+Sizes: D width of the model, V vocabulary, P places, N and K outputs and inputs of a matrix; of a state N rows, T pieces
+so far.
 """
 
 from __future__ import annotations
@@ -12,15 +15,30 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from . import native
 
-__all__ = ["ACTIVATIONS", "PRECISIONS", "STOPS", "Decoder", "Found", "Shape", "Words", "is_fast", "refusal"]
+__all__ = [
+    "ACTIVATIONS",
+    "PRECISIONS",
+    "STOPS",
+    "Decoder",
+    "Found",
+    "Lists",
+    "Shape",
+    "Words",
+    "Written",
+    "is_fast",
+    "refusal",
+]
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 ACTIVATIONS = ("relu", "gelu", "silu")
@@ -29,6 +47,8 @@ Pair = tuple[Tensor, Tensor | None]
 """A matrix (N, K) and its bias (N,), or a norm's gain and bias (D,); float32."""
 
 _SOURCE = Path(__file__).with_name("decoding.cpp")
+_PANEL = 64
+"""Outputs of a matrix come in whole panels; see decoding.cpp."""
 
 
 def refusal() -> str | None:
@@ -71,8 +91,26 @@ class Words:
     """How many are needed -> at least so many."""
 
 
+Lists = Sequence[NDArray[np.int32]]
+"""Of each source, the target pieces that it may become, in order and without repetition; the end is among them."""
 Found = tuple[list[int], float, float, bool]
 """Ids, log-probability, the score it was ranked by, and whether it ended by itself."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the rows of a search have written: a state as `regard.nn.state.State` describes it."""
+
+    sentences: Tensor
+    """(N,)"""
+    trail: Tensor
+    """(N, T): which row of its step wrote each of a row's positions."""
+    blocks: tuple[Tensor, ...] = ()
+    """Keys and values of each position (layers, rows of its step, E + F)."""
+
+    def select(self, rows: Tensor) -> Written:
+        """See `State.select`; nothing is copied but numbers."""
+        return replace(self, sentences=self.sentences[rows], trail=self.trail[rows])
 
 
 class Decoder:
@@ -92,8 +130,9 @@ class Decoder:
         """
         library = native.built(_SOURCE)[0]
         assert library is not None
-        library.decoder_new.restype = library.search_new.restype = ctypes.c_void_p
-        self.precision, self._words, self._library = precision, words, library
+        for function in (library.decoder_new, library.search_new, library.steps_new):
+            function.restype = ctypes.c_void_p
+        self.precision, self._words, self._library, self._shape = precision, words, library, shape
         kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 10)(*map(int, astuple(shape)))
         self._model = ctypes.c_void_p(library.decoder_new(kind, sizes, ctypes.c_float(epsilon)))
         self._norms = []  # they are read where they lie, as the tables are
@@ -117,37 +156,28 @@ class Decoder:
         begin: int,
         end: int,
         penalty: Callable[[int], float],
+        lists: Lists | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[list[Found]]:
         """The `n_best` best hypotheses of each source (all its ids), best first, as `beam_search` finds them.
 
-        A hypothesis has at most limits[source] ids. `batch` sentences are decoded at a time; where one is done the next
-        takes its place. With width 1, stop "first" and n_best 1 it is a greedy search.
+        A hypothesis has at most limits[source] ids, all of them in lists[source] if there are lists. `batch` sentences
+        are decoded at a time; where one is done the next takes its place. With width 1, stop "first" and n_best 1 it is
+        a greedy search.
         """
         if not sources:
             return []
         longest = max(limits)
-        places = [
-            words.places(most) for words, most in zip(self._words, (max(map(len, sources)), longest), strict=True)
-        ]
-        starts = [0]
-        for source in sources:
-            starts.append(starts[-1] + len(source))
         penalties = [penalty(length) for length in range(1, longest + 2)]
         settings = (width, n_best, batch, STOPS.index(stop), begin, end, torch.get_num_threads())
+        given, kept = self._given(sources, longest, lists)
         search = ctypes.c_void_p(
             self._library.search_new(
-                self._model,
-                len(sources),
-                (ctypes.c_int32 * starts[-1])(*(i for source in sources for i in source)),
-                (ctypes.c_int64 * len(starts))(*starts),
+                *given,
                 (ctypes.c_int32 * len(limits))(*limits),
                 (ctypes.c_double * (len(penalties) + 1))(1.0, *penalties),
                 len(penalties) + 1,
                 (ctypes.c_int64 * len(settings))(*settings),
-                (ctypes.c_void_p * 2)(*(words.table.data_ptr() for words in self._words)),
-                (ctypes.c_float * 2)(*(words.scale for words in self._words)),
-                (ctypes.c_void_p * 2)(*(None if table is None else table.data_ptr() for table in places)),
             )
         )
         try:
@@ -159,6 +189,64 @@ class Decoder:
             return [self._found(search, i, n_best, longest) for i in range(len(sources))]
         finally:
             self._library.search_free(search)
+            del kept
+
+    def start(
+        self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None = None
+    ) -> tuple[Callable[[Tensor, Written], tuple[Tensor, Written]], Written]:
+        """A step function (last pieces (N,), state -> log-probabilities (N, V), next state), and its first state.
+
+        The state has a row for each source (all its ids). `longest` is the most pieces that any will have. Where there
+        are lists, what is not in a source's own has log-probability -inf, and the others' sum to one.
+        """
+        given, kept = self._given(sources, longest, lists)
+        steps = ctypes.c_void_p(self._library.steps_new(*given, torch.get_num_threads()))
+        shape = self._shape
+        stored = shape.heads * (shape.key_width + shape.value_width)
+        kind = torch.float32 if self.precision == "float32" else torch.bfloat16
+
+        def step(tokens: Tensor, state: Written) -> tuple[Tensor, Written]:
+            rows, length = state.trail.shape
+            blocks = (*state.blocks, torch.empty(shape.decoder_layers, rows, stored, dtype=kind))
+            padded = -(-shape.vocabulary // _PANEL) * _PANEL
+            out = torch.empty(rows, padded) if lists is None else torch.full((rows, padded), float("-inf"))
+            small = [x.to(torch.int32).contiguous() for x in (tokens, state.sentences, state.trail)]
+            self._library.steps_step(
+                steps,
+                rows,
+                *(ctypes.c_void_p(x.data_ptr()) for x in small[:2]),
+                length,
+                (ctypes.c_void_p * len(blocks))(*(block.data_ptr() for block in blocks)),
+                (ctypes.c_int64 * len(blocks))(*(block.shape[1] for block in blocks)),
+                *(ctypes.c_void_p(x.data_ptr()) for x in (small[2], out)),
+            )
+            trail = torch.cat((state.trail, torch.arange(rows, dtype=torch.int32)[:, None]), 1)
+            return out[:, : shape.vocabulary], Written(state.sentences, trail, blocks)
+
+        weakref.finalize(step, _freed, self, steps, kept)
+        count = len(sources)
+        return step, Written(torch.arange(count, dtype=torch.int32), torch.empty(count, 0, dtype=torch.int32))
+
+    def _given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[Any], Any]:
+        """What a search and a step function are made with, and what must be kept as long as they are used."""
+        places = [
+            words.places(most) for words, most in zip(self._words, (max(map(len, sources)), longest), strict=True)
+        ]
+        ids, starts = _joined([np.array(source, dtype=np.int32) for source in sources])
+        given = [self._model, len(sources), ids.ctypes.data_as(ctypes.c_void_p), starts.ctypes.data_as(ctypes.c_void_p)]
+        kept: list[Any] = [places, ids, starts]
+        if lists is None:
+            given += [ctypes.c_void_p(None)] * 2
+        else:
+            joined = _joined(lists)
+            given += [each.ctypes.data_as(ctypes.c_void_p) for each in joined]
+            kept += joined
+        given += [
+            (ctypes.c_void_p * 2)(*(words.table.data_ptr() for words in self._words)),
+            (ctypes.c_float * 2)(*(words.scale for words in self._words)),
+            (ctypes.c_void_p * 2)(*(None if table is None else table.data_ptr() for table in places)),
+        ]
+        return given, kept
 
     def _found(self, search: ctypes.c_void_p, sentence: int, n_best: int, longest: int) -> list[Found]:
         ids, scores, ended = (ctypes.c_int32 * longest)(), (ctypes.c_double * 2)(), ctypes.c_int32()
@@ -167,3 +255,14 @@ class Decoder:
             length = self._library.search_get(search, sentence, rank, ids, scores, ctypes.byref(ended))
             found.append((ids[:length], scores[0], scores[1], bool(ended.value)))
         return found
+
+
+def _joined(rows: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Rows end to end, and where each begins; one more, where the last ends."""
+    starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return np.concatenate(rows).astype(np.int32), starts
+
+
+def _freed(decoder: Decoder, steps: ctypes.c_void_p, kept: object) -> None:
+    """`decoder` and `kept` are named so that they live as long."""
+    decoder._library.steps_free(steps)

@@ -12,6 +12,7 @@ from .ensemble import Together, ensemble
 from .exhaustive import exhaustive_search
 from .greedy import greedy_search
 from .hypotheses import Hypothesis, Step
+from .lists import Listed, Lists, listed, start_listed, united
 from .mbr import expected_utilities
 from .penalties import PENALTIES, Penalty, penalty_of
 from .refine import mask_predict
@@ -26,6 +27,8 @@ __all__ = [
     "Covered",
     "Draw",
     "Hypothesis",
+    "Listed",
+    "Lists",
     "Penalty",
     "Phrases",
     "Rule",
@@ -47,11 +50,14 @@ __all__ = [
     "exhaustive_search",
     "expected_utilities",
     "greedy_search",
+    "listed",
     "mask_predict",
     "occurs",
     "penalty_of",
     "ruled",
     "sample_search",
     "sample_steps",
+    "start_listed",
     "start_ruled",
+    "united",
 ]

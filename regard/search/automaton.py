@@ -51,7 +51,14 @@ class Spelling:
 class Phrases:
     """Required and forbidden phrases over a vocabulary. A hypothesis is at (place, met); `met` has a bit a phrase."""
 
-    def __init__(self, spelling: Spelling, required: Sequence[str], forbidden: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spelling: Spelling,
+        required: Sequence[str],
+        forbidden: Sequence[str] = (),
+        always: NDArray[np.int32] | None = None,
+    ) -> None:
+        """`always`: of a search over fewer pieces than all, those that are among them in any case."""
         self.full = (1 << len(required)) - 1
         table, gains, banned = _machine([*map(_symbols, required)], [*map(_symbols, forbidden)])
         places, vocabulary = len(table), len(spelling.order)
@@ -67,18 +74,31 @@ class Phrases:
         self.closing: NDArray[np.int64] = gains[:, _END]
         self.closes: NDArray[np.bool_] = ~banned[table[:, _END]]
         self.stays: NDArray[np.bool_] = ~banned
-        self.distance = self._distances()
+        self.pieces: list[int] = []
+        """What such a search needs besides, so that it can always come to an end with everything met."""
+        among = np.arange(vocabulary)
+        if always is not None:
+            nearer = self._nearer() if required else np.empty(0, dtype=np.int64)
+            self.pieces, among = nearer.tolist(), np.union1d(always, nearer)
+        self.distance = self._distances(among)
 
     def move(self, place: int, met: int, piece: int) -> tuple[int, int]:
         """Where a hypothesis is after one more piece."""
         return int(self.after[place, piece]), met | int(self.gained[place, piece])
 
-    def _distances(self) -> NDArray[np.int64]:
-        """The fewest pieces after which the text may end with everything met (Q, M); FAR if there is no way."""
+    def _nearer(self) -> NDArray[np.int64]:
+        """Pieces that are in a phrase, or that one may begin in or end in."""
+        moved = self.after != np.arange(len(self.after))[:, None]
+        inside = (self.after > 1) & moved & self.stays[:, None] & self.stays[self.after]
+        return np.flatnonzero((inside | (self.gained > 0)).any(0))
+
+    def _distances(self, among: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The fewest of these pieces after which the text may end with everything met (Q, M); FAR: there is no way."""
         masks = np.arange(self.full + 1)
         ends = ((masks[None, :] | self.closing[:, None]) == self.full) & self.closes[:, None]
         distance = np.where(ends, 0, FAR)
-        edges = [np.unique(np.stack((a, g), 1), axis=0) for a, g in zip(self.after, self.gained, strict=True)]
+        steps = zip(self.after[:, among], self.gained[:, among], strict=True)
+        edges = [np.unique(np.stack((a, g), 1), axis=0) for a, g in steps]
         starts = np.cumsum([0, *map(len, edges)][:-1])
         to, gain = np.concatenate(edges).T
         while True:

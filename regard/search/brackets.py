@@ -40,6 +40,10 @@ class Bracketing:
     words: int
     limit: int
 
+    def needs(self) -> tuple[int, ...]:
+        """See `Rules.needs`."""
+        return (*self.symbols.closing, *self.symbols.closing.values(), *self.symbols.words)
+
     def refusal(self) -> str | None:
         """Why no tree can be written, if so."""
         if self.words + 3 > self.limit:

@@ -44,6 +44,9 @@ class SearchConfig(BaseModel):
     passes: int = Field(
         10, gt=0, description="of mask-predict over the target; beam is then how many lengths are tried"
     )
+    shortlist: bool = Field(
+        False, description="each sentence over the target pieces that its own go with alone: see `regard shortlist`"
+    )
     batch_size: int = Field(32, gt=0, description="sentences decoded together")
     precision: Literal["float32", "bfloat16", "int8", "auto"] = Field(
         "float32", description="of products on CPUs: float32, bfloat16, int8, or auto (int8 where it is fast)"

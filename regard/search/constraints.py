@@ -39,6 +39,8 @@ class Rule(Protocol):
 
     def start(self) -> Place: ...
 
+    def needs(self) -> Sequence[int]: ...
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -56,6 +58,10 @@ class Rules:
     def start(self) -> Row:
         """A hypothesis of no pieces."""
         return Row(self)
+
+    def needs(self) -> Sequence[int]:
+        """Pieces that must be among those that are searched over, where these are not all."""
+        return (*self.forced, *(self.phrases.pieces if self.phrases else ()))
 
     def refusal(self) -> str | None:
         """Why no hypothesis can keep the rules, as far as that can be told beforehand."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from regard.errors import ModelError, TextError
 from regard.search import MOST, Hypothesis, Phrases, Rules, SearchConfig, Spelling, occurs
-from regard.text import BEGIN, END, PAD, UNK, Subwords
+from regard.text import BEGIN, END, PAD, UNK, Shortlist, Subwords
 
 from .decode import RulesOf
 
@@ -121,8 +121,11 @@ def _phrase(phrase: str, number: int, target: Subwords) -> str:
     return written
 
 
-def rules_of(demands: Sequence[Demand], search: SearchConfig, spelling: Spelling | None) -> RulesOf:
+def rules_of(
+    demands: Sequence[Demand], search: SearchConfig, spelling: Spelling | None, shortlist: Shortlist | None = None
+) -> RulesOf:
     """The rules of each line's search; lines with the same phrases share an automaton."""
+    always = None if shortlist is None else shortlist.always
     made: dict[tuple[tuple[str, ...], tuple[str, ...]], Phrases] = {}
 
     def rules(index: int, limit: int) -> Rules:
@@ -130,7 +133,7 @@ def rules_of(demands: Sequence[Demand], search: SearchConfig, spelling: Spelling
         key = (demand.required, demand.forbidden)
         phrases = None
         if spelling is not None and any(key):
-            phrases = made[key] = made.get(key) or Phrases(spelling, *key)
+            phrases = made[key] = made.get(key) or Phrases(spelling, *key, always)
         return Rules(limit, search.min_length, search.no_repeat, demand.forced, phrases)
 
     return rules

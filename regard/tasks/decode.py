@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.errors import ModelError
 from regard.models import KINDS
@@ -25,6 +26,7 @@ from regard.search import (
     Covered,
     Draw,
     Hypothesis,
+    Lists,
     Penalty,
     Rule,
     Ruled,
@@ -40,14 +42,17 @@ from regard.search import (
     diverse_search,
     ensemble,
     greedy_search,
+    listed,
     mask_predict,
     penalty_of,
     ruled,
     sample_search,
     sample_steps,
+    start_listed,
     start_ruled,
+    united,
 )
-from regard.text import BEGIN, END, PAD, Subwords
+from regard.text import BEGIN, END, PAD, Shortlist, Subwords
 from regard.train import MASK, mixed
 
 __all__ = ["RulesOf", "decode", "decode_steps", "independent", "is_plain", "mask_of", "step_of"]
@@ -58,26 +63,35 @@ RulesOf = Callable[[int, int], Rule]
 """The index of a source and its length limit -> the rules of its hypotheses."""
 
 
-def step_of(model: EncoderDecoder, bfloat16: bool = False) -> Callable[[Tensor, State], tuple[Tensor, State]]:
-    """The model as a step function: last pieces (N,) and a state -> log-probabilities (N, V), next state."""
+def step_of(
+    model: EncoderDecoder, bfloat16: bool = False, pieces: Tensor | None = None
+) -> Callable[[Tensor, State], tuple[Tensor, State]]:
+    """The model as a step function: last pieces (N,) and a state -> log-probabilities (N, V), next state.
+
+    Of some `pieces` (U,) alone, if they are given: (N, U), summing to one.
+    """
+    project = _projection(model, pieces)
 
     def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
         with mixed(tokens.device, bfloat16):
             hidden, state = model.decode(tokens[:, None], state)
-            logits = model.project(hidden[:, -1])
+            logits = project(hidden[:, -1])
             return (logits.float() if logits.dtype == torch.bfloat16 else logits).log_softmax(-1), state
 
     return step
 
 
-def _looking_step(model: EncoderDecoder, bfloat16: bool) -> Callable[[Tensor, State], tuple[Tensor, State, Tensor]]:
+def _looking_step(
+    model: EncoderDecoder, bfloat16: bool, pieces: Tensor | None
+) -> Callable[[Tensor, State], tuple[Tensor, State, Tensor]]:
     """`step_of` that also returns where it looked: the last layer's weights, the mean of its heads (N, S)."""
+    project = _projection(model, pieces)
 
     def step(tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
         record: list[Tensor] = []
         with mixed(tokens.device, bfloat16):
             hidden, state = model.decode(tokens[:, None], state, record=record)
-            logits = model.project(hidden[:, -1])
+            logits = project(hidden[:, -1])
         if not record:
             raise ModelError(
                 "search.coverage counts what attention has read, and this model has none: set coverage = 0."
@@ -86,6 +100,15 @@ def _looking_step(model: EncoderDecoder, bfloat16: bool) -> Callable[[Tensor, St
         return logits.log_softmax(-1), state, record[-1].mean(dim=1)[:, -1]
 
     return step
+
+
+def _projection(model: EncoderDecoder, pieces: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Hidden (N, D) -> logits of all pieces (N, V), or of these alone (N, U)."""
+    if pieces is None:
+        return model.project
+    weight = model.output.weight[pieces]
+    bias = None if model.output.bias is None else model.output.bias[pieces]
+    return lambda hidden: F.linear(hidden, weight, bias)
 
 
 def independent(model: EncoderDecoder) -> EncoderDecoder:
@@ -106,7 +129,8 @@ def decode(
     lines: Sequence[int] | None = None,
     batch_independent: bool = True,
     bfloat16: bool = False,
-    compiled: Decoder | None = None,
+    compiled: Sequence[Decoder] = (),
+    shortlist: Shortlist | None = None,
     mask: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Hypothesis]]:
@@ -115,33 +139,40 @@ def decode(
     With `search.samples` they are that many samples instead, in the order of their numbers. Several models decode as an
     ensemble. `lines` are the sources' line numbers (1 and on), which draws and messages go by.
     Batch-independent mode makes a float64 copy of the model; who calls often hands in `independent(model)` instead.
+    The models as `compiled` decoders do the same as PyTorch in a precision of their own, but for `search.coverage`.
+    With a `shortlist` a sentence is searched over its own list alone, and what its rules may need.
     A mask-predictor is given the id of its `mask`, and has a search of its own: `search.passes`, and `search.beam`
-    lengths. The model as a `compiled` decoder does the same as PyTorch for a plain search, without rules, in a
-    precision of its own.
+    lengths.
     Raises ModelError for rules that a sentence cannot keep.
     """
-    if compiled is not None:
-        return _compiled(compiled, sources, search, n_best, progress)
-    models, bfloat16 = _computing(model, batch_independent, bfloat16)
+    if len(compiled) == 1 and rules is None and is_plain(search):
+        return _compiled(compiled[0], sources, search, n_best, shortlist, progress)
+    engine = _engine(model, batch_independent, bfloat16, compiled)
     lines = range(1, len(sources) + 1) if lines is None else lines
     found: list[list[Hypothesis]] = [[] for _ in sources]
     done = 0
-    if mask is not None and (rules is not None or len(models) > 1 or not is_plain(search)):
+    if mask is not None and (
+        rules is not None or len(engine.models) > 1 or not is_plain(search) or shortlist is not None
+    ):
         raise ModelError(
             "mask-predict writes all places at once: it takes no constraints, samples, groups, coverage, min_length, "
-            "no_repeat or ensemble; leave them out."
+            "no_repeat, shortlist or ensemble; leave them out."
         )
     for batch in _batches([len(s) for s in sources], search.batch_size):
         if mask is not None:
             for i, h in zip(
-                batch, _refined(models[0], [sources[i] for i in batch], search, mask, bfloat16), strict=True
+                batch,
+                _refined(engine.models[0], [sources[i] for i in batch], search, mask, engine.bfloat16),
+                strict=True,
             ):
                 found[i] = h[:n_best]
             done += len(batch)
             if progress:
                 progress(done)
             continue
-        ready = _prepare(models, [sources[i] for i in batch], [lines[i] for i in batch], batch, search, rules, bfloat16)
+        ready = _prepare(
+            engine, [sources[i] for i in batch], [lines[i] for i in batch], batch, search, rules, shortlist
+        )
         for i, h in zip(batch, _search(ready, search, n_best), strict=True):
             if any(each.log_probability == float("-inf") for each in h) or not h:
                 raise ModelError(
@@ -156,7 +187,7 @@ def decode(
 
 
 def is_plain(search: SearchConfig) -> bool:
-    """Whether it is the greedy or the beam search and nothing else, which is all that a compiled decoder does."""
+    """Whether it is the greedy or the beam search and nothing else, which a compiled decoder has inside."""
     off = SearchConfig()
     others = ("samples", "groups", "coverage", "min_length", "no_repeat")
     return all(getattr(search, key) == getattr(off, key) for key in others)
@@ -167,6 +198,7 @@ def _compiled(
     sources: Sequence[Ids],
     search: SearchConfig,
     n_best: int,
+    shortlist: Shortlist | None,
     progress: Callable[[int], None] | None,
 ) -> list[list[Hypothesis]]:
     limits = [len(source) + search.extra_length for source in sources]
@@ -182,6 +214,7 @@ def _compiled(
         begin=BEGIN,
         end=END,
         penalty=penalty_of(search.penalty, search.alpha),
+        lists=None if shortlist is None else [shortlist.of(sources[i]) for i in order],
         progress=progress,
     )
     placed = dict(zip(order, found, strict=True))
@@ -198,13 +231,15 @@ def decode_steps(
     line: int = 1,
     batch_independent: bool = True,
     bfloat16: bool = False,
+    compiled: Sequence[Decoder] = (),
+    shortlist: Shortlist | None = None,
 ) -> Iterator[list[int]]:
     """After each step the ids that the translation begins with for certain; at last, all of them.
 
     A greedy search and a sample are certain of every piece, a beam of those that all of its hypotheses agree on.
     """
-    models, bfloat16 = _computing(model, batch_independent, bfloat16)
-    ready = _prepare(models, [source], [line], [0], search, rules, bfloat16)
+    engine = _engine(model, batch_independent, bfloat16, compiled)
+    ready = _prepare(engine, [source], [line], [0], search, rules, shortlist)
     steps: Generator[Any, None, Any]
     if search.samples:
         steps = sample_steps(
@@ -256,47 +291,80 @@ class _Ready:
     choose: Callable[[Tensor, Tensor, int, Any], tuple[Tensor, Tensor]] | None
 
 
-def _computing(
-    model: EncoderDecoder | Sequence[EncoderDecoder], batch_independent: bool, bfloat16: bool
-) -> tuple[list[EncoderDecoder], bool]:
-    """The models to compute with, and whether in bfloat16."""
+@dataclass(frozen=True)
+class _Engine:
+    """What computes: models, in PyTorch, or decoders that were compiled of them."""
+
+    models: Sequence[EncoderDecoder]
+    bfloat16: bool
+    compiled: Sequence[Decoder] = ()
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu") if self.compiled else device_of(self.models[0])  # type: ignore[arg-type]
+
+    def begin(
+        self, sources: Sequence[Ids], longest: int, coverage: bool, lists: Lists | None
+    ) -> list[tuple[Step[Any], Any]]:
+        """Of each model a step function and its state, sources encoded."""
+        if self.compiled:
+            return [decoder.start([[*s, END] for s in sources], longest, lists) for decoder in self.compiled]
+        device = self.device
+        ids, layout = _read(sources, device)
+        pieces = None if lists is None else united(lists, device)
+        begun: list[tuple[Step[Any], Any]] = []
+        for model in self.models:
+            with mixed(device, self.bfloat16):
+                state: Any = model.start(model.encode(ids, layout), layout)
+            step: Step[Any] = step_of(model, self.bfloat16, pieces)
+            if coverage:
+                nothing = torch.zeros(ids.shape, dtype=torch.float64, device=device)
+                present = torch.arange(layout.width, device=device) < layout.lengths[:, None]
+                state = Covered(state, nothing, present)
+                step = covered(_looking_step(model, self.bfloat16, pieces))
+            if lists is not None:
+                step = listed(step, lists, model.output.out_features, device)
+                state = start_listed(state, lists, device)
+            begun.append((step, state))
+        return begun
+
+
+def _engine(
+    model: EncoderDecoder | Sequence[EncoderDecoder],
+    batch_independent: bool,
+    bfloat16: bool,
+    compiled: Sequence[Decoder],
+) -> _Engine:
     models: list[EncoderDecoder] = [*model] if isinstance(model, Sequence) else [model]
-    return ([independent(m) for m in models], False) if batch_independent else (models, bfloat16)
+    if batch_independent and not compiled:
+        return _Engine([independent(m) for m in models], False)
+    return _Engine(models, bfloat16, compiled)
 
 
 def _prepare(
-    models: Sequence[EncoderDecoder],
+    engine: _Engine,
     sources: Sequence[Ids],
     lines: Sequence[int],
     indices: Sequence[int],
     search: SearchConfig,
     rules: RulesOf | None,
-    bfloat16: bool,
+    shortlist: Shortlist | None,
 ) -> _Ready:
-    """Sources encoded, and the step function put together: models, their coverage, their mean, the rules."""
-    device = device_of(models[0])  # type: ignore[arg-type]
-    ids, layout = _read(sources, device)
-    lengths, longest = layout.lengths, layout.width
-    limit = lengths - 1 + search.extra_length
+    """Sources encoded, and the step function put together: models, coverage, lists, the models' mean, the rules."""
+    device = engine.device
+    limit = torch.tensor([len(source) + search.extra_length for source in sources], device=device)
     if search.max_length:
         limit = limit.clamp(max=search.max_length)
-    steps: list[Step[Any]] = []
-    states: list[Any] = []
-    for model in models:
-        with mixed(device, bfloat16):
-            state = model.start(model.encode(ids, layout), layout)
-        if search.coverage:
-            nothing = torch.zeros(ids.shape, dtype=torch.float64, device=device)
-            state = Covered(state, nothing, torch.arange(longest, device=device) < lengths[:, None])
-        steps.append(covered(_looking_step(model, bfloat16)) if search.coverage else step_of(model, bfloat16))
-        states.append(state)
-    step, state = (
-        (steps[0], states[0]) if len(models) == 1 else (ensemble(steps, search.ensemble), Together((*states,)))
-    )
-    choose = None
     under_rules = rules is not None or search.min_length > 0 or search.no_repeat > 0
+    each = [_rules(rules, i, int(most), search) for i, most in zip(indices, limit, strict=True)] if under_rules else []
+    lists = None
+    if shortlist is not None:
+        needs = [one.needs() for one in each] if under_rules else [()] * len(sources)
+        lists = [shortlist.of(source, more) for source, more in zip(sources, needs, strict=True)]
+    steps, states = zip(*engine.begin(sources, int(limit.max()), search.coverage > 0, lists), strict=True)
+    step, state = (steps[0], states[0]) if len(steps) == 1 else (ensemble(steps, search.ensemble), Together((*states,)))
+    choose = None
     if under_rules:
-        each = [_rules(rules, i, int(most), search) for i, most in zip(indices, limit, strict=True)]
         for line, one in zip(lines, each, strict=True):
             if reason := one.refusal():
                 raise ModelError(f"line {line}: {reason}; change one of the two.")
@@ -306,8 +374,9 @@ def _prepare(
 
     def bonus(state: Any) -> Tensor:
         inner = state.inner if under_rules else state
-        members = inner.members if len(models) > 1 else (inner,)
-        return torch.stack([coverage_penalty(member, search.coverage) for member in members]).mean(0)
+        members = inner.members if len(steps) > 1 else (inner,)
+        looked = [member if lists is None else member.inner for member in members]
+        return torch.stack([coverage_penalty(each, search.coverage) for each in looked]).mean(0)
 
     return _Ready(
         step,

@@ -162,7 +162,7 @@ def evaluate_lines(
             **settings.model_dump(),
             "batch_independent": batch_independent,
             # The weights are float32 in any case; batch-independent mode multiplies them in float64.
-            "precision": fast.precision
+            "precision": fast[0].precision
             if (fast := translator.compiled(settings, batch_independent=batch_independent, bfloat16=bfloat16))
             else "bfloat16"
             if bfloat16

@@ -128,6 +128,8 @@ def _save(bundle: Bundle, out: Path, to: str) -> Path:
         provenance=bundle.provenance.model_copy(update={"notes": notes}),
         golden=golden,
     )
+    if (shortlist := bundle.shortlist()) is not None:  # it depends on the vocabularies alone
+        bundles.add_shortlist(bundles.load(out), shortlist)
     return out
 
 

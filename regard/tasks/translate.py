@@ -26,12 +26,12 @@ from regard.models.interface import EncoderDecoder, device_of
 from regard.nn.decoding import Decoder, is_fast
 from regard.recipe import Recipe
 from regard.search import Hypothesis, SearchConfig, Spelling, expected_utilities
-from regard.text import END, UNK, Subwords, split_tag, tag
+from regard.text import END, UNK, Shortlist, Subwords, split_tag, tag
 from regard.text.languages import name as language_name
 from regard.text.words import words
 
 from .constraints import NONE, Constraints, Demand, demands_of, rules_of, spelling_of
-from .decode import decode, decode_steps, independent, is_plain, mask_of
+from .decode import decode, decode_steps, independent, mask_of
 from .details import Link, Word, links_of, steps_of, sums_of, words_of
 from .engine import compiled, refuses
 from .forced import Forced, forced
@@ -143,6 +143,7 @@ class Translator:
         self.recipe, self.source, self.target = recipe, source, target
         self._exact: EncoderDecoder | None = None
         self._compiled: dict[str, Decoder] = {}
+        self._shortlist: Shortlist | None = None
         self._spelling: Spelling | None = None
         self.others: tuple[Translator, ...] = ()
         """What translates together with this one, as an ensemble; see `together`."""
@@ -195,25 +196,48 @@ class Translator:
             self._exact = independent(self.model)
         return self._exact
 
-    def compiled(
-        self, search: SearchConfig, *, ruled: bool = False, batch_independent: bool = True, bfloat16: bool = False
-    ) -> Decoder | None:
-        """The compiled decoder for a search, made once for each precision and kept; None: PyTorch's operations.
-
-        Batch-independent mode in float32 is left to these, in float64, and so is what cannot be compiled.
-        """
+    def uncompiled(self, search: SearchConfig, *, batch_independent: bool = True, bfloat16: bool = False) -> str | None:
+        """Why a search runs in PyTorch's operations; None: the compiled decoder does it, in `precision`."""
         asked = "bfloat16" if bfloat16 else search.precision
-        if ruled or self.others or not is_plain(search) or (batch_independent and (bfloat16 or asked == "float32")):
-            return None
-        if refuses(self.recipe.model, self.device):
-            return None
+        if batch_independent and (bfloat16 or asked == "float32"):
+            return "batch-independent mode multiplies float32 weights in float64, which the compiled decoder has not"
+        if search.coverage:
+            return "coverage counts where the model looks, which the compiled decoder does not show"
+        for each in (self, *self.others):
+            if reason := refuses(each.recipe.model, each.device):
+                return reason
+        return None
+
+    def compiled(
+        self, search: SearchConfig, *, batch_independent: bool = True, bfloat16: bool = False
+    ) -> tuple[Decoder, ...]:
+        """The compiled decoders of a search, each made once for each precision and kept; none: see `uncompiled`."""
+        if self.uncompiled(search, batch_independent=batch_independent, bfloat16=bfloat16):
+            return ()
+        asked = "bfloat16" if bfloat16 else search.precision
         if asked == "auto":
             asked = "int8" if is_fast("int8") else "float32"
-        if asked not in self._compiled:
-            self._compiled[asked] = compiled(self.model, self.recipe.model, asked)
+        return tuple(each._in(asked) for each in (self, *self.others))
+
+    def _in(self, precision: str) -> Decoder:
+        if precision not in self._compiled:
+            self._compiled[precision] = compiled(self.model, self.recipe.model, precision)
             if self.bundle is not None:
                 self._model = None
-        return self._compiled[asked]
+        return self._compiled[precision]
+
+    def shortlist(self, search: SearchConfig) -> Shortlist | None:
+        """The shortlist that a search asks for. Raises ModelError where its bundle has none."""
+        if not search.shortlist:
+            return None
+        if self._shortlist is None:
+            self._shortlist = None if self.bundle is None else self.bundle.shortlist()
+        if self._shortlist is None:
+            raise ModelError(
+                "search.shortlist asks for a bundle that knows which pieces go together, and this one does not; let it "
+                "learn them: regard shortlist BUNDLE --source FILE --target FILE."
+            )
+        return self._shortlist
 
     def translate(
         self,
@@ -266,8 +290,9 @@ class Translator:
         ids = self.encode(lines, from_=from_, to=to, first_line=first_line)
         full = [i for i, pieces in enumerate(ids) if pieces]
         demands = demands_of(constraints, lines, first_line, self.target)
-        rules = self._rules([demands[i] for i in full], settings)
-        fast = self.compiled(settings, ruled=rules is not None, batch_independent=batch_independent, bfloat16=bfloat16)
+        shortlist = self.shortlist(settings)
+        rules = self._rules([demands[i] for i in full], settings, shortlist)
+        fast = self.compiled(settings, batch_independent=batch_independent, bfloat16=bfloat16)
         found = decode(
             [] if fast else [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
             [ids[i] for i in full],
@@ -278,6 +303,7 @@ class Translator:
             batch_independent=batch_independent,
             bfloat16=bfloat16,
             compiled=fast,
+            shortlist=shortlist,
             mask=mask_of(self.recipe, self.target),
             progress=progress,
         )
@@ -330,14 +356,18 @@ class Translator:
             return
         demands = demands_of(constraints, [line], number, self.target)
         said = ""
+        shortlist = self.shortlist(settings)
+        fast = self.compiled(settings, batch_independent=batch_independent, bfloat16=bfloat16)
         steps = decode_steps(
-            [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
+            [] if fast else [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
             ids,
             settings,
-            rules=self._rules(demands, settings),
+            rules=self._rules(demands, settings, shortlist),
             line=number,
             batch_independent=batch_independent,
             bfloat16=bfloat16,
+            compiled=fast,
+            shortlist=shortlist,
         )
         known: list[int] = []
         for known in steps:
@@ -459,13 +489,13 @@ class Translator:
             )
         return line if code is not None else f"{tag(str(to))} {line}"
 
-    def _rules(self, demands: Sequence[Demand], search: SearchConfig) -> Any:
+    def _rules(self, demands: Sequence[Demand], search: SearchConfig, shortlist: Shortlist | None) -> Any:
         if not any(demands):
             return None
         self.check_forwards("phrases and prefixes are looked for from left to right")
         if self._spelling is None and any(d.required or d.forbidden for d in demands):
             self._spelling = spelling_of(self.target)
-        return rules_of(demands, search, self._spelling)
+        return rules_of(demands, search, self._spelling, shortlist)
 
     def _translation(
         self,

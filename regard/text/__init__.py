@@ -5,6 +5,7 @@ from __future__ import annotations
 from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import iter_lines, read_lines, read_pairs, write_lines
+from regard.text.shortlist import Shortlist
 from regard.text.subwords import BEGIN, END, PAD, UNK, Subwords
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "END",
     "PAD",
     "UNK",
+    "Shortlist",
     "Subwords",
     "TextConfig",
     "iter_lines",

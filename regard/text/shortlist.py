@@ -1,0 +1,108 @@
+"""Shortlists: of each source piece, the few target pieces that it goes with, learnt from pairs of lines.
+
+A sentence is then searched over the pieces that its own go with, and a few that may always come, instead of the whole
+vocabulary. Which go together is asked of IBM's first model of alignment (Brown et al. 1993): among the source's pieces,
+each target piece comes from one or another, as likely as the two are elsewhere.
+
+Sizes: S source vocabulary, T target vocabulary, n pairs of pieces that occur in a line and its translation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .subwords import END, PAD, UNK, Subwords
+
+__all__ = ["Shortlist", "learn"]
+
+Ids = Sequence[int]
+_CHUNK = 1 << 22
+"""Pairs of pieces that are in memory at a time, beside the table of all that differ."""
+_ROUNDS = 4
+_LEAST = 1e-4
+"""A target piece that a source piece becomes less often than this is not in its list."""
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Ids of the target's pieces: those that may always come, and end to end those of each source piece."""
+
+    always: NDArray[np.int32]
+    starts: NDArray[np.int64]  # (S + 1,)
+    pieces: NDArray[np.int32]
+
+    def of(self, source: Ids, more: Iterable[int] = ()) -> NDArray[np.int32]:
+        """What a translation of these pieces may be written with, and `more`: in order, each once."""
+        lists = [self.pieces[self.starts[i] : self.starts[i + 1]] for i in set(source)]
+        found: NDArray[np.int32] = np.unique(np.concatenate([self.always, np.fromiter(more, np.int32), *lists]))
+        return found
+
+
+def learn(
+    pairs: Sequence[tuple[Ids, Ids]], source: Subwords, target: Subwords, *, each: int = 100, always: int = 100
+) -> Shortlist:
+    """The shortlist of these pairs: at most `each` pieces of a source piece, beside the `always` most frequent ones.
+
+    The end and the unknown piece may always come. A piece that is spelt alike on both sides goes with itself, seen or
+    not, for names and numbers are copied.
+    """
+    width = len(target)
+    counts = np.bincount([i for _, ids in pairs for i in set(ids)], minlength=width)
+    counts[[PAD, UNK, END]] = 0
+    frequent = np.argsort(-counts, kind="stable")[:always]
+    common = np.union1d(frequent[counts[frequent] > 0], [UNK, END]).astype(np.int32)
+    keys, chances = _first_model(pairs, width)
+    rows, columns = np.divmod(keys, width)
+    good = (chances >= _LEAST) & (rows != PAD) & ~np.isin(columns, common)
+    rows, columns, chances = rows[good], columns[good], chances[good]
+    order = np.lexsort((-chances, rows))
+    rows, columns = rows[order], columns[order]
+    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    rows, columns = rows[rank < each], columns[rank < each]
+    alike = np.array([target.id_of(piece) or PAD for piece in source.pieces(range(len(source)))])
+    spelt = np.flatnonzero(alike != PAD)
+    both = np.unique(np.concatenate([rows * width + columns, spelt * width + alike[spelt]]))
+    rows, columns = np.divmod(both, width)
+    return Shortlist(common, np.searchsorted(rows, np.arange(len(source) + 1)), columns.astype(np.int32))
+
+
+def _first_model(pairs: Sequence[tuple[Ids, Ids]], width: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Pairs of pieces as source · T + target (n,), in order, and how likely the one becomes the other (n,).
+
+    The source's padding stands for what comes from none of its pieces.
+    """
+    keys = np.empty(0, dtype=np.int64)
+    for chunk, _ in _chunks(pairs, width):
+        keys = np.union1d(keys, chunk)
+    chances = np.ones(len(keys))
+    owners = keys // width
+    for _ in range(_ROUNDS):
+        expected = np.zeros(len(keys))
+        for chunk, lengths in _chunks(pairs, width):
+            places = np.searchsorted(keys, chunk)
+            shares = chances[places]
+            totals = np.add.reduceat(shares, np.cumsum([0, *lengths[:-1]]))
+            expected += np.bincount(places, shares / np.repeat(totals, lengths), minlength=len(keys))
+        chances = expected / np.bincount(owners, expected)[owners]
+    return keys, chances
+
+
+def _chunks(pairs: Sequence[tuple[Ids, Ids]], width: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Every target piece of a line with each of its source's, as keys; and how many keys each target piece has."""
+    keys: list[NDArray[np.int64]] = []
+    lengths: list[NDArray[np.int64]] = []
+    size = 0
+    for source, target in pairs:
+        ours, theirs = np.array(sorted({PAD, *source})), np.array(sorted(set(target)))
+        keys.append((theirs[:, None] + ours * width).ravel())
+        lengths.append(np.full(len(theirs), len(ours)))
+        size += len(keys[-1])
+        if size > _CHUNK:
+            yield np.concatenate(keys), np.concatenate(lengths)
+            keys, lengths, size = [], [], 0
+    if size:
+        yield np.concatenate(keys), np.concatenate(lengths)
