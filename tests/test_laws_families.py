@@ -7,6 +7,7 @@ Laws 2 to 4 of encoder-decoders are in `test_laws_models.py`, of language models
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import toy
 import regard
 from regard import bundle as bundles
 from regard import recipe as recipes
+from regard.apps.cli import main
 from regard.data.batches import Batches
 from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
@@ -27,6 +29,7 @@ from regard.search import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.fit import fit, view_of
 from regard.tasks.inspect import inspect
+from regard.tasks.measure import measure
 from regard.text import Subwords, write_lines
 from regard.train import MASK, OBJECTIVES, Interrupted, TrainConfig, Trainer
 
@@ -300,9 +303,46 @@ def test_who_translates_learns_to_copy_and_to_reverse_as_asked(
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("name", ["bahdanau-lstm", "luong", "luong-unfed", "convs2s"])
+@pytest.mark.parametrize("name", ["bahdanau-lstm", "luong", "luong-unfed", "convs2s", "lstmn-translator"])
 def test_every_score_keeps_the_laws(name: str, score: str) -> None:
     config = toy.CONFIGS[name].model_copy(update={"score": score})
     laws.test_decoding_in_any_split_equals_decoding_at_once(config)
     laws.test_padded_equals_packed_equals_alone(config)
     laws.test_the_future_is_invisible(config)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_label_that_training_never_saw_counts_as_wrong(made: Any) -> None:
+    lines = ["a b", "b c", "c a"]
+    found = [choices[0].text for choices in regard.classify(made("self-attentive"), lines)]
+    assert measure(made("self-attentive"), lines, found, resamples=0)["accuracy"].value == 100.0
+    strange = [*found[:2], "perhaps"]
+    assert measure(made("self-attentive"), lines, strange, resamples=0)["accuracy"].value == pytest.approx(200 / 3)
+
+
+def test_of_a_prompt_longer_than_the_context_the_end_is_read(made: Any) -> None:
+    search = {"samples": 0, "beam": 1, "max_length": 4}
+    end = " ".join(random.Random(7).choices(LETTERS, k=40))
+    one, other = (regard.generate(made("gpt"), f"{start} {end}", search=search)[0] for start in ("a b c", "f f"))
+    assert one == other
+    changed = regard.generate(made("gpt"), f"{end[:-1]}{'a' if end[-1] != 'a' else 'b'}", search=search)[0]
+    assert changed.log_probability != one.log_probability
+
+
+def test_no_mask_a_line_too_long_and_a_vector_that_is_not_there_are_said_in_a_line(
+    made: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("unmasked", f"a {MASK}\na b\n"), ("long", f"{'a ' * 40}{MASK}\n"), ("plain", "a b\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for family, word, name, message in (
+        ("bert", "fill", "unmasked", r"line 2 \('a b'\) has no <mask>"),
+        ("bert", "fill", "long", "at most 32"),
+        ("self-attentive", "embed", "plain", "no tensor of a vector for each place"),
+        ("luong", "embed", "plain", "no tensor of a vector for each place"),
+    ):
+        assert main([word, str(made(family)), str(tmp_path / name)]) == 2
+        said = capsys.readouterr().err
+        assert re.search(message, said), said
+        assert "Traceback" not in said

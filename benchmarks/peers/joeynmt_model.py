@@ -16,13 +16,18 @@ from loop import BEGIN, END, PAD, UNKNOWN, Batch, measure
 from torch import Tensor, nn
 
 
-def build(shape: dict[str, Any]) -> Any:
+def vocabulary_of(shape: dict[str, Any]) -> Vocabulary:
     vocabulary = Vocabulary.__new__(Vocabulary)  # its constructor puts <unk> before <pad>
     pieces = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(shape["vocabulary"] - 4))]
     vocabulary.specials, vocabulary.lang_tags = pieces[:4], []
     vocabulary._itos, vocabulary._stoi = pieces, {piece: i for i, piece in enumerate(pieces)}
     vocabulary.pad_index, vocabulary.unk_index, vocabulary.bos_index, vocabulary.eos_index = PAD, UNKNOWN, BEGIN, END
     vocabulary.sep_index = None
+    return vocabulary
+
+
+def build(shape: dict[str, Any]) -> Any:
+    vocabulary = vocabulary_of(shape)
     side = {
         "type": "transformer",
         "num_layers": shape["layers"],

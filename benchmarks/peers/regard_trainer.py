@@ -1,4 +1,7 @@
-"""Regard itself: its Trainer on a store as a user's training drives it, or on given batches."""
+"""Regard itself: its Trainer on a store as a user's training drives it, or on given batches.
+
+A job may hold `model`, a recipe's [model] table; without it the model is the Transformer of its shape.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from loop import PAD, finish, read_job
 
 from regard.data.batches import Batch, Batches
 from regard.data.store import Store
-from regard.models.transformer import TransformerConfig, build
+from regard.models import MODELS
 from regard.train import TrainConfig, Trainer
 
 
@@ -60,26 +63,24 @@ def _batch(source: Any, target: Any) -> Batch:
 def main() -> None:
     job = read_job()
     shape = job["shape"]
-    model = build(
-        TransformerConfig(
-            width=shape["width"],
-            heads=shape["heads"],
-            feedforward=shape["feedforward"],
-            encoder_layers=shape["layers"],
-            decoder_layers=shape["layers"],
-            dropout=shape["dropout"],
-        ),
-        shape["vocabulary"],
-        shape["vocabulary"],
-        PAD,
-    )
+    table = job.get("model") or {
+        "family": "transformer",
+        "width": shape["width"],
+        "heads": shape["heads"],
+        "feedforward": shape["feedforward"],
+        "encoder_layers": shape["layers"],
+        "decoder_layers": shape["layers"],
+        "dropout": shape["dropout"],
+    }
+    config, build = MODELS[table["family"]]
+    model = build(config(**table), shape["vocabulary"], shape["vocabulary"], PAD)
     batches: Any = Given(job["batches"])
     if "store" in job:
         batches = Batches(
             Store.open(job["store"]), batch_tokens=job["batch_tokens"], layout=job["layout"], seed=job["seed"]
         )
     updates = job["warmup"] + job["steps"]
-    config = TrainConfig(
+    settings = TrainConfig(
         updates=updates,
         schedule="constant",
         rate=job["rate"],
@@ -111,7 +112,7 @@ def main() -> None:
         mark = time.perf_counter()
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(model, batches, config, Path(folder), seed=job["seed"], width=shape["width"], report=hear)
+        trainer = Trainer(model, batches, settings, Path(folder), seed=job["seed"], width=shape["width"], report=hear)
         trainer.run()
     each = [after - before for before, after in pairwise(tokens)]
     finish(job, model, seconds, losses, each, gains)

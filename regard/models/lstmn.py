@@ -18,6 +18,7 @@ from regard.nn import Dropout, KeysValues, Layout, look_up, whole
 from regard.nn.attention import SCORES, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
+from .choices import ScoreName, listed
 from .interface import LooksOnce
 from .luong import Attention
 
@@ -52,7 +53,7 @@ class LSTMNTranslatorConfig(LSTMNConfig, LooksOnce):
     """An encoder and a decoder of such layers; the decoder looks at the source's top states ("shallow fusion")."""
 
     family: Literal["lstmn-translator"] = Field("lstmn-translator", description="the model family")  # type: ignore[assignment]
-    score: Literal["additive", "dot", "bilinear"] = Field("additive", description="how the decoder's states look")
+    score: ScoreName = Field("additive", description=f"how the decoder's states look: {listed(*SCORES)}")
 
 
 def build(config: LSTMNConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> LSTMN:
