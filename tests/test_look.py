@@ -7,6 +7,8 @@ import csv
 import io
 import json
 import re
+from html import unescape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,8 +19,9 @@ import torch
 from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard import recipe as recipes
+from regard.apps import heatmap
 from regard.apps.cli import main
-from regard.apps.look import page, picture
+from regard.apps.look import page, picture, png
 from regard.errors import DataError, ModelError, TextError
 from regard.models import MODELS
 from regard.models.interface import Record, layout_of
@@ -127,6 +130,19 @@ def test_means_over_layers_and_heads() -> None:
             part.matrix(layer, head)
 
 
+def test_sums_over_what_is_chosen() -> None:
+    part = example()
+    np.testing.assert_allclose(part.summed(), part.weights.sum((0, 1)), rtol=1e-6)
+    np.testing.assert_allclose(part.summed(layers=[2], heads=[3, 1]), part.weights[1, [0, 2]].sum(0), rtol=1e-6)
+    assert part.total() == pytest.approx(2 * 3 * 3)  # each row of each head sums to 1
+    chosen = part.total(rows=[1, 3, 3], columns=[2], layers=[1], heads=[2])
+    assert chosen == pytest.approx(float(part.weights[0, 1, 0, 1] + part.weights[0, 1, 2, 1]))
+    assert part.total(rows=[]) == 0
+    for wrong in ({"rows": [0]}, {"columns": [4]}, {"layers": [3]}, {"heads": [-1]}):
+        with pytest.raises(DataError, match="take 1 to"):
+            part.total(**wrong)
+
+
 def test_words_are_sums_of_what_is_looked_at_and_means_of_what_looks() -> None:
     part = example()
     words = part.merged()
@@ -222,6 +238,43 @@ def test_the_picture_shows_the_chosen_numbers(found: Attention) -> None:
     np.testing.assert_allclose(shown, part.weights[1, 0].ravel(), atol=5.1e-4)
 
 
+def test_png_is_the_picture(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    image = pytest.importorskip("PIL.Image")
+    weights = np.array([[0.0, 0.25], [1.0, 0.5]])
+    drawn = heatmap.svg(weights, ["a", "b"], ["年", "月"])
+    (tmp_path / "small.png").write_bytes(png(drawn, zoom=3))
+    root = ElementTree.fromstring(drawn.encode())
+    space = "{http://www.w3.org/2000/svg}"
+    with image.open(tmp_path / "small.png") as opened:
+        pixels = opened.convert("RGB")
+    assert pixels.size == (3 * int(root.get("width", "")), 3 * int(root.get("height", "")))
+    cells = next(g for g in root.iter(f"{space}g") if g.get("class") == "weights")
+    for cell in cells:
+        x, y = (3 * (float(cell.get(side, "")) + heatmap.CELL / 2) for side in ("x", "y"))
+        assert "#{:02x}{:02x}{:02x}".format(*pixels.getpixel((int(x), int(y)))) == cell.get("fill")
+    top = min(float(cell.get("y", "")) for cell in cells)
+    left = min(float(cell.get("x", "")) for cell in cells)
+    for row in range(2):  # 年 and 月 beside their rows: some of it dark
+        box = (0, int(3 * (top + row * heatmap.CELL)), int(3 * left) - 3, int(3 * (top + (row + 1) * heatmap.CELL)))
+        assert pixels.convert("L").crop(box).getextrema()[0] < 100
+
+
+def test_a_character_that_no_font_has_is_named() -> None:
+    pytest.importorskip("resvg_py")
+    drawn = heatmap.svg([[1.0]], ["a\ue000"], ["b"])
+    assert heatmap.from_fonts(drawn) == ["\ue000"]
+    with pytest.raises(DataError, match=r"U\+E000.*take \.svg"):
+        png(drawn)
+
+
+def test_a_notebook_shows_the_page_in_a_frame(found: Attention) -> None:
+    shown = page(found)
+    frame = re.fullmatch(r'<iframe srcdoc="([^"]*)" [^<>]*></iframe>', shown._repr_html_())
+    assert frame is not None
+    assert unescape(frame[1]) == shown
+
+
 def data_of(text: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What a page says of itself, and its weights, (L, H, T, S) a part."""
     scripts = dict(re.findall(r'<script type="[^"]+" id="([^"]+)">(.*?)</script>', text, re.DOTALL))
@@ -281,6 +334,9 @@ def test_the_command_line(bundle: Path, found: Attention, tmp_path: Path, capsys
     ]
     assert json.loads((tmp_path / "all" / "attention.json").read_text("utf-8")) == json.loads(found.to_json())
     assert main([*call, "--out", str(tmp_path / "one.csv"), "--words"]) == 0
+    if find_spec("resvg_py"):
+        assert main([*call, "--out", str(tmp_path / "one.png"), "--head", "2"]) == 0
+        assert (tmp_path / "one.png").read_bytes() == png(picture(found.part(), 0, 2))
     assert (tmp_path / "one.csv").read_text("utf-8") == found.words().to_csv()
     capsys.readouterr()
     for wrong, named in (

@@ -23,7 +23,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-__all__ = ["HeatMap", "html", "label", "svg", "terminal"]
+__all__ = ["HeatMap", "from_fonts", "html", "label", "svg", "terminal"]
 
 Weights = NDArray[np.float64]  # (T, S): T target pieces, S source pieces
 
@@ -183,6 +183,11 @@ def svg(
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _figure(
         terminal(weights, source_pieces, target_pieces), title, ' xmlns="http://www.w3.org/2000/svg"'
     )
+
+
+def from_fonts(picture: str) -> list[str]:
+    """The characters of a picture of `svg` that have no outline, so that fonts must draw them."""
+    return sorted(set(re.findall(r'lengthAdjust="spacingAndGlyphs">([^<]+)</text>', picture)))
 
 
 def _figure(heat: HeatMap, title: str, namespace: str = "") -> str:

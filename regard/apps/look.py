@@ -6,6 +6,7 @@ import json
 import sys
 from base64 import b64encode
 from collections.abc import Callable
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,12 +20,14 @@ from regard.errors import DataError
 if TYPE_CHECKING:
     from regard.tasks.look import Attention, Part, Side
 
-__all__ = ["look", "page", "picture"]
+__all__ = ["Page", "look", "page", "picture", "png"]
 
-_KINDS = ("html", "svg", "json", "csv")
+_ALL = ("html", "svg", "json", "csv")
+_KINDS = (*_ALL, "png")
 _LANGUAGES = ("en", "zh")
 _FINE = 1_000_000
 """Weights of a page up to which each has 16 bits; 8 beyond."""
+_LETTER = '<svg xmlns="http://www.w3.org/2000/svg" width="32" height="32"><text y="24" font-size="20">{}</text></svg>'
 
 
 def look(
@@ -32,7 +35,8 @@ def look(
     line: Annotated[str, typer.Argument(metavar="LINE", help="What the model reads.")],
     target: Annotated[str | None, typer.Option(help="What it is made to write; by default what it would.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR|FILE", help="A file .html, .svg, .json or .csv, or all four.")
+        Path | None,
+        typer.Option("--out", metavar="DIR|FILE", help="A file .html, .svg, .png, .json, .csv; or all but PNG."),
     ] = None,
     part: Annotated[str, typer.Option(help="encoder, cross or decoder: what to show or draw.")] = "",
     layer: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
@@ -50,7 +54,7 @@ def look(
 
     kind = "" if out is None or out.is_dir() else out.suffix.removeprefix(".")
     if kind and kind not in _KINDS:
-        raise DataError(f"--out {out}: it ends with .{kind}; take .{', .'.join(_KINDS)}, or a directory for all.")
+        raise DataError(f"--out {out}: it ends with .{kind}; take .{', .'.join(_KINDS)}, or a directory.")
     if language not in _LANGUAGES:
         raise DataError(f"--language is {language}; the page speaks {' or '.join(_LANGUAGES)}.")
     found = looked(bundle, line, target=target, from_=from_, to=to, beam=beam, device=device)
@@ -61,17 +65,18 @@ def look(
         shown = heatmap.terminal(chosen.matrix(layer, head), chosen.columns.names, chosen.rows.names)
         console_on(sys.stdout).print(shown)
         return
-    made: dict[str, Callable[[], str]] = {
+    made: dict[str, Callable[[], str | bytes]] = {
         "html": lambda: page(found, language=language),
         "svg": lambda: picture(chosen, layer, head),
+        "png": lambda: png(picture(chosen, layer, head)),
         "json": found.to_json,
         "csv": found.to_csv,
     }
     if not kind:
         out.mkdir(parents=True, exist_ok=True)
-    for name in [kind] if kind else _KINDS:
-        file = out if kind else out / f"attention.{name}"
-        file.write_text(made[name](), encoding="utf-8")
+    for name in [kind] if kind else _ALL:
+        file, content = out if kind else out / f"attention.{name}", made[name]()
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
         write(f"written: {file}\n")
 
 
@@ -83,7 +88,34 @@ def picture(part: Part, layer: int = 0, head: int = 0) -> str:
     return heatmap.svg(part.matrix(layer, head), part.columns.names, part.rows.names, title=title)
 
 
-def page(attention: Attention, *, language: str = "en") -> str:
+def png(svg: str, *, zoom: float = 2) -> bytes:
+    """A picture as PNG, so many pixels to one of the SVG. Needs the extra `png`.
+
+    Characters without an outline of ours come from this machine's fonts; raises DataError for one that none has.
+    """
+    from regard.apps import heatmap
+
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError:
+        raise DataError("a PNG needs the package resvg-py: pip install 'regard[png]', or take .svg.") from None
+    nothing = svg_to_bytes(svg_string=_LETTER.format("\U0010fffd"))  # what stands for a character that no font has
+    for character in heatmap.from_fonts(svg):
+        if svg_to_bytes(svg_string=_LETTER.format(character)) == nothing:
+            name = f"{character} (U+{ord(character):04X})"
+            raise DataError(f"{name}: no font on this machine has it; install one that does, or take .svg or .html.")
+    return svg_to_bytes(svg_string=svg, zoom=zoom)
+
+
+class Page(str):
+    """HTML as text, which a notebook shows in a frame."""
+
+    def _repr_html_(self) -> str:
+        frame = 'sandbox="allow-scripts allow-downloads" style="width:100%;height:48rem;border:0"'
+        return f'<iframe srcdoc="{escape(self)}" {frame}></iframe>'
+
+
+def page(attention: Attention, *, language: str = "en") -> Page:
     """One file of HTML that needs nothing else: every part, layer and head, as matrices and as lines.
 
     Its weights have 16 bits, or 8 where there are more than a million; `Attention.to_json` has all digits.
@@ -118,7 +150,7 @@ def page(attention: Attention, *, language: str = "en") -> str:
         text = b64encode(levels.tobytes()).decode()
         data.append(f'<script type="text/plain" id="weights-{part.name}">{text}</script>')
     template = (files("regard.apps") / "look.html").read_text(encoding="utf-8")
-    return template.replace("<!--DATA-->", "\n".join(data))
+    return Page(template.replace("<!--DATA-->", "\n".join(data)))
 
 
 def _side(side: Side) -> dict[str, Any]:

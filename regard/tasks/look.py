@@ -80,11 +80,41 @@ class Part:
         chosen = chosen if head == 0 else chosen[:, head - 1 : head]
         return np.asarray(chosen.mean(axis=(0, 1), dtype=np.float64), dtype=np.float32)
 
+    def summed(self, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> NDArray[np.float64]:
+        """The sum (T, S) over chosen layers and heads, from 1, all without a choice. Raises DataError for others."""
+        L, H = self.weights.shape[:2]
+        chosen = self.weights[np.ix_(_places("layer", layers, L), _places("head", heads, H))]
+        return np.asarray(chosen.sum(axis=(0, 1), dtype=np.float64))
+
+    def total(
+        self,
+        *,
+        rows: Sequence[int] | None = None,
+        columns: Sequence[int] | None = None,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+    ) -> float:
+        """The sum over chosen rows, columns, layers and heads, all from 1 as in `to_csv`, all without a choice.
+
+        Raises DataError for a place that there is not.
+        """
+        weights = self.summed(layers=layers, heads=heads)
+        chosen = np.ix_(_places("row", rows, weights.shape[0]), _places("column", columns, weights.shape[1]))
+        return float(weights[chosen].sum())
+
     def merged(self) -> Part:
         """Between words: the weight of one looked at is the sum over its pieces, of one that looks their mean."""
         looking = self.rows.shares / self.rows.shares.sum(axis=0)  # (T, N)
         weights = np.einsum("tn,lhts,sm->lhnm", looking, self.weights, self.columns.shares, optimize=True)
         return replace(self, weights=weights.astype(np.float32), rows=self.rows.merged(), columns=self.columns.merged())
+
+
+def _places(what: str, asked: Sequence[int] | None, most: int) -> list[int]:
+    """Places from 0 of those asked for from 1, each once; all without a choice."""
+    for place in asked or ():
+        if not 1 <= place <= most:
+            raise DataError(f"{what} {place}: this attention has {most}; take 1 to {most}.")
+    return list(range(most)) if asked is None else sorted({place - 1 for place in asked})
 
 
 @dataclass(frozen=True)
