@@ -1,0 +1,124 @@
+"""Make docs/results.md of results/*/*/results.json and of docs/anchors.toml: `python tools/results.py`."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "results.md"
+ANCHORS = ROOT / "docs" / "anchors.toml"
+HEAD = """<!-- made by `python tools/results.py` -->
+# Results beside published figures
+
+What the recipes have reached, each in a file under [results](../results) that its command left, beside figures of
+papers and of other projects. These were made with other data, text or hardware, so they say where a figure stands,
+not who is better. In brackets is the 95 % interval over lines of one seed; another seed moves a figure further. Where
+a recipe was run with several seeds, it is the mean, and the lowest and highest of them. *Not run* means that the
+recipe is there and its training has not been. A published figure with * is recalled from the paper, and was not
+looked up again.
+"""
+HEADS = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "word": "perplexity per word",
+    "character:nats": "nats per character",
+    "accuracy": "accuracy",
+    "per": "phoneme error rate",
+    "wer": "word error rate",
+    "rouge-1": "ROUGE-1",
+    "rouge-2": "ROUGE-2",
+    "rouge-l": "ROUGE-L",
+    "f1": "F1",
+}
+"""Figures by metric, or by metric and a detail of it."""
+
+
+def results_of(recipe: str) -> list[Path]:
+    """The results of recipes/`recipe`.toml: its own, or those of each seed that the lineage was compared with."""
+    own = ROOT / "results" / recipe / "results.json"
+    folder, _, name = recipe.partition("/")
+    lineage = sorted(ROOT.glob(f"results/lineage/{name}-*/results.json")) if folder == "multi30k-de-en" else []
+    return [own] if own.exists() else lineage
+
+
+def scores_of(path: Path) -> dict[str, dict[str, Any]]:
+    """By set, the scores of a result."""
+    return {each["set"]: each["scores"] for each in json.loads(path.read_text("utf-8"))["scores"]}
+
+
+def shown(seeds: list[dict[str, Any]], figure: str) -> str:
+    """A figure with its interval, or with its range over seeds; a dash where a result has none."""
+    metric, _, detail = figure.partition(":")
+    found = [scores[metric] for scores in seeds if metric in scores]
+    if not found:
+        return "–"
+    if detail:
+        return f"{found[0]['detail'][detail]:.3f}"
+    values = [score["value"] for score in found]
+    if len(values) > 1:
+        return f"{mean(values):.2f}, {min(values):.2f} to {max(values):.2f} of {len(values)} seeds"
+    interval = found[0]["interval"]
+    return f"{values[0]:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
+
+
+def links(recipe: str, paths: list[Path]) -> str:
+    """To a recipe and to its results."""
+    result = f", [result](../{paths[0].relative_to(ROOT)})" if paths else ""
+    return f"[recipe](../recipes/{recipe}.toml){result}"
+
+
+def rows_of(entry: dict[str, Any]) -> list[list[str]]:
+    """System, figures and source of each row of a set, ours first."""
+    rows = []
+    for recipe in entry["recipes"]:
+        paths = results_of(recipe)
+        seeds = [scores_of(path).get(entry["test"], {}) for path in paths]
+        figures = [shown(seeds, figure) if paths else "not run" for figure in entry["figures"]]
+        rows.append([f"**{recipe}**", *figures, links(recipe, paths)])
+    for row in entry["published"]:
+        mark = "" if row.get("seen") else "\\*"
+        figures = [f"{figure}{mark}" for figure in row["figures"]] + ["–"] * (
+            len(entry["figures"]) - len(row["figures"])
+        )
+        rows.append([row["system"], *figures, row["source"]])
+    return rows
+
+
+def others(listed: set[str]) -> list[list[str]]:
+    """Results of recipes that stand beside no published figure."""
+    rows = []
+    for path in sorted(ROOT.glob("results/*/*/results.json")):
+        recipe = str(path.parent.relative_to(ROOT / "results"))
+        if recipe in listed or not (ROOT / "recipes" / f"{recipe}.toml").exists():
+            continue
+        for name, scores in scores_of(path).items():
+            figures = [f"{HEADS[metric]} {shown([scores], metric)}" for metric in HEADS if metric in scores]
+            rows.append([f"**{recipe}**", f"`{name}`", ", ".join(figures), links(recipe, [path])])
+    return rows
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    return "".join(f"| {' | '.join(line)} |\n" for line in [heads, ["---"] * len(heads), *rows])
+
+
+def page() -> str:
+    """The page as it should be."""
+    entries = tomllib.loads(ANCHORS.read_text("utf-8"))["set"]
+    parts = [HEAD]
+    for entry in entries:
+        what = "the dev set" if entry["test"] == "dev" else f"`{entry['test']}`"
+        note = f" {entry['note']}" if entry["note"] else ""
+        heads = ["", *(HEADS[figure] for figure in entry["figures"]), "from"]
+        parts.append(f"## {entry['name']}\n\nOf {what}.{note}\n\n{table(heads, rows_of(entry))}")
+    if rows := others({recipe for entry in entries for recipe in entry["recipes"]}):
+        parts.append(f"## Others\n\n{table(['', 'set', 'figures', 'from'], rows)}")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
