@@ -13,8 +13,12 @@ is done; CTranslate2 and the loop around Hugging Face are given all sentences an
 
 Target tokens are pieces, the end counted, of what each system wrote itself. Latencies are of calls with one sentence,
 with all threads on it. Memory is the most that was resident in a process that decodes at batch 32 and beam 4, and
-nothing else; `baseline` is a process that only imports PyTorch and Regard. The second table is of cost: microseconds a
-target token of Regard's in int8, all translations made to have as many pieces.
+nothing else; `baseline` is a process that only imports PyTorch and Regard. Costs are microseconds a target token of
+Regard's in int8, all translations made to have as many pieces.
+
+With `--shortlist` all of it is done again, but for Hugging Face, which has none: each system over the bundle's
+shortlist (`regard shortlist`), CTranslate2 over the same as its vmap. It takes the union of a batch's lists, Regard
+each sentence's own.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -52,9 +56,13 @@ class Choice:
     system: str
     precision: str
     workers: int = 1
+    shortlist: bool = False
 
     def __str__(self) -> str:
         return f"{self.system} {self.precision}" + (f", {self.workers} workers" if self.workers > 1 else "")
+
+
+Speeds = dict[tuple[int, int], float]
 
 
 class Bench:
@@ -63,11 +71,16 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace, bundle: Bundle, folder: Path) -> None:
         self.machine, self.bundle, self.folder = Machine(arguments.threads), bundle, folder
         self.counts = {32: arguments.lines, 1: max(arguments.lines // 8, 1)}
+        self.singles = [
+            {"batch": 1, "beam": beam, "count": max(arguments.lines // 2, 2), "single": True} for beam in (4, 1)
+        ]
         lines = read_lines(arguments.source)
         self.sources = [bundle.source.encode(line) for line in lines]
         self.references = read_lines(arguments.reference)
         self.pieces = bundle.source.pieces(range(len(bundle.source)))
         self.extra = bundle.recipe.search.extra_length
+        self.exact: list[str] = []
+        """What Regard writes in float32, over all pieces."""
 
     def run(self, choice: Choice, settings: list[dict[str, Any]], turns: int) -> dict[str, Any]:
         directory = self.folder / choice.precision
@@ -80,6 +93,7 @@ class Bench:
                 "system": choice.system,
                 "precision": choice.precision,
                 "workers": choice.workers,
+                "shortlist": choice.shortlist,
                 "bundle": str(self.bundle.path),
                 "directory": str(directory),
                 "pieces": self.pieces if choice.system == "ctranslate2" else [],
@@ -92,24 +106,18 @@ class Bench:
             },
         )
 
-    def speeds(self, choice: Choice, pairs: list[tuple[int, int]], turns: int) -> dict[tuple[int, int], float]:
-        """Target tokens a second in each setting."""
+    def speeds(self, choice: Choice, pairs: list[tuple[int, int]], turns: int) -> tuple[Speeds, list[list[float]]]:
+        """Target tokens a second in each setting, and milliseconds of calls with one sentence, if it has one worker."""
         settings = [{"batch": batch, "beam": beam, "count": self.counts[batch]} for batch, beam in pairs]
-        found = self.run(choice, settings, turns)["results"]
-        return {
+        singles = self.singles if choice.workers == 1 else []
+        found = self.run(choice, [*settings, *singles], turns)["results"]
+        speeds = {
             pair: sum(len(ids) + 1 for ids in one["ids"]) / median(sum(calls) for calls in one["seconds"])
-            for pair, one in zip(pairs, found, strict=True)
+            for pair, one in zip(pairs, found, strict=False)
         }
-
-    def latency(self, choice: Choice, turns: int) -> dict[str, dict[str, float]]:
-        """Milliseconds of a call with one sentence."""
-        settings = [{"batch": 1, "beam": beam, "count": self.counts[1], "single": True} for beam in (4, 1)]
-        found = self.run(choice, settings, turns)["results"]
-        table = {}
-        for setting, one in zip(settings, found, strict=True):
-            each = sorted(median(calls) * 1000 for calls in zip(*one["seconds"], strict=True))
-            table[f"beam {setting['beam']}"] = {"p50": median(each), "p95": quantiles(each, n=20)[-1]}
-        return table
+        return speeds, [
+            [median(calls) * 1000 for calls in zip(*one["seconds"], strict=True)] for one in found[len(pairs) :]
+        ]
 
     def quality(self, choice: Choice) -> dict[str, Any]:
         """BLEU of all lines at beam 4, and the memory of the process that wrote them."""
@@ -123,22 +131,22 @@ def named(pair: tuple[int, int]) -> str:
     return f"batch {pair[0]}, beam {pair[1]}"
 
 
-def choices_of(systems: list[str], threads: int) -> list[Choice]:
+def choices_of(arguments: argparse.Namespace) -> list[Choice]:
     found = [Choice("regard", precision) for precision in PRECISIONS]
-    if "ctranslate2" in systems:
+    if "ctranslate2" in arguments.only:
         import ctranslate2
 
-        types = sorted(ctranslate2.get_supported_compute_types("cpu"))
-        found += [Choice("ctranslate2", kind, workers) for kind in types for workers in sorted({1, threads})]
-    if "huggingface" in systems:
+        types = arguments.types or sorted(ctranslate2.get_supported_compute_types("cpu"))
+        found += [Choice("ctranslate2", kind, workers) for kind in types for workers in sorted({1, arguments.threads})]
+    if "huggingface" in arguments.only:
         found += [Choice("huggingface", precision) for precision in ("float32", "bfloat16")]
     return found
 
 
-def compare(arguments: argparse.Namespace, bench: Bench) -> dict[str, Any]:
-    tried: dict[Choice, dict[tuple[int, int], float]] = {}
-    for choice in choices_of(arguments.only, arguments.threads):
-        tried[choice] = bench.speeds(choice, list(SETTINGS), 1)
+def compare(arguments: argparse.Namespace, bench: Bench, choices: list[Choice]) -> dict[str, Any]:
+    tried: dict[Choice, Speeds] = {}
+    for choice in choices:
+        tried[choice], _ = bench.speeds(choice, list(SETTINGS), 1)
         shown = "; ".join(f"{named(pair)}: {speed:,.0f}" for pair, speed in tried[choice].items())
         print(f"  {choice}: {shown} tokens/s", flush=True)
     best: dict[tuple[str, tuple[int, int]], Choice] = {}
@@ -151,46 +159,55 @@ def compare(arguments: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         pairs = going.setdefault(choice, [])
         if pair not in pairs:
             pairs.append(pair)
+    if theirs := [choice for choice in tried if choice.system == "ctranslate2" and choice.workers == 1]:
+        going.setdefault(max(theirs, key=lambda choice: tried[choice][1, 4]), [])  # a sentence alone has one worker
     rounds: dict[tuple[Choice, tuple[int, int]], list[float]] = {}
+    waits: dict[Choice, list[list[list[float]]]] = {}
     for turn in range(arguments.rounds):
         for choice in list(going)[:: 1 if turn % 2 == 0 else -1]:  # a machine that slows down slows all
-            for pair, speed in bench.speeds(choice, going[choice], arguments.turns).items():
+            speeds, latencies = bench.speeds(choice, going[choice], arguments.turns)
+            for pair, speed in speeds.items():
                 rounds.setdefault((choice, pair), []).append(speed)
+            if latencies:
+                waits.setdefault(choice, []).append(latencies)
         print(f"  round {turn + 1} of {arguments.rounds}", flush=True)
     table = {}
     for pair in SETTINGS:
         rows = {}
         for choice in going:
-            if speeds := rounds.get((choice, pair)):
-                rows[str(choice)] = {"median": median(speeds), "least": min(speeds), "most": max(speeds)}
-        own = rounds[best["regard", pair], pair]
+            if speeds_of := rounds.get((choice, pair)):
+                rows[str(choice)] = {"median": median(speeds_of), "least": min(speeds_of), "most": max(speeds_of)}
+        ours = rounds[best["regard", pair], pair]
         times = {
-            system: median(a / b for a, b in zip(own, rounds[best[system, pair], pair], strict=True))
+            system: median(a / b for a, b in zip(ours, rounds[best[system, pair], pair], strict=True))
             for system in ("ctranslate2", "huggingface")
             if (system, pair) in best
         }
         table[named(pair)] = {"target_tokens_per_second": rows, "regard_is_faster_by": times}
-    kept = {str(choice): choice for choice in going}
-    qualities = {name: bench.quality(choice) for name, choice in kept.items()}
-    exact = next(one["texts"] for name, one in qualities.items() if name == "regard float32")
+    qualities = {choice: bench.quality(choice) for choice, pairs in going.items() if pairs}
+    bench.exact = bench.exact or qualities[choices[0]]["texts"]
     for one in qualities.values():
-        one["same_lines_as_float32"] = sum(a == b for a, b in zip(one.pop("texts"), exact, strict=True)) / len(exact)
-    whole = {name: choice for name, choice in kept.items() if choice.workers == 1}
-    if "ctranslate2" in arguments.only:  # a sentence alone has one worker
-        one = max((c for c in tried if c.system == "ctranslate2" and c.workers == 1), key=lambda c: tried[c][1, 4])
-        whole[str(one)] = one
+        same = sum(a == b for a, b in zip(one.pop("texts"), bench.exact, strict=True))
+        one["same_lines_as_float32"] = same / len(bench.exact)
     return {
         "settings": table,
-        "latency_milliseconds": {name: bench.latency(choice, arguments.turns) for name, choice in whole.items()},
-        "quality": qualities,
-        "baseline_bytes": bench.run(Choice("baseline", "float32"), [], 1)["peak_bytes"],
+        "latency_milliseconds": {str(choice): _latency(bench, turns) for choice, turns in waits.items()},
+        "quality": {str(choice): one for choice, one in qualities.items()},
         "first_round": {
             str(choice): {named(pair): speed for pair, speed in speeds.items()} for choice, speeds in tried.items()
         },
     }
 
 
-def costs(bench: Bench, turns: int) -> dict[str, Any]:
+def _latency(bench: Bench, rounds: list[list[list[float]]]) -> dict[str, dict[str, float]]:
+    table = {}
+    for setting, *turns in zip(bench.singles, *rounds, strict=True):
+        each = [median(same) for same in zip(*turns, strict=True)]
+        table[f"beam {setting['beam']}"] = {"p50": median(each), "p95": quantiles(each, n=20, method="inclusive")[-1]}
+    return table
+
+
+def costs(bench: Bench, turns: int, shortlist: bool) -> dict[str, Any]:
     """Microseconds a target token, by one thing at a time."""
     vocabulary = len(bench.bundle.source)
 
@@ -203,7 +220,8 @@ def costs(bench: Bench, turns: int) -> dict[str, Any]:
         {**setting, "sources": sources(count, setting["fixed"])}
         for setting, count in zip(settings, counts, strict=True)
     ]
-    found = iter(zip(settings, counts, bench.run(Choice("regard", "int8"), jobs, turns)["results"], strict=True))
+    choice = Choice("regard", "int8", shortlist=shortlist)
+    found = iter(zip(settings, counts, bench.run(choice, jobs, turns)["results"], strict=True))
     table: dict[str, Any] = {}
     for what, some in COSTS.items():
         table[what] = {}
@@ -215,24 +233,38 @@ def costs(bench: Bench, turns: int) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
+    """The tables, as the documents write them."""
     for setting, one in result["settings"].items():
-        print(f"\n{setting}")
-        for name, speed in one["target_tokens_per_second"].items():
-            print(f"  {name:40} {speed['median']:8,.0f} tokens/s ({speed['least']:,.0f} to {speed['most']:,.0f})")
-        for system, times in one["regard_is_faster_by"].items():
-            print(f"  Regard's quickest is {times:.2f} times {system}'s")
-    print()
-    for name, one in result["quality"].items():
-        print(
-            f"{name:40} BLEU {one['bleu']:.2f}, {one['peak_bytes'] / 2**20:,.0f} MB, "
-            f"{one['same_lines_as_float32']:.1%} of the lines as in float32"
+        rows = one["target_tokens_per_second"].items()
+        _table(
+            [setting, "target tokens/s", "least to most"],
+            [[name, f"{s['median']:,.0f}", f"{s['least']:,.0f} to {s['most']:,.0f}"] for name, s in rows],
         )
-    print(f"{'baseline':40} {result['baseline_bytes'] / 2**20:,.0f} MB")
-    for name, each in result["latency_milliseconds"].items():
-        shown = "; ".join(f"{beam}: p50 {one['p50']:.1f} ms, p95 {one['p95']:.1f} ms" for beam, one in each.items())
-        print(f"{name:40} {shown}")
+        for system, times in one["regard_is_faster_by"].items():
+            print(f"Regard's quickest is {times:.2f} times {system}'s")
+    _table(
+        ["", "BLEU", "memory", "lines as in float32"],
+        [
+            [name, f"{one['bleu']:.2f}", f"{one['peak_bytes'] / 2**20:,.0f} MB", f"{one['same_lines_as_float32']:.1%}"]
+            for name, one in result["quality"].items()
+        ],
+    )
+    beams = ["beam 4", "beam 1"]
+    _table(
+        ["one sentence, milliseconds", *(f"{beam}, {p}" for beam in beams for p in ("p50", "p95"))],
+        [
+            [name, *(f"{each[beam][p]:.1f}" for beam in beams for p in ("p50", "p95"))]
+            for name, each in result["latency_milliseconds"].items()
+        ],
+    )
     for what, row in result["microseconds_per_target_token"].items():
-        print(f"by {what}: " + ", ".join(f"{key}: {value:,.0f} µs" for key, value in row.items()))
+        _table([what, *row], [["µs a target token", *(f"{value:,.0f}" for value in row.values())]])
+
+
+def _table(head: list[str], rows: list[list[str]]) -> None:
+    print()
+    for row in (head, ["---"] * len(head), *rows):
+        print(f"| {' | '.join(row)} |")
 
 
 def main() -> int:
@@ -245,10 +277,14 @@ def main() -> int:
     parser.add_argument("--turns", type=at_least(1), default=3, help="in each round (default: 3; the median counts)")
     systems = ["ctranslate2", "huggingface"]
     parser.add_argument("--only", nargs="*", choices=systems, default=systems, help="whom to compare with")
+    parser.add_argument("--types", nargs="*", help="compute types of CTranslate2 that are tried (default: all)")
+    parser.add_argument("--shortlist", action="store_true", help="the same again with the bundle's shortlist")
     parser.add_argument("--results", type=Path, default=RESULTS / "decode.json", help="where to write")
     threads_option(parser)
     arguments = parser.parse_args()
     bundle = load(arguments.bundle)
+    if arguments.shortlist and bundle.shortlist() is None:
+        raise BenchmarkError(f"{arguments.bundle} has no shortlist: let `regard shortlist` learn one, or leave it out.")
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(arguments, bundle, Path(folder))
         if len(bench.sources) != len(bench.references) or len(bench.sources) < arguments.lines:
@@ -256,6 +292,7 @@ def main() -> int:
                 f"{arguments.source} has {len(bench.sources)} lines and {arguments.reference} {len(bench.references)}; "
                 f"they must be as many, and at least --lines ({arguments.lines})."
             )
+        choices = choices_of(arguments)
         result = {
             **circumstances(),
             "threads": arguments.threads,
@@ -264,11 +301,26 @@ def main() -> int:
             "lines": bench.counts,
             "rounds": arguments.rounds,
             "turns": arguments.turns,
-            **compare(arguments, bench),
-            "microseconds_per_target_token": costs(bench, arguments.turns),
+            **compare(arguments, bench, choices),
+            "baseline_bytes": bench.run(Choice("baseline", "float32"), [], 1)["peak_bytes"],
+            "microseconds_per_target_token": costs(bench, arguments.turns, False),
         }
-    show(result)
-    write(arguments.results, result)
+        show(result)
+        write(arguments.results, result)
+        if arguments.shortlist:
+            went_on = result["quality"].keys() | result["latency_milliseconds"].keys()
+            some = [
+                replace(choice, shortlist=True)
+                for choice in choices
+                if str(choice) in went_on and choice.system != "huggingface"
+            ]
+            result["with_shortlists"] = {
+                **compare(arguments, bench, some),
+                "microseconds_per_target_token": costs(bench, arguments.turns, True),
+            }
+            print("\nWith shortlists:")
+            show(result["with_shortlists"])
+            write(arguments.results, result)
     print(f"\nwritten to {arguments.results}")
     return 0
 

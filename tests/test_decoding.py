@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.models.transformer import TransformerConfig
 from regard.nn import decoding
-from regard.search import SearchConfig, penalty_of
+from regard.search import Rules, SearchConfig, penalty_of
 from regard.tasks.decode import decode
 from regard.tasks.engine import compiled, refuses
 from regard.text import BEGIN, END
@@ -90,6 +90,29 @@ def test_neighbours_change_no_bit(precision):
         for size in (1, 2, 5, 32)
     ]
     assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("settings", [{"samples": 3}, {"groups": 2}, {"no_repeat": 2, "beam": 1}])
+def test_searches_in_python_have_its_step(settings):
+    model = toy.make(SMALL, vocabulary=90)
+    search = SearchConfig(**{"beam": 4, "extra_length": 12, "batch_size": 3, **settings})
+    for precision in ("float32", "int8"):
+        decoder = compiled(model, SMALL, precision)
+        ours = decode([], SOURCES, search, compiled=[decoder])
+        assert ours == decode([], SOURCES, search.model_copy(update={"batch_size": 1}), compiled=[decoder])
+        if precision == "float32":
+            plain = [[(h.ids, h.log_probability, h.score, h.ended) for h in each] for each in ours]
+            same(plain, decode(model, SOURCES, search), 2e-5)
+
+
+@pytest.mark.parametrize("precision", decoding.PRECISIONS)
+def test_the_step_and_the_search_inside_are_one(precision):
+    decoder = compiled(toy.make(SMALL, vocabulary=90), SMALL, precision)
+    search = SearchConfig(beam=3, extra_length=12)
+    inside = decode([], SOURCES, search, compiled=[decoder])
+    # A rule that asks for nothing takes the search out of the compiled decoder.
+    outside = decode([], SOURCES, search, compiled=[decoder], rules=lambda index, limit: Rules(limit))
+    same([[(h.ids, h.log_probability, h.score, h.ended) for h in each] for each in inside], outside, 1e-5)
 
 
 class _Rounded(nn.Module):

@@ -241,6 +241,20 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(listed, precision):
         assert one.score == pytest.approx(two.score, abs=1e-5)
 
 
+def test_ctranslate2_is_given_the_same(listed, tmp_path):
+    pytest.importorskip("ctranslate2")
+    from regard.tasks.exchange.ctranslate2 import write_ctranslate2
+
+    bundle = bundles.load(listed)
+    write_ctranslate2(bundle, tmp_path)
+    kept = bundle.shortlist()
+    assert kept is not None
+    lines = [line.split("\t") for line in (tmp_path / "vmap.txt").read_text("utf-8").splitlines()]
+    assert [key for key, _ in lines] == ["", *bundle.source.pieces(range(len(bundle.source)))]
+    for i in (5, 300):
+        assert lines[i + 1][1].split() == bundle.target.pieces(kept.pieces[kept.starts[i] : kept.starts[i + 1]])
+
+
 def test_mistakes(listed, tmp_path):
     small_bundle(tmp_path / "bare")
     with pytest.raises(ModelError, match="regard shortlist BUNDLE --source"):
@@ -266,3 +280,9 @@ def test_the_commands(listed, tmp_path):
     done = CliRunner().invoke(app, ["translate", str(tmp_path / "bundle"), str(tmp_path / "en"), "--shortlist"])
     assert done.exit_code == 0, done.output
     assert len(done.stdout.splitlines()) == len(ENGLISH)
+    done = CliRunner().invoke(app, ["doctor", str(tmp_path / "bundle"), "--json"])
+    found = {f["name"]: f for f in json.loads(done.stdout) if f["topic"] == "translating"}
+    assert found["by default"]["value"] == "PyTorch"
+    assert "float64" in found["by default"]["note"]
+    assert "coverage" in found["--precision int8 --coverage 0.2"]["note"] or decoding.refusal()
+    assert found["--shortlist"]["value"] == "learnt"

@@ -1,10 +1,10 @@
 """Translates with one system in several settings, over and over: seconds of each call, its words, the memory it held.
 
 A job (JSON on standard input): `system`, `precision`, `bundle`, `directory` and `pieces` (of CTranslate2's model, with
-one vocabulary), `sources` (lists of ids), `alpha`, `extra` (pieces allowed beyond the source's), `threads`, `workers`
-(of CTranslate2, which share the threads), `turns`, and `settings`, each with `batch`, `beam`, `count` (of the sources)
-or `sources` of its own, `single` (a call for each sentence) and `fixed` (0, or the pieces that every translation is
-made to have).
+one vocabulary), `shortlist` (whether the bundle's is used), `sources` (lists of ids), `alpha`, `extra` (pieces allowed
+beyond the source's), `threads`, `workers` (of CTranslate2, which share the threads), `turns`, and `settings`, each
+with `batch`, `beam`, `count` (of the sources) or `sources` of its own, `single` (a call for each sentence) and `fixed`
+(0, or the pieces that every translation is made to have).
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ def regard(job: Job) -> Translate:
             max_length=setting["fixed"],
             batch_size=setting["batch"],
             precision=job["precision"],
+            shortlist=job["shortlist"],
         )
-        compiled = translator.compiled(search, batch_independent=False)
-        found = decode([], sources, search, compiled=compiled)  # the model itself is put aside
+        compiled = translator.compiled(search, batch_independent=False)  # the model itself is put aside
+        found = decode([], sources, search, compiled=compiled, shortlist=translator.shortlist(search))
         return [hypotheses[0].ids for hypotheses in found]
 
     return translate
@@ -74,6 +75,7 @@ def ctranslate2(job: Job) -> Translate:
             min_decoding_length=setting["fixed"],
             max_decoding_length=setting["fixed"] or max(map(len, sources)) + job["extra"],
             return_end_token=True,  # so that a length counts the end
+            use_vmap=job["shortlist"],
         )
         return [_before_end([ids[piece] for piece in one.hypotheses[0]]) for one in found]
 

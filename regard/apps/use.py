@@ -560,11 +560,14 @@ def inspect(
     show_inspection(found, console_on(sys.stdout))
 
 
-def doctor(as_json: Json = False) -> None:
-    """This machine: versions, processor, kernels chosen and why."""
+def doctor(
+    bundle: Annotated[Path | None, typer.Argument(metavar="[BUNDLE]", help="A bundle's directory.")] = None,
+    as_json: Json = False,
+) -> None:
+    """This machine: versions, processor, kernels chosen and why; and what translates a bundle here."""
     from regard.tasks.doctor import doctor as examine
 
-    findings = examine()
+    findings = examine(bundle=bundle)
     if as_json:
         write_json([finding.to_dict() for finding in findings])
         return

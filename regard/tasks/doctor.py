@@ -1,6 +1,6 @@
 """What this machine offers, what Regard makes of it, and why.
 
-Versions, processor, kernels, and whether the rows of a product depend on their neighbours.
+Versions, processor, kernels, whether the rows of a product depend on their neighbours; and what translates a bundle.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from torch import distributed
 from regard.data.workers import cores
 from regard.nn import decoding, native, products
 from regard.nn.attention import kernels
+from regard.search import SearchConfig
 from regard.train import resolve_precision
 
 from .fit import versions
+from .translate import load
 
 __all__ = ["Finding", "doctor", "rows_differ_by"]
 
@@ -42,6 +44,15 @@ _CALLS = {
     "attention whose weights are shown": {"keys": 32, "want_weights": True},
 }
 
+_SEARCHES: dict[str, SearchConfig | None] = {
+    "by default": None,
+    "--no-batch-independent": None,
+    "--precision int8": SearchConfig(precision="int8"),
+    "--precision int8, with rules or samples": SearchConfig(precision="int8", samples=1),
+    "--precision int8 --coverage 0.2": SearchConfig(precision="int8", coverage=0.2),
+}
+"""Options and what they ask for; None: what the bundle's recipe does."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -58,11 +69,12 @@ class Finding:
         return dict(vars(self))
 
 
-def doctor(directory: str | Path = ".") -> list[Finding]:
-    """All findings; `directory` is where a run would be written."""
+def doctor(directory: str | Path = ".", bundle: str | Path | None = None) -> list[Finding]:
+    """All findings; `directory` is where a run would be written. Of a bundle also what translates with it, and why."""
     return [
         *(*_versions(), *_processor(), *_devices(), *_arithmetic()),
         *(*_kernels(), *_training(), *_disk(Path(directory))),
+        *(() if bundle is None else _translating(bundle)),
     ]
 
 
@@ -139,6 +151,17 @@ def _kernels() -> Iterator[Finding]:
     yield Finding("kernels", "compiled decoder", "refused" if refusal else "built", refusal or "")
     quick = ", ".join(name for name in decoding.PRECISIONS if decoding.is_fast(name))
     yield Finding("kernels", "precisions that it multiplies fast", quick, "--precision auto takes int8 where it is one")
+
+
+def _translating(bundle: str | Path) -> Iterator[Finding]:
+    translator = load(bundle)
+    for options, search in _SEARCHES.items():
+        independent = options != "--no-batch-independent"
+        why = translator.uncompiled(search or translator.recipe.search, batch_independent=independent)
+        yield Finding("translating", options, "PyTorch" if why else "compiled decoder", why or "")
+    assert translator.bundle is not None
+    learnt = translator.bundle.shortlist() is not None
+    yield Finding("translating", "--shortlist", "learnt" if learnt else "none", "" if learnt else "`regard shortlist`")
 
 
 def _training() -> Iterator[Finding]:

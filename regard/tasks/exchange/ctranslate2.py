@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.bundle import Bundle
 from regard.errors import ModelError
 from regard.search import SearchConfig
-from regard.text import BEGIN, END, UNK
+from regard.text import BEGIN, END, UNK, Shortlist
 
 __all__ = ["QUANTIZATIONS", "CTranslate2", "write_ctranslate2"]
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16")
 _FILES = ("source.spm", "target.spm")
+_APART = re.compile("[ \t\n]")
+"""What parts the fields of a vmap."""
 
 
 def write_ctranslate2(bundle: Bundle, directory: Path, quantization: str = "float32") -> None:
-    """Write what ctranslate2.Translator loads, and both SentencePiece models beside it.
+    """Write what ctranslate2.Translator loads, both SentencePiece models, and the bundle's shortlist if it has one.
 
+    The shortlist is what `use_vmap` reads: a line for each source piece, and before them one of what may always come.
     Raises ModelError for a model that CTranslate2 cannot run.
     """
     from ctranslate2.specs import TransformerSpec, common_spec
@@ -77,6 +82,15 @@ def write_ctranslate2(bundle: Bundle, directory: Path, quantization: str = "floa
     spec.save(str(directory))
     for file, subwords in zip(_FILES, (bundle.source, bundle.target), strict=True):
         (directory / file).write_bytes(subwords.to_bytes())
+    if (shortlist := bundle.shortlist()) is not None:
+        (directory / "vmap.txt").write_text("".join(_vmap(shortlist, *sides)), encoding="utf-8", newline="\n")
+
+
+def _vmap(shortlist: Shortlist, source: Sequence[str], target: Sequence[str]) -> Iterator[str]:
+    rows = [shortlist.always, *np.split(shortlist.pieces, shortlist.starts[1:-1])]
+    for piece, row in zip(["", *source], rows, strict=True):
+        if not _APART.search(piece):  # a key of the file cannot have one
+            yield f"{piece}\t{' '.join(target[i] for i in row if not _APART.search(target[i]))}\n"
 
 
 def _refuse(bundle: Bundle) -> None:
