@@ -11,8 +11,8 @@ from html import escape
 
 __all__ = ["chart", "say"]
 
-WIDTH, HEIGHT = 640.0, 340.0  # px
-LEFT, RIGHT, ABOVE, BELOW = 58.0, 176.0, 12.0, 46.0
+WIDTH, HEIGHT = 680.0, 340.0  # px
+LEFT, RIGHT, ABOVE, BELOW = 58.0, 216.0, 12.0, 46.0
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
 MARKS = (
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z",

@@ -46,24 +46,22 @@ def _head(table: Plain) -> Iterator[str]:
     yield "<main>"
     yield _both(
         f"{len(table['families'])} families of sequence-to-sequence models, trained on one corpus ({way}) with equal "
-        f"data, "
-        f"vocabulary ({table['pieces']:,} pieces at most) and time ({table['minutes']:g} minutes of batches and "
-        f"updates "
-        f"each, {_threads(table, 'thread')}), and searched with alike (beam {search['beam']}). All figures are of "
-        f"{escape(table['set'])}, {table['lines']:,} lines, translated once by every run when its training had ended.",
-        f"{len(table['families'])} 个序列到序列家族，在同一语料（{way}）上训练：数据相同，词表相同"
-        f"（至多 {table['pieces']:,} 个子词），时间相同（批次与更新共 {table['minutes']:g} 分钟，"
+        f"data, vocabulary ({table['pieces']:,} pieces at most) and time ({table['minutes']:g} minutes of batches "
+        f"and updates each, {_threads(table, 'thread')}), and searched alike (beam {search['beam']}). All figures "
+        f"are of {escape(table['set'])}, {table['lines']:,} lines, translated once by every run when its training "
+        "had ended.",
+        f"{len(table['families'])} 个序列到序列家族，在同一语料（{way}）上训练：数据相同，词表相同（至多 "
+        f"{table['pieces']:,} 个子词），时间相同（批次与更新共 {table['minutes']:g} 分钟，"
         f"{_threads(table, '线程')}），搜索相同（束宽 {search['beam']}）。全部数字取自 {escape(table['set'])} 的 "
         f"{table['lines']:,} 行，由每个模型在训练结束时各译一次。",
     )
     yield _both(
         "Equal time is one fair way to compare and not the only one: what computes slowly here has seen less of the "
-        "data, "
-        "and sizes and settings are those of one recipe a family, chosen on the dev set, not the best there are. "
+        "data, and sizes and settings are those of one recipe a family, chosen on the dev set, not the best there "
+        "are. "
         + (
             f"Each family has up to {seeds} runs that differ in their seed alone; how far these lie apart is part of "
-            f"every "
-            "comparison below."
+            "every comparison below."
             if seeds > 1
             else "There is one run of each family, so how much another seed would change is not known."
         ),
@@ -111,8 +109,7 @@ def _figures(table: Plain) -> Iterator[str]:
     yield _table(
         (
             "Means over seeds, in brackets the lowest and the highest. The interval is that of the choice of test "
-            "lines "
-            "(bootstrap), not of the seeds.",
+            "lines (bootstrap), not of the seeds.",
             "跨种子的均值，括号内为最低与最高。区间出自测试行的选取（自助法），不含种子。",
         ),
         head,
@@ -142,11 +139,10 @@ def _apart(table: Plain) -> Iterator[str]:
     yield _table(
         (
             "Second minus first, at each seed. Told apart: the same one is ahead at every seed, each time with p "
-            "below "
-            "0.05 (paired bootstrap over lines). With one seed this speaks of these two runs, not of the families.",
+            "below 0.05 (paired bootstrap over lines). With one seed this speaks of these two runs, not of the "
+            "families.",
             "后者减前者，每个种子一个数。分得开：每个种子都是同一方领先，且每次 p 小于 0.05（按行配对自助法）。"
-            "只有一个种子时，"
-            "说的是这两次训练，而不是两个家族。",
+            "只有一个种子时，说的是这两次训练，而不是两个家族。",
         ),
         [("pair", "对"), ("BLEU", "BLEU"), ("p", "p"), ("told apart", "分得开")],
         rows,
@@ -161,9 +157,8 @@ def _lengths(table: Plain) -> Iterator[str]:
     yield _both("BLEU by the length of the source", "按源句长度的 BLEU", "h2")
     yield _both(
         "As Bahdanau et al. (2015) drew it in their figure 2: a model that squeezes the source into one vector loses "
-        "long "
-        "sentences first. Each point is a group of lines of like length; groups hold few lines, so their points are "
-        "less sure than the table's figures.",
+        "long sentences first. Each point is a group of lines of like length; groups hold few lines, so their points "
+        "are less sure than the table's figures.",
         "即 Bahdanau 等（2015）的图 2：把源句压成一个向量的模型最先丢掉长句。每个点是一组长度相近的行；各组行数不多，"
         "因此不如总表可靠。",
     )
@@ -184,16 +179,14 @@ def _pictures(shown: Sequence[Plain]) -> Iterator[str]:
     yield _both("Where they look", "它们看向哪里", "h2")
     yield _both(
         "The same sentences under every family with attention, each made to write the reference. A row is a target "
-        "word "
-        "and where the model looked while it wrote it; of several layers the one in the middle, heads averaged. "
+        "word and where the model looked while it wrote it; of several layers the one in the middle, heads averaged. "
         "What a model looks at is not all that it goes by.",
         "同样的句子，交给每个有注意力的家族，都令其写出参考译文。一行是一个目标词以及写它时所看之处；"
-        "多层者取中间一层，各头平均。"
-        "模型看向哪里，并不等于它依据什么。",
+        "多层者取中间一层，各头平均。模型看向哪里，并不等于它依据什么。",
     )
     for line in shown:
         yield f"<h3>{escape(line['source'])}</h3><p class='soft'>{escape(line['reference'])}</p>"
-        yield '<div class="scroll" tabindex="0" role="region"><div class="pictures">'
+        yield '<div class="scroll" tabindex="0" role="group"><div class="pictures">'
         for family, picture in line["families"].items():
             svg = heatmap.svg(picture["weights"], picture["columns"], picture["rows"], title=family)
             yield f"<figure>{re.sub(r'^<[?]xml[^>]*>', '', svg)}<figcaption>{escape(family)}</figcaption></figure>"
@@ -206,8 +199,7 @@ def _alignment(rates: Sequence[Plain] | None) -> Iterator[str]:
     yield _both("Alignment error rate", "对齐错误率", "h2")
     yield _both(
         f"Links read off attention against people's, {rates[0]['pairs']} pairs ({escape(rates[0]['signature'])}). "
-        f"Lower is "
-        "better. Those pairs are not of the corpus, and none of the models was trained to align.",
+        "Lower is better. Those pairs are not of the corpus, and none of the models was trained to align.",
         f"从注意力读出的连线与人工连线相比，共 {rates[0]['pairs']} 对（{escape(rates[0]['signature'])}）。越低越好。"
         "这些句对不属于训练语料，也没有哪个模型学过对齐。",
     )
@@ -231,12 +223,12 @@ def _costs(costs: Plain) -> Iterator[str]:
     yield _both("What a layer costs", "一层的代价", "h2")
     yield _both(
         "Two tables and a measurement. The first is Table 1 of Vaswani et al. (2017); the second are the rows that "
-        "the "
-        "lectures give (RNN, CNN, Transformer). Both leave the projections of attention out, 4 n d² products, which "
-        "below "
-        "n = 2 d are the larger part; the last line has them.",
+        "the lectures give (RNN, CNN, Transformer). Both leave the projections of attention out, 4 n d² products, "
+        "which below n = 2 d are the larger part; the last line has them. The path O(log_k(n)) is that of dilated "
+        "convolutions; plain ones have O(n/k).",
         "两张表与一次测量。第一张是 Vaswani 等（2017）的表 1；第二张是讲义给出的行（RNN、CNN、Transformer）。"
-        "两者都未计注意力的投影（4 n d² 次乘法），而 n < 2 d 时它占大头；最后一行计入了投影。",
+        "两者都未计注意力的投影（4 n d² 次乘法），而 n < 2 d 时它占大头；最后一行计入了投影。路径 O(log_k(n)) "
+        "属于空洞卷积；普通卷积是 O(n/k)。",
     )
     growth = costs["growth"]
     rows = [
@@ -255,11 +247,10 @@ def _costs(costs: Plain) -> Iterator[str]:
     yield _table(
         (
             f"k = {costs['kernel']} places of a convolution, r = {costs['radius']} neighbours to either side. "
-            f"Measured "
-            f"growth: from {by_n['n'][-2]} to {by_n['n'][-1]} places at d = {by_n['d']}, and from {by_d['d'][-2]} to "
-            f"{by_d['d'][-1]} features at n = {by_d['n']}.",
+            f"Measured growth: from {by_n['n'][-3]} to {by_n['n'][-1]} places at d = {by_n['d']}, and from "
+            f"{by_d['d'][-3]} to {by_d['d'][-1]} features at n = {by_d['n']}.",
             f"卷积核 k = {costs['kernel']}，左右各 r = {costs['radius']} 个邻居。实测增长：d = {by_n['d']} 时 n 由 "
-            f"{by_n['n'][-2]} 到 {by_n['n'][-1]}；n = {by_d['n']} 时 d 由 {by_d['d'][-2]} 到 {by_d['d'][-1]}。",
+            f"{by_n['n'][-3]} 到 {by_n['n'][-1]}；n = {by_d['n']} 时 d 由 {by_d['d'][-3]} 到 {by_d['d'][-1]}。",
         ),
         [
             ("layer", "层"),
@@ -275,11 +266,10 @@ def _costs(costs: Plain) -> Iterator[str]:
     threads = costs["threads"]
     yield _both(
         f"Forward, one sequence, float32, {threads} thread{'s' if threads > 1 else ''} of this machine, the least of "
-        f"several "
-        "passes. O() says how cost grows when sizes are large; at small sizes calling the layer costs more than "
-        "computing.",
+        "several passes. O() says how cost grows when sizes are large; at small sizes calling the layer costs more "
+        "than computing.",
         f"前向，单个序列，float32，本机 {threads} 个线程，取多次之最小。O() 说的是规模大时如何增长；规模小时，"
-        f"调用层的开销大于计算。",
+        "调用层的开销大于计算。",
     )
     yield _drawn(
         "cost-n",
@@ -310,13 +300,11 @@ def _beyond(found: Plain | None) -> Iterator[str]:
     yield _both("Longer than anything trained on", "比训练过的都长", "h2")
     yield _both(
         f"Small Transformers that differ in how a piece knows its place alone, trained for {found['minutes']:g} "
-        f"minutes each "
-        f"on pairs of at most {longest} words a side, and scored on longer ones too (right of the dashed line). One "
-        f"seed; "
-        "few minutes; what is longer is harder for other reasons as well, so compare the schemes with each other.",
+        f"minutes each on pairs of at most {longest} words a side, and scored on longer ones too (right of the "
+        "dashed line). One seed; few minutes; what is longer is harder for other reasons as well, so compare the "
+        "schemes with each other.",
         f"几个小 Transformer，只在位置方案上不同，各训练 {found['minutes']:g} 分钟，训练句对每侧至多 {longest} 词；"
-        f"也在更长的句子上评分"
-        "（虚线右侧）。只有一个种子，时间也短；长句难，还有别的原因，所以应在方案之间比较。",
+        "也在更长的句子上评分（虚线右侧）。只有一个种子，时间也短；长句难，还有别的原因，所以应在方案之间比较。",
     )
     groups = found["groups"]
     names: list[Words] = [(f"{g['from']}–{g['to']} ({g['lines']})",) * 2 for g in groups]
@@ -343,10 +331,9 @@ def _made(table: Plain) -> Iterator[str]:
         yield f"<li>{escape(metric)}: <code>{escape(signature)}</code></li>"
     yield _both(
         f"precision of training: {', '.join(table['precision'])}; time is wall-clock time of batches and updates, "
-        f"without "
-        "validating, saving and scoring; a run that stops by the clock cannot be repeated bit for bit.",
+        "without validating, saving and scoring; a run that stops by the clock cannot be repeated bit for bit.",
         f"训练精度：{', '.join(table['precision'])}；时间是批次与更新的墙钟时间，不含验证、保存与评分；"
-        f"按时钟停止的训练不能逐位重现。",
+        "按时钟停止的训练不能逐位重现。",
         "li",
     )
     yield "</ul></main>"
@@ -369,7 +356,7 @@ def _table(caption: Words, head: Sequence[Words], rows: Sequence[Sequence[str]],
         for row in rows
     ]
     return (
-        f'<div class="scroll" tabindex="0" role="region"><table><caption>{say(caption)}</caption>'
+        f'<div class="scroll" tabindex="0" role="group"><table><caption><span>{say(caption)}</span></caption>'
         f"<thead><tr>{names}</tr></thead><tbody>\n" + "\n".join(lines) + "\n</tbody></table></div>"
     )
 
@@ -394,7 +381,7 @@ def _drawn(
     ]
     return (
         f'<figure><figcaption id="{name}">{say(title)}</figcaption>'
-        f'<div class="scroll" tabindex="0" role="region">{drawn}</div></figure>'
+        f'<div class="scroll" tabindex="0" role="group">{drawn}</div></figure>'
         f"<details><summary>{say(('The same as numbers', '同样的内容，以数字表示'))}</summary>"
         f"{_table(title, [('line', '线'), *columns], rows)}</details>"
     )

@@ -126,8 +126,8 @@ def measure_layers(
 ) -> dict[str, Any]:
     """Seconds of each layer by n at one width and by d at one length; the least of several passes.
 
-    The growth is the slope between the last two sizes, both logarithmic: 1 for what doubles with the size, 2 for what
-    becomes four times as much.
+    The growth is the slope between the last size and the third before the end, both logarithmic: 1 for what doubles
+    with the size, 2 for what becomes four times as much.
     """
     generator = torch.Generator().manual_seed(0)
 
@@ -143,7 +143,7 @@ def measure_layers(
         return least
 
     def growth(sizes: Sequence[int], found: Sequence[float]) -> float:
-        return math.log(found[-1] / found[-2]) / math.log(sizes[-1] / sizes[-2])
+        return math.log(found[-1] / found[-3]) / math.log(sizes[-1] / sizes[-3])
 
     by_length = {name: [seconds(make, n, AT_WIDTH) for n in lengths] for name, make in LAYERS.items()}
     by_width = {name: [seconds(make, AT_LENGTH, d) for d in widths] for name, make in LAYERS.items()}
