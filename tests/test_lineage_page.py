@@ -75,7 +75,7 @@ def report() -> dict[str, Any]:
         "pictures": [{"source": "Ein <Mann>", "reference": "A man & more", "families": {"transformer": picture}}],
         "alignment": [
             {"family": "transformer", "seed": 1, "value": 40.5, "interval": [35.0, 45.0], "signature": "nlines:50",
-             "reading": "input 2", "pairs": 50}
+             "pairs": 50}
         ],
         "costs": {
             "table": TABLE, "kernel": 3, "radius": 8, "threads": 1,

@@ -208,13 +208,12 @@ def _alignment(rates: Sequence[Plain] | None) -> Iterator[str]:
             f"{each['family']}-{each['seed']}",
             f"{each['value']:.1f} %",
             interval(each),
-            each["reading"],
         ]
         for each in rates
     ]
     yield _table(
-        ("Step and layer as `regard align` reads them by default.", "步与层按 regard align 的默认读法。"),
-        [("run", "训练"), ("AER", "AER"), ("95 %", "95 %"), ("read", "读法")],
+        ("All layers, as `regard align` reads them by default.", "所有的层，按 regard align 的默认读法。"),
+        [("run", "训练"), ("AER", "AER"), ("95 %", "95 %")],
         rows,
     )
 
@@ -382,8 +381,7 @@ def _drawn(
     return (
         f'<figure><figcaption id="{name}">{say(title)}</figcaption>'
         f'<div class="scroll" tabindex="0" role="group">{drawn}</div></figure>'
-        f"<details><summary>{say(('The same as numbers', '同样的内容，以数字表示'))}</summary>"
-        f"{_table(title, [('line', '线'), *columns], rows)}</details>"
+        f"<details><summary>{say(('The same as numbers', '同样的内容，以数字表示'))}</summary>{_table(title, [('line', '线'), *columns], rows)}</details>"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.errors import DataError, ModelError
 from regard.metrics.aer import alignment_error_rate
-from regard.tasks.align import align_lines, default_reading, read_gold, read_lines_of
+from regard.tasks.align import align_lines, read_gold, read_lines_of
 from regard.tasks.look import look
 from regard.tasks.open import open_bundle
 from regard.tasks.translate import load
@@ -30,7 +30,7 @@ def shown_lines(sources: Sequence[str]) -> list[int]:
 def pictures(run: Result, sources: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
     """The run's attention, between words, while it is made to write each reference; none for a model without.
 
-    Of several layers the one in the middle, heads averaged, as `regard align` reads it.
+    Of several layers the one in the middle, heads averaged.
     """
     bundle = open_bundle(run.place / "bundle", ["encoder-decoder"])
     layer = (run.recipe.model.decoder_layers + 1) // 2
@@ -50,10 +50,9 @@ def error_rate(run: Result, text: Path, gold: Path) -> dict[str, Any] | None:
     sources, targets = read_lines_of(text, None)
     links = read_gold(gold, len(sources))
     translator = load(run.place / "bundle")
-    reading = default_reading(translator)
     try:
-        found = align_lines(translator, sources, targets, reading=reading)
+        found = align_lines(translator, sources, targets)
     except ModelError:
         return None
     score = alignment_error_rate([each.links for each in found], links)["aer"]
-    return {**score.to_dict(), "reading": str(reading), "pairs": len(sources)}
+    return {**score.to_dict(), "pairs": len(sources)}
