@@ -31,13 +31,13 @@ from record import RESULTS, circumstances, write
 import regard
 from regard.errors import DataError
 from regard.metrics.aer import Gold, Link, alignment_error_rate
-from regard.tasks.align import SYMMETRIES, Reading, align_lines, choose, read_gold
+from regard.tasks.align import SYMMETRIES, Choice, align_lines, choose, read_gold
 from regard.tasks.translate import Translator
 from regard.text import read_lines, write_lines
 
 CHOSEN_ON = "zh-en"
 PAIRS = (CHOSEN_ON, "de-en", "en-fr")
-NAIVE = Reading("output", 0)
+NAIVE = Choice(share=False, symmetry="target")
 ONE = "one direction"
 _CHINESE = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
 _Links = list[frozenset[Link]]
@@ -85,11 +85,11 @@ def joined(there: _Links, back: _Links, gold: Sequence[Gold]) -> dict[str, Any]:
     return found
 
 
-def attention(model: Translator, pair: str, lines: tuple[list[str], list[str]], how: Reading) -> _Links:
+def attention(model: Translator, pair: str, lines: tuple[list[str], list[str]], how: Choice) -> _Links:
     """Links by the attention of a model that writes English."""
     if pair.endswith("-en"):
-        return [frozenset(a.links) for a in align_lines(model, *lines, reading=how)]
-    return [frozenset((i, j) for j, i in a.links) for a in align_lines(model, *lines[::-1], reading=how)]
+        return [frozenset(a.links) for a in align_lines(model, *lines, choice=how)]
+    return [frozenset((i, j) for j, i in a.links) for a in align_lines(model, *lines[::-1], choice=how)]
 
 
 def measure(arguments: argparse.Namespace, data: Path, found: dict[str, Any]) -> None:
@@ -97,14 +97,16 @@ def measure(arguments: argparse.Namespace, data: Path, found: dict[str, Any]) ->
     model = arguments.bundle and regard.load(arguments.bundle)
     if model:
         found["training"] = model.bundle.provenance.training
-    ways: dict[str, Reading] = {}
+    ways: dict[str, Choice] = {}
     for pair in PAIRS:
         lines = tuple(read_lines(arguments.text / pair / f"gold.{language}") for language in pair.split("-"))
         gold = read_gold(data / "word_alignment" / f"{pair}.dev.gold.gz", len(lines[0]))
         if model and not ways:
             choice = choose(model, None, *lines, gold)
+            alone = choose(model, None, *lines, gold, share=False, symmetry="target")
+            best = Choice(readings=alone.readings[:1], share=False, symmetry="target")
             found["choice"] = choice.model_dump(exclude={"reverse"})
-            ways = {"attention": choice.reading, "naive": NAIVE}
+            ways = {"attention": choice, "one reading": best, "naive shared out": Choice(), "naive": NAIVE}
         systems = found.setdefault("pairs", {}).setdefault(pair, {"lines": len(gold), "systems": {}})["systems"]
         for name, how in ways.items():
             systems[name] = {ONE: figures(attention(model, pair, lines, how), gold)}
@@ -127,13 +129,13 @@ def main() -> int:
     measure(arguments, Path(os.environ["REGARD_DATA"]), found)
     write(arguments.out, found | circumstances())
     if "choice" in found:
-        sys.stdout.write(json.dumps(found["choice"]["reading"]) + "\n")
+        sys.stdout.write(json.dumps(found["choice"]["readings"]) + "\n")
     for pair, held in found["pairs"].items():
         for name, scores in held["systems"].items():
             for way in dict.fromkeys((ONE, found["joined"][name])):
                 aer = scores[way]["aer"]
                 low, high = aer["interval"]
-                sys.stdout.write(f"{pair} {name:10s} {way:18s} AER {aer['value']:.2f} [{low:.2f}, {high:.2f}]\n")
+                sys.stdout.write(f"{pair} {name:16s} {way:18s} AER {aer['value']:.2f} [{low:.2f}, {high:.2f}]\n")
     return 0
 
 

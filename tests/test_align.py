@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from bundles import ENGLISH, GERMAN, small_bundle
@@ -20,8 +21,10 @@ from regard.tasks.align import (
     Alignment,
     Choice,
     Reading,
+    _choices,
+    _of_pieces,
     align_lines,
-    choose_reading,
+    choose,
     pharaoh,
     read_choice,
     write_choice,
@@ -70,13 +73,19 @@ def looking(bundle):
     return Translator(Looking(), bundle.recipe, bundle.source, bundle.target)
 
 
+def plain(rule, layer, head=0, symmetry="target"):
+    """Each target word with the source word that it looks at most."""
+    one = (Reading(rule, layer, head),)
+    return Choice(readings=one, reverse=one, share=False, symmetry=symmetry)
+
+
 # -- links -------------------------------------------------------------------------------------------------------------
 
 LINES = ["A man in an orange hat .", "", "Two  men\tare at the stove", "土卫 is smiling ▁ ö"]
 
 
 def test_the_input_rule_reads_the_step_that_reads_the_piece(looking):
-    found = align_lines(looking, LINES, LINES, reading=Reading("input", 2))
+    found = align_lines(looking, LINES, LINES, choice=plain("input", 2))
     assert [pharaoh(a.links) for a in found] == [
         " ".join(f"{i}-{i}" for i in range(len(line.split()))) for line in LINES
     ]
@@ -84,25 +93,26 @@ def test_the_input_rule_reads_the_step_that_reads_the_piece(looking):
 
 def test_the_output_rule_reads_the_step_before(looking):
     # One piece late, so that the first piece of each word looks at the word before, or the last one's pieces do.
-    (found,) = align_lines(looking, ["a b c d"], ["a b c d"], reading=Reading("output", 2))
+    (found,) = align_lines(looking, ["a b c d"], ["a b c d"], choice=plain("output", 2))
     assert found.links == ((0, 0), (0, 1), (1, 2), (2, 3))
-    (other,) = align_lines(looking, ["a b c d"], ["a b c d"], reading=Reading("input", 1))
+    (other,) = align_lines(looking, ["a b c d"], ["a b c d"], choice=plain("input", 1))
     assert other.links == ((0, 0), (0, 1), (0, 2), (0, 3))
 
 
 def test_each_target_word_has_one_link_whatever_its_neighbours(translator):
-    whole = align_lines(translator, ENGLISH, GERMAN)
+    how = Choice(symmetry="target")
+    whole = align_lines(translator, ENGLISH, GERMAN, choice=how)
     for alignment, source, target in zip(whole, ENGLISH, GERMAN, strict=True):
         assert [j for _, j in sorted(alignment.links, key=lambda link: link[1])] == list(range(len(target.split())))
         assert all(0 <= i < len(source.split()) for i, _ in alignment.links)
     order = list(reversed(range(len(ENGLISH))))
-    again = align_lines(translator, [ENGLISH[i] for i in order], [GERMAN[i] for i in order], batch_size=5)
+    again = align_lines(translator, [ENGLISH[i] for i in order], [GERMAN[i] for i in order], choice=how, batch_size=5)
     assert [again[order.index(i)] for i in range(len(ENGLISH))] == whole
 
 
 def test_readings_differ(translator):
     found = {
-        tuple(align_lines(translator, ENGLISH, GERMAN, reading=Reading(rule, layer, head)))
+        tuple(align_lines(translator, ENGLISH, GERMAN, choice=plain(rule, layer, head)))
         for rule in ("input", "output")
         for layer, head in ((0, 0), (1, 0), (2, 0), (2, 1), (2, 2))
     }
@@ -127,7 +137,7 @@ def test_chinese_words_are_read_without_spaces(looking):
         "spans": lambda self, text: kept.spans(text),
     })(), looking.source  # fmt: skip
     try:
-        align_lines(looking, ["科学家 一直 猜想 NASA 2013 年 。 한국 말"], ["a"], reading=Reading("input", 2))
+        align_lines(looking, ["科学家 一直 猜想 NASA 2013 年 。 한국 말"], ["a"], choice=plain("input", 2))
     finally:
         looking.source = kept
     assert read == ["科学家一直猜想NASA 2013年。한국 말"]
@@ -141,7 +151,7 @@ def test_normalization_moves_no_word(tmp_path, form):
     bundle = small_bundle(tmp_path / "b")
     line = "ﬁ ﬁ e\u0301 ½ ① \u00a8 e\u0301 man"
     found = align_lines(
-        Translator(Looking(), bundle.recipe, subwords, subwords), [line], [line], reading=Reading("input", 2)
+        Translator(Looking(), bundle.recipe, subwords, subwords), [line], [line], choice=plain("input", 2)
     )
     assert pharaoh(found[0].links) == " ".join(f"{i}-{i}" for i in range(len(line.split())))
 
@@ -157,7 +167,7 @@ def test_normalization_moves_no_word(tmp_path, form):
 )
 def test_what_is_not_there_is_refused(translator, reading, message):
     with pytest.raises(ModelError, match=message):
-        align_lines(translator, ["a"], ["b"], reading=reading)
+        align_lines(translator, ["a"], ["b"], choice=Choice(readings=(reading,)))
 
 
 def test_lines_that_cannot_be_read_are_named(translator):
@@ -168,17 +178,19 @@ def test_lines_that_cannot_be_read_are_named(translator):
     with pytest.raises(TextError, match="source line 1 contains a NUL"):
         align_lines(translator, ["a\0"], ["b"])
     with pytest.raises(ModelError, match="symmetry is 'both'"):
-        align_lines(translator, ["a"], ["b"], symmetry="both")
+        align_lines(translator, ["a"], ["b"], choice=Choice(symmetry="both"))
 
 
 def test_the_tag_that_asks_for_a_language_is_no_word(tmp_path):
     many = load(small_bundle(tmp_path / "many", tags=("de", "en")), device="cpu")
-    found = align_lines(many, ENGLISH, GERMAN, languages=("en", "de"))
-    written = align_lines(many, [f"<2de> {line}" for line in ENGLISH], GERMAN)  # here it is one
+    how = plain("output", 0)
+    found = align_lines(many, ENGLISH, GERMAN, choice=how, languages=("en", "de"))
+    written = align_lines(many, [f"<2de> {line}" for line in ENGLISH], GERMAN, choice=how)  # here it is one
     for one, other in zip(found, written, strict=True):
         assert [j for _, j in sorted(one.links, key=lambda link: link[1])] == list(range(len(one.target.split())))
         assert {(i - 1, j) for i, j in other.links if i} <= set(one.links)
-    both = align_lines(many, ENGLISH, GERMAN, reverse=many, languages=("en", "de"), symmetry="union")
+    how = plain("output", 0, symmetry="union")
+    both = align_lines(many, ENGLISH, GERMAN, choice=how, reverse=many, languages=("en", "de"))
     assert all(set(one.links) <= set(two.links) for one, two in zip(found, both, strict=True))
     with pytest.raises(ModelError, match="does not write 'fr'; choose one of de, en"):
         align_lines(many, ["a"], ["b"], languages=("en", "fr"))
@@ -208,15 +220,31 @@ def test_each_symmetry_holds_the_one_before(forward, backward):
 
 def test_a_reverse_model_is_turned_round(looking):
     def both(symmetry):
-        reading = Reading("input", 2)
-        (found,) = align_lines(
-            looking, ["a b c"], ["a b"], reading=reading, reverse=looking, reverse_reading=reading, symmetry=symmetry
-        )
+        how = plain("input", 2, symmetry=symmetry)
+        (found,) = align_lines(looking, ["a b c"], ["a b"], choice=how, reverse=looking)
         return found.links
 
     assert both("intersection") == ((0, 0), (1, 1))
     assert both("union")[:2] == ((0, 0), (1, 1))
     assert both("union")[2][0] == 2
+
+
+def test_what_every_word_looks_at_is_shared_out():
+    weights = np.array([[0.4, 0.0, 0.6], [0.0, 0.4, 0.6], [0.1, 0.0, 0.9]])
+    assert _choices(weights, share=False)[0] == {(2, 0), (2, 1), (2, 2)}
+    own, others = _choices(weights, share=True)
+    assert own == {(0, 0), (1, 1), (2, 2)} == others
+    assert _choices(np.zeros((2, 3)), share=True) == (frozenset({(0, 0), (0, 1)}), frozenset({(0, 0), (1, 0), (2, 0)}))
+
+
+def test_two_readings_are_better_than_one(looking):
+    """Each looks right at one half of a line, and elsewhere in the line at nothing much."""
+    record = [np.zeros((1, 5, 4), np.float32), np.zeros((1, 5, 4), np.float32)]
+    record[0][0, 1:3], record[1][0, 1:3] = np.eye(4)[:2], 0.25
+    record[0][0, 3:], record[1][0, 3:] = 0.25, np.eye(4)[2:]
+    both = _of_pieces(record, (Reading("input", 1), Reading("input", 2)))
+    assert both.argmax(axis=1).tolist() == [0, 1, 2, 3]
+    assert _of_pieces(record, (Reading("input", 1),)).argmax(axis=1).tolist() == [0, 1, 0, 0]
 
 
 # -- the error rate ----------------------------------------------------------------------------------------------------
@@ -263,14 +291,13 @@ def test_gold_must_fit():
 def test_the_best_reading_is_chosen(looking, tmp_path):
     lines = ["A man in an orange hat .", "Two men are at the stove"]
     gold = [parse_gold(" ".join(f"{i}-{i}" for i in range(len(line.split()))), base=0) for line in lines]
-    for turned in (False, True):
-        best, rates = choose_reading(looking, lines, lines, gold, turned=turned)
-        assert best == Reading("input", 2)
-        assert rates[best] == 0
-        assert len(rates) == 14
-        assert sorted(rates.values())[3] > 0  # the best one's heads are all alike
-    write_choice(tmp_path / "choice.json", Choice(reading=best, rates={"forward input 2": 0.0}))
-    assert read_choice(tmp_path / "choice.json").reading == best
+    found = choose(looking, looking, lines, lines, gold, share=False, symmetry="target")
+    assert found.readings == found.reverse == (Reading("input", 2),)  # nothing is better beside it
+    assert found.rates["forward input 2"] == found.rates["reverse input 2"] == 0
+    assert len(found.rates) == 2 * 2 * 14  # each alone, and each beside the best
+    assert found.rates["forward output 2"] > 0
+    write_choice(tmp_path / "choice.json", found)
+    assert read_choice(tmp_path / "choice.json") == found
     (tmp_path / "choice.json").write_text('{"reading": {"rule": "no"}}')
     with pytest.raises(ModelError, match=r"choice\.json: no choice"):
         read_choice(tmp_path / "choice.json")
@@ -290,9 +317,9 @@ def files(tmp_path, monkeypatch):
 
 
 def test_align_writes_a_line_for_a_line(bundle, files, capsys, translator):
-    assert main(["align", str(bundle.path), "en", "de", "--layer", "2", "--rule", "output"]) == 0
+    assert main(["align", str(bundle.path), "en", "de", "--layer", "2", "--no-share", "--symmetry", "target"]) == 0
     lines = capsys.readouterr().out.split("\n")
-    expected = align_lines(translator, [*ENGLISH[:3], ""], [*GERMAN[:3], ""], reading=Reading("output", 2))
+    expected = align_lines(translator, [*ENGLISH[:3], ""], [*GERMAN[:3], ""], choice=plain("output", 2))
     assert lines == [*(pharaoh(a.links) for a in expected), ""]
     assert lines[3] == ""
     assert main(["align", str(bundle.path), "en", "de", "--json"]) == 0
@@ -312,7 +339,7 @@ def test_align_scores_and_chooses(bundle, files, capsys):
     assert main(["align", path, "both", "--gold", "gold", "--reading", "choice.json", "--json", "-o", "links"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["scores"]["aer"]["unit"] == "percent"
-    assert scores["reading"] == choice["reading"]
+    assert scores["readings"] == choice["readings"]
     assert len((files / "links").read_text().split("\n")) == 4
 
 

@@ -440,14 +440,19 @@ def align(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the links here.")] = None,
     reverse: Annotated[Path | None, typer.Option(help="A bundle that translates the other way.")] = None,
     symmetry: Annotated[
-        str, typer.Option(help="How two directions are joined: intersection, union, grow-diag, grow-diag-final.")
-    ] = "grow-diag-final",
+        str,
+        typer.Option(
+            help="How the choices of source and target words are joined: target (those of target words alone), "
+            "intersection, union, grow-diag, grow-diag-final."
+        ),
+    ] = "grow-diag",
     rule: Annotated[
         str, typer.Option(help="The step that is looked at: whose input, or output, is the piece.")
-    ] = "input",
-    layer: Annotated[int | None, typer.Option(help="From 1, 0 for the mean of all; by default the middle one.")] = None,
+    ] = "output",
+    layer: Annotated[int, typer.Option(help="From 1; 0 for the mean of all.")] = 0,
     head: Annotated[int, typer.Option(help="Of the layer, from 1; 0 for the mean of all.")] = 0,
-    reading: Annotated[Path | None, typer.Option(help="Rule and layer as --choose wrote them.")] = None,
+    share: Annotated[bool, typer.Option(help="Divide weights by what their source word gets in all.")] = True,
+    reading: Annotated[Path | None, typer.Option(help="All of these as --choose wrote them.")] = None,
     gold: Annotated[Path | None, typer.Option(help="Show the alignment error rate against these links.")] = None,
     gold_base: Annotated[int, typer.Option(min=0, max=1, help="The number of the first word in them.")] = 1,
     choose: Annotated[Path | None, typer.Option(help="Choose rule and layer by --gold, and write them here.")] = None,
@@ -475,20 +480,29 @@ def align(
     back = None if reverse is None else load(reverse, device=device)
     languages = (from_ or "", to or "")
     if choose is not None and known is not None:
-        choice = task.choose(translator, back, sources, targets, known, languages=languages, batch_size=batch_size)
+        choice = task.choose(
+            translator,
+            back,
+            sources,
+            targets,
+            known,
+            share=share,
+            symmetry=symmetry,
+            languages=languages,
+            batch_size=batch_size,
+        )
         task.write_choice(choose, choice)
     elif reading is not None:
         choice = task.read_choice(reading)
     else:
-        choice = task.choice_of(translator, back, rule, layer, head)
+        one = task.Reading(rule, layer, head)  # type: ignore[arg-type]
+        choice = task.Choice(readings=(one,), reverse=(one,) if back else (), share=share, symmetry=symmetry)
     found = task.align_lines(
         translator,
         sources,
         targets,
-        reading=choice.reading,
+        choice=choice,
         reverse=back,
-        reverse_reading=choice.reverse,
-        symmetry=symmetry,
         languages=languages,
         batch_size=batch_size,
     )
@@ -504,8 +518,9 @@ def align(
     if as_json:
         write_json({"scores": {name: s.to_dict() for name, s in scores.items()}, **choice.model_dump()})
         return
-    for name, shown in choice.model_dump(exclude={"rates"}, exclude_none=True).items():
-        write(f"{name}: rule {shown['rule']}, layer {shown['layer'] or 'mean'}, head {shown['head'] or 'mean'}\n")
+    for name, readings in (("readings", choice.readings), ("reverse", choice.reverse)):
+        if readings:
+            write(f"{name}: {' and '.join(map(str, readings))}\n")
     for score in scores.values():
         write(f"{score}\n")
 
@@ -514,13 +529,14 @@ def calibrate(
     bundle: BundlePath,
     source: Annotated[Path, typer.Option(help="Source lines that the model was not trained on.")],
     reference: Annotated[Path, typer.Option("--reference", "--target", help="Their translations.")],
-    plot: Annotated[Path | None, typer.Option(help="Draw what was found here, as SVG.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw what was found here: SVG, or PNG if it ends so.")] = None,
     from_: From = None,
     to: To = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Measure how far a model's confidence may be believed, put it right, and keep that in the bundle."""
+    from regard.apps.look import png
     from regard.apps.reliability import svg
     from regard.bundle import add_calibration
     from regard.tasks.calibrate import calibrate as measure
@@ -534,7 +550,8 @@ def calibrate(
     if translator.bundle is not None:
         add_calibration(translator.bundle, found)
     if plot is not None:
-        plot.write_text(svg(found.report), encoding="utf-8")
+        picture = svg(found.report)
+        plot.write_bytes(png(picture) if plot.suffix == ".png" else picture.encode())
     if as_json:
         write_json(found.model_dump(mode="json"))
         return

@@ -4,8 +4,10 @@ The model reads the source and is made to write the given target (forced decodin
 rules say which step tells where a target piece comes from (Chen et al. 2020, "Accurate Word Alignment Induction from
 Neural Machine Translation"): the step whose *output* is the piece, which is the naive one, or the step whose *input* is
 the piece, when the decoder knows what it has just written. Weights of pieces become weights of words (the sum over the
-pieces of a source word, the mean over those of a target word), and a target word is linked to the source word that it
-looks at most. A model of the reverse direction gives links of its own, which may be joined with these.
+pieces of a source word, the mean over those of a target word), which are shared out: divided by all that the source
+word gets, so that a full stop that every word looks at does not take them all. A target word chooses the source word
+that it looks at most, and a source word the target word that looks at it most, or what a model of the reverse direction
+chooses for it. The choices of both sides are joined.
 
 Sizes: B lines, L layers, H heads, T target pieces, S source pieces; N target and M source words.
 """
@@ -16,6 +18,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,10 +41,7 @@ __all__ = [
     "Choice",
     "Reading",
     "align_lines",
-    "choice_of",
     "choose",
-    "choose_reading",
-    "default_reading",
     "pharaoh",
     "read_choice",
     "read_gold",
@@ -60,7 +60,7 @@ _WORD = re.compile(r"\S+")
 class Reading:
     """How attention is read."""
 
-    rule: Literal["input", "output"] = "input"
+    rule: Literal["input", "output"] = "output"
     """The step whose input, or whose output, is the piece."""
     layer: int = 0
     """Of the decoder, from 1; 0: the mean over all of them."""
@@ -93,15 +93,20 @@ class Alignment:
 
 
 class Choice(BaseModel):
-    """What was chosen on a gold set, as `write_choice` keeps it in a file."""
+    """How links are made, as `write_choice` keeps it in a file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    reading: Reading
-    reverse: Reading | None = None
+    readings: tuple[Reading, ...] = (Reading(),)
+    """Their mean is read."""
+    reverse: tuple[Reading, ...] = ()
     """Of the bundle of the reverse direction."""
+    share: bool = True
+    """Weights are divided by what their source word gets in all."""
+    symmetry: str = "grow-diag"
+    """One of SYMMETRIES."""
     rates: dict[str, float] = Field(default_factory=dict)
-    """AER in percent of everything that was tried, by "forward input 3", "reverse output 2 head 1" and the like."""
+    """AER in percent of all that was tried on a gold set: "forward input 3", "reverse output 2 head 1" and the like."""
 
 
 def write_choice(path: str | Path, choice: Choice) -> None:
@@ -127,32 +132,41 @@ def choose(
     targets: Sequence[str],
     gold: Sequence[Gold],
     *,
+    share: bool = True,
+    symmetry: str = "grow-diag",
     languages: tuple[str, str] = ("", ""),
     batch_size: int = 32,
 ) -> Choice:
-    """The best reading of each direction on its own, see `choose_reading`."""
-    reading, rates = choose_reading(translator, sources, targets, gold, languages=languages, batch_size=batch_size)
-    every = {f"forward {r}": rate for r, rate in rates.items()}
-    back = None
-    if reverse is not None:
-        back, rates = choose_reading(
-            reverse, sources, targets, gold, turned=True, languages=languages, batch_size=batch_size
-        )
-        every |= {f"reverse {r}": rate for r, rate in rates.items()}
-    return Choice(reading=reading, reverse=back, rates=every)
+    """The readings of each direction with the lowest AER on a gold set: the best one, and the best one beside it.
 
+    A second reading is kept if their mean is better than the first alone. Each direction is chosen on its own.
+    """
+    _check(sources, targets, symmetry)
+    join, rates = SYMMETRIES[symmetry], dict[str, float]()
+    found: dict[str, tuple[Reading, ...]] = {"forward": (), "reverse": ()}
+    for direction, by in (("forward", translator), ("reverse", reverse)):
+        if by is None:
+            continue
+        turned = direction == "reverse"
+        read, written = (targets, sources) if turned else (sources, targets)
+        every = _every_reading(by)
+        each = _weights(by, read, written, [(one,) for one in every], languages[not turned], batch_size, None)
 
-def choice_of(
-    translator: Translator, reverse: Translator | None, rule: str, layer: int | None = None, head: int = 0
-) -> Choice:
-    """The same rule, layer and head for both directions; without a layer, each model's own middle one."""
+        def rate(places: Sequence[int], each: list[list[Weights]] = each, turned: bool = turned) -> float:
+            links = []
+            for weights in each:
+                mean = np.mean([weights[place] for place in places], axis=0)
+                links.append(join(*_choices(mean, share)))
+            return alignment_error_rate(_turned(links) if turned else links, gold, resamples=0)["aer"].value
 
-    def one(by: Translator) -> Reading:
-        reading = Reading(rule, default_reading(by).layer if layer is None else layer, head)  # type: ignore[arg-type]
-        _check_reading(reading, by)
-        return reading
-
-    return Choice(reading=one(translator), reverse=None if reverse is None else one(reverse))
+        alone = [rate([place]) for place in range(len(every))]
+        best = int(np.argmin(alone))
+        pairs = [rate([best, place]) for place in range(len(every))]
+        rates |= {f"{direction} {one}": value for one, value in zip(every, alone, strict=True)}
+        rates |= {f"{direction} {every[best]} and {one}": value for one, value in zip(every, pairs, strict=True)}
+        second = int(np.argmin(pairs))
+        found[direction] = (every[best], every[second]) if pairs[second] < alone[best] else (every[best],)
+    return Choice(readings=found["forward"], reverse=found["reverse"], share=share, symmetry=symmetry, rates=rates)
 
 
 def read_lines_of(source: str | Path, target: str | Path | None) -> tuple[list[str], list[str]]:
@@ -190,77 +204,43 @@ def pharaoh(links: Sequence[Link]) -> str:
     return " ".join(f"{i}-{j}" for i, j in links)
 
 
-def default_reading(translator: Translator) -> Reading:
-    """Where nothing was chosen on a gold set: the input rule, heads averaged, in the layer in the middle.
-
-    Of 6 layers that is the 3rd, which Chen et al. 2020 take for models of that size.
-    """
-    return Reading("input", (translator.recipe.model.decoder_layers + 1) // 2)
-
-
 def align_lines(
     translator: Translator,
     sources: Sequence[str],
     targets: Sequence[str],
     *,
-    reading: Reading | None = None,
+    choice: Choice | None = None,
     reverse: Translator | None = None,
-    reverse_reading: Reading | None = None,
-    symmetry: str = "grow-diag-final",
     languages: tuple[str, str] = ("", ""),
     batch_size: int = 32,
     progress: Callable[[int], None] | None = None,
 ) -> list[Alignment]:
     """The alignment of each pair of lines, in order; a pair with an empty side has no links.
 
-    `reverse` translates the other way; its links are joined by `symmetry` (one of SYMMETRIES). `languages` are the
-    codes of source and target, which a bundle of several target languages has to be told; it may be its own reverse.
-    Chinese and Japanese words are put together without spaces before the model reads them, as it knows them.
-    Raises TextError for unequal counts and lines that cannot be read, ModelError for a layer, head or language that is
-    not there.
+    `reverse` translates the other way. `languages` are the codes of source and target, which a bundle of several target
+    languages has to be told; it may be its own reverse. Chinese and Japanese words are put together without spaces
+    before the model reads them, as it knows them.
+    Raises TextError for unequal counts and lines that cannot be read, ModelError for a layer, head, language or
+    symmetry that is not there.
     """
-    _check(sources, targets, symmetry)
-
-    def one(by: Translator, how: Reading | None, read: Sequence[str], written: Sequence[str], to: str) -> list[Links]:
-        each = _weights(by, read, written, [how or default_reading(by)], to, batch_size, progress)
-        return [_links(weights[0]) for weights in each]
-
-    found = one(translator, reading, sources, targets, languages[1])
+    how = choice or Choice()
+    _check(sources, targets, how.symmetry)
+    there = _weights(translator, sources, targets, [how.readings], languages[1], batch_size, progress)
+    chosen = [_choices(weights[0], how.share) for weights in there]
     if reverse is not None:
-        back = one(reverse, reverse_reading, targets, sources, languages[0])
-        turned = [frozenset((i, j) for j, i in links) for links in back]
-        found = [SYMMETRIES[symmetry](f, b) for f, b in zip(found, turned, strict=True)]
+        readings = how.reverse or (Reading(),)
+        back = _weights(reverse, targets, sources, [readings], languages[0], batch_size, progress)
+        others = _turned([_choices(weights[0], how.share)[0] for weights in back])
+        chosen = [(own, other) for (own, _), other in zip(chosen, others, strict=True)]
+    found = [SYMMETRIES[how.symmetry](*both) for both in chosen]
     return [Alignment(tuple(sorted(f)), s, t) for f, s, t in zip(found, sources, targets, strict=True)]
 
 
-def choose_reading(
-    translator: Translator,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    gold: Sequence[Gold],
-    *,
-    turned: bool = False,
-    languages: tuple[str, str] = ("", ""),
-    batch_size: int = 32,
-) -> tuple[Reading, dict[Reading, float]]:
-    """The rule, layer and head (or their mean) with the lowest AER on a gold set, and the AER of each.
-
-    With `turned` the translator is one of the reverse direction: it reads `targets` and writes `sources`.
-    """
-    _check(sources, targets, "union")
+def _every_reading(translator: Translator) -> list[Reading]:
     model = translator.recipe.model
     places = [(0, 0), *((n, head) for n in range(1, model.decoder_layers + 1) for head in range(model.heads + 1))]
     rules: tuple[Literal["input", "output"], ...] = ("input", "output")
-    readings = [Reading(rule, layer, head) for rule in rules for layer, head in places]
-    read, written = (targets, sources) if turned else (sources, targets)
-    each = _weights(translator, read, written, readings, languages[0 if turned else 1], batch_size, None)
-    rates = {}
-    for place, reading in enumerate(readings):
-        links = [_links(weights[place]) for weights in each]
-        if turned:
-            links = [frozenset((i, j) for j, i in found) for found in links]
-        rates[reading] = alignment_error_rate(links, gold, resamples=0)["aer"].value
-    return min(readings, key=lambda reading: rates[reading]), rates
+    return [Reading(rule, layer, head) for rule in rules for layer, head in places]
 
 
 # -- weights between words ---------------------------------------------------------------------------------------------
@@ -281,13 +261,13 @@ def _weights(
     translator: Translator,
     sources: Sequence[str],
     targets: Sequence[str],
-    readings: Sequence[Reading],
+    ways: Sequence[tuple[Reading, ...]],
     to: str,
     batch_size: int,
     progress: Callable[[int], None] | None,
 ) -> list[list[Weights]]:
-    """For each pair, its weights (N, M) by each reading; `to` is the target's code where the bundle has several."""
-    for reading in readings:
+    """For each pair, its weights (N, M) by each way, the mean of some readings; `to` is the target's code, if asked."""
+    for reading in chain.from_iterable(ways):
         _check_reading(reading, translator)
     known = translator.languages.targets
     if known and to and to not in known:
@@ -295,14 +275,14 @@ def _weights(
     asks = tag(to) if known and to else ""
     read = [_side(translator.source, line, n, translator, "source", asks) for n, line in enumerate(sources, 1)]
     written = [_side(translator.target, line, n, translator, "target") for n, line in enumerate(targets, 1)]
-    found = [[np.zeros((t.count, s.count), np.float32)] * len(readings) for s, t in zip(read, written, strict=True)]
+    found = [[np.zeros((t.count, s.count), np.float32)] * len(ways) for s, t in zip(read, written, strict=True)]
     order = [i for i in range(len(read)) if read[i].ids and written[i].ids]
     order.sort(key=lambda i: (len(written[i].ids), len(read[i].ids), i), reverse=True)
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         pairs = [(read[i], written[i]) for i in batch]
         for i, attention in zip(batch, _attention(translator, pairs), strict=True):
-            found[i] = [_of_words(_of_pieces(attention, how), read[i], written[i]) for how in readings]
+            found[i] = [_of_words(_of_pieces(attention, way), read[i], written[i]) for way in ways]
         if progress:
             progress(min(start + batch_size, len(order)))
     return found
@@ -335,12 +315,16 @@ def _attention(translator: Translator, pairs: Sequence[tuple[_Read, _Read]]) -> 
         yield [layer[row, :, : len(target.ids) + 1, : len(source.ids)] for layer in layers]
 
 
-def _of_pieces(attention: Sequence[Weights], reading: Reading) -> Weights:
-    """(T, S): the row of each target piece, by the reading."""
-    chosen = attention if reading.layer == 0 else [attention[reading.layer - 1]]
-    each = [layer.mean(axis=0) if reading.head == 0 else layer[reading.head - 1] for layer in chosen]
-    weights: Weights = np.stack(each).mean(axis=0)
-    return weights[1:] if reading.rule == "input" else weights[:-1]
+def _of_pieces(attention: Sequence[Weights], readings: Sequence[Reading]) -> Weights:
+    """(T, S): the row of each target piece, the mean over the readings."""
+    found = []
+    for reading in readings:
+        chosen = attention if reading.layer == 0 else [attention[reading.layer - 1]]
+        each = [layer.mean(axis=0) if reading.head == 0 else layer[reading.head - 1] for layer in chosen]
+        weights = np.stack(each).mean(axis=0)
+        found.append(weights[1:] if reading.rule == "input" else weights[:-1])
+    mean: Weights = np.stack(found).mean(axis=0)
+    return mean
 
 
 def _of_words(weights: Weights, read: _Read, written: _Read) -> Weights:
@@ -355,11 +339,18 @@ def _of_words(weights: Weights, read: _Read, written: _Read) -> Weights:
     return merged
 
 
-def _links(weights: Weights) -> Links:
-    """Each target word with the source word that it looks at most; (source, target)."""
+def _choices(weights: Weights, share: bool) -> tuple[Links, Links]:
+    """(N, M) -> each target word with the source word it looks at most, and each source word with its target word."""
     if not weights.size:
-        return frozenset()
-    return frozenset((int(i), j) for j, i in enumerate(weights.argmax(axis=1)))
+        return frozenset(), frozenset()
+    if share:
+        weights = weights / np.maximum(weights.sum(axis=0), np.finfo(weights.dtype).tiny)
+    sources, targets = weights.argmax(axis=1), weights.argmax(axis=0)
+    return frozenset((int(i), j) for j, i in enumerate(sources)), frozenset((i, int(j)) for i, j in enumerate(targets))
+
+
+def _turned(links: Sequence[Links]) -> list[Links]:
+    return [frozenset((i, j) for j, i in each) for each in links]
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------
@@ -413,7 +404,7 @@ def _check_reading(reading: Reading, translator: Translator) -> None:
             raise ModelError(f"{name} is {value}; this model has {name}s 1 to {most}, and 0 stands for their mean.")
 
 
-# -- both directions ---------------------------------------------------------------------------------------------------
+# -- both sides --------------------------------------------------------------------------------------------------------
 
 
 def _grow_diag(forward: Links, backward: Links) -> Links:
@@ -447,9 +438,10 @@ def _final(forward: Links, backward: Links) -> Links:
 
 
 SYMMETRIES: dict[str, Callable[[Links, Links], Links]] = {
+    "target": lambda forward, backward: forward,
     "intersection": lambda forward, backward: forward & backward,
     "union": lambda forward, backward: forward | backward,
     "grow-diag": _grow_diag,
     "grow-diag-final": _final,
 }
-"""How the links of two directions are joined."""
+"""How the choices of both sides are joined; "target" takes those of target words alone."""
