@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 import toy
 from torch import Tensor
 
+from regard import recipe
+from regard.models import MODELS
 from regard.models.lstmn import LSTMNConfig, Tape, Written
 from regard.nn.recurrent import LSTM
 
@@ -87,3 +90,15 @@ def test_without_a_tape_it_is_a_plain_lstm() -> None:
     plain.load_state_dict({n: p for n, p in layer.state_dict().items() if not n.startswith("score")})
     x = torch.randn(6, 2, 3)
     torch.testing.assert_close(layer(x, Written(), None)[0], plain(x)[0])
+
+
+def test_the_recipes_with_and_without_a_tape_are_equal_in_size_and_budget() -> None:
+    folder = Path(__file__).resolve().parent.parent / "recipes" / "ptb"
+    tables, sizes = [], []
+    for name in ("lstmn", "lstm"):
+        made = recipe.load(folder / f"{name}.toml", variables={"REGARD_DATA": "data"})
+        model = MODELS[made.model.family][1](made.model, made.text.size, made.text.size)
+        sizes.append(sum(parameter.numel() for parameter in model.parameters()))
+        tables.append(made.model_dump(exclude={"name": True, "model": {"tape", "width"}}))
+    assert tables[0] == tables[1], "but for the tape and the width they are one recipe"
+    assert sizes[1] == pytest.approx(sizes[0], rel=1e-3)
