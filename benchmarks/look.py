@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from chromium import browser
 from record import RESULTS, circumstances, write
 
 from regard.apps.look import page
 from regard.tasks.look import Attention, Part, Side
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+from chromium import browser
 
 WORDS, LAYERS, HEADS = 30, 6, 8
 # Resolved when what the last event changed is on the screen: one frame to draw it in, one more to have shown it.

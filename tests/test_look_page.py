@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from chromium import CHROMIUM, browser
 
 from regard.apps.look import page
 from regard.tasks.look import Attention, Part, Side
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 image = pytest.importorskip("PIL.Image")
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
-from chromium import CHROMIUM, browser  # noqa: E402
-
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 LAYERS, HEADS = 2, 3
 ROWS = ("▁Ein", "▁Mann", "▁läch", "elt", "</s>")

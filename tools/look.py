@@ -16,7 +16,7 @@ from regard.apps.look import page
 from regard.tasks.look import look
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "tests"))
 from chromium import browser  # noqa: E402
 
 OUT = ROOT / "docs" / "pictures"
