@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from regard import bundle as bundles
 from regard.apps.cli import main
+from regard.apps.look import png
 from regard.apps.reliability import svg
 from regard.bundle import Calibration, add_calibration, on_curve
 from regard.errors import BundleError, DataError, TextError
@@ -312,6 +314,8 @@ def test_a_bundle_keeps_its_calibration(tmp_path: Path, capsys: pytest.CaptureFi
     picture = (tmp_path / "p.svg").read_text("utf-8")
     assert picture == svg(found.report)
     assert "after: calibration error" in picture
+    if find_spec("resvg_py"):
+        assert png(picture).startswith(b"\x89PNG")
     after = load(changed).translate(ENGLISH[:2], confidence=True)
     assert [t.text for t in after] == [t.text for t in before]
     assert after[0].confidences != before[0].confidences
