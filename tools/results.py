@@ -14,12 +14,12 @@ ANCHORS = ROOT / "docs" / "anchors.toml"
 HEAD = """<!-- made by `python tools/results.py` -->
 # Results beside published figures
 
-What the recipes have reached, each in a file under [results](../results) that its command left, beside figures of
-papers and of other projects. These were made with other data, text or hardware, so they say where a figure stands,
-not who is better. In brackets is the 95 % interval over lines of one seed; another seed moves a figure further. Where
-a recipe was run with several seeds, it is the mean, and the lowest and highest of them. *Not run* means that the
-recipe is there and its training has not been. A published figure with * is recalled from the paper, and was not
-looked up again.
+What the recipes have reached, each in a file under `results/` that its command left, beside figures of papers and of
+other projects. These were made with other data, text or hardware, so they say where a figure stands, not who is
+better. In brackets is the 95 % interval over lines of one seed; another seed moves a figure further. Where a recipe
+was run with several seeds, it is the mean, and the lowest and highest of them. *Not run* means that the recipe is
+there and its training has not been. A published figure with * is recalled from the paper, and was not looked up
+again.
 """
 HEADS = {
     "bleu": "BLEU",
