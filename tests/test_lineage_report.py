@@ -14,8 +14,11 @@ from regard.apps.cli import main
 from regard.errors import RecipeError
 from regard.recipe import Recipe
 from regard.tasks.fit import fit
-from regard.tasks.lineage import plan_runs, train
-from regard.text import write_lines
+from regard.tasks.lineage import builtin, extrapolation, plan_runs, report, train
+from regard.tasks.lineage.alignments import shown_lines
+from regard.tasks.lineage.costs import measure_layers
+from regard.tasks.lineage.table import grouped
+from regard.text import read_lines, write_lines
 from regard.train import Interrupted, loop
 
 # -- stopping by the clock ---------------------------------------------------------------------------------------------
@@ -143,11 +146,12 @@ def _lineage(place: Path, *more: str) -> int:
     return main(["lineage", *basic, "--out", str(place / "out"), *more])
 
 
-def test_runs_are_trained_once_and_tabulated_together(place, capsys):
-    assert _lineage(place, "--families", "seq2seq,transformer") == 0
+def test_runs_are_trained_once_and_tabulated_together(place, monkeypatch, capsys):
+    monkeypatch.setattr(report, "measure_layers", lambda: measure_layers((2, 4, 8), (8, 16, 32)))
+    assert _lineage(place, "--families", "seq2seq,transformer", "--no-extrapolation") == 0
     before = {path: path.stat().st_mtime_ns for path in (place / "out").rglob("bundle/*.safetensors")}
     assert len(before) == 2
-    assert _lineage(place, "--seeds", "2") == 0
+    assert _lineage(place, "--seeds", "2", "--no-extrapolation") == 0
     table = capsys.readouterr().out
     assert [line.split()[1] for line in table.splitlines() if line.startswith("| ")][-3:] == list(_SMALL)
     after = {path: path.stat().st_mtime_ns for path in (place / "out").rglob("bundle/*.safetensors")}
@@ -168,6 +172,36 @@ def test_runs_are_trained_once_and_tabulated_together(place, capsys):
     assert str(place) not in kept
     assert recipes.parse(kept, {"REGARD_DATA": str(place)}).seed == 2
     assert (results / "bahdanau-2" / "log.jsonl").exists()
+
+
+def test_the_report_shows_alignments_costs_and_what_lies_beyond_the_trained_lengths(place, monkeypatch, capsys):
+    monkeypatch.setattr(extrapolation, "SCHEMES", ("learned", "alibi"))
+    monkeypatch.setattr(report, "measure_layers", lambda: measure_layers((2, 4, 8), (8, 16, 32)))
+    write_lines(place / "gold.text", [f"{source} ||| {target}" for source, target in zip(GERMAN, ENGLISH, strict=True)])
+    write_lines(place / "gold.links", ["1-1 2-2"] * len(GERMAN))
+    gold = ["--gold", str(place / "gold.links"), "--gold-text", str(place / "gold.text")]
+    assert _lineage(place, "--families", "seq2seq,transformer", *gold, "--language", "zh") == 0
+    assert "report.html" in capsys.readouterr().out
+    out = place / "out"
+    page = (out / "report.html").read_text("utf-8")
+    assert 'show("zh")' in page
+    found = json.loads((out / "results" / "report.json").read_text("utf-8"))
+    families = {name for line in found["pictures"] for name in line["families"]}
+    assert "transformer" in families
+    assert "seq2seq" not in families, "there is nothing to look at"
+    for line in found["pictures"]:
+        picture = line["families"]["transformer"]
+        assert [sum(row) for row in picture["weights"]] == pytest.approx([1.0] * len(picture["rows"]), abs=0.01)
+    assert {"seq2seq"} & {each["family"] for each in found["alignment"]} == set()
+    beyond = found["extrapolation"]
+    assert list(beyond["schemes"]) == ["learned", "alibi"]
+    assert sum(group["lines"] for group in beyond["groups"]) == len(GERMAN)
+    assert {group["to"] <= beyond["longest"] for group in beyond["groups"]} == {True, False}
+    short = [len(line.split()) for line in read_lines(out / "extrapolation" / "short" / "train.source")]
+    assert 0 < max(short) <= beyond["longest"] < max(len(line.split()) for line in GERMAN)
+    made = {path: path.stat().st_mtime_ns for path in (out / "kept").iterdir()}
+    assert _lineage(place, "--families", "seq2seq,transformer", *gold) == 0
+    assert {path: path.stat().st_mtime_ns for path in (out / "kept").iterdir()} == made, "nothing is done again"
 
 
 def test_unequal_recipes_and_other_settings_are_refused(place, tmp_path, capsys):
@@ -200,3 +234,29 @@ def test_a_stopped_comparison_goes_on(place, tmp_path, monkeypatch):
     train(run)
     assert run.done
     assert not (run.place / "checkpoints").exists()
+
+
+def test_groups_of_lines_are_of_like_length_and_size():
+    lengths = [5, 3, 3, 9, 4, 4, 4, 20, 11, 6]
+    groups = grouped(lengths, 3)
+    assert sorted(i for group in groups for i in group) == list(range(10))
+    assert [[lengths[i] for i in group] for group in groups] == [[3, 3, 4, 4, 4], [5, 6, 9, 11], [20]]
+    assert shown_lines(["a " * 5] * 3 + ["a " * 11, "a " * 15]) == [0, 3, 4]
+
+
+def test_files_of_ones_own_stand_in_the_place_of_the_recipes(place, tmp_path, capsys):
+    table = {"source": str(place / "train.de"), "target": str(place / "train.en")}
+    (run,) = plan_runs(tmp_path, place / "recipes", families=["bahdanau"], data=table)
+    assert run.recipe.data.test == {}
+    assert run.recipe.data.batch_tokens == 300, "a family's own setting stays"
+    assert main(["lineage", "--out", str(tmp_path), "--target", "x.en"]) == 2
+    assert "begin with --source" in capsys.readouterr().err
+
+
+def test_the_built_in_corpus_has_one_direction(tmp_path, monkeypatch):
+    pytest.importorskip("babel")
+    monkeypatch.setattr("regard.tasks.lineage.runs._LINES", {"train": 3, "valid": 2, "heldout": 2})
+    table = builtin(tmp_path)
+    source, target = read_lines(table["source"]), read_lines(table["target"])
+    assert len(source) == len(target) == 15
+    assert not [line for line in (*source, *target) if line.startswith("<2")]

@@ -196,11 +196,12 @@ def _pictures(shown: Sequence[Plain]) -> Iterator[str]:
 def _alignment(rates: Sequence[Plain] | None) -> Iterator[str]:
     if not rates:
         return
+    gold = escape(rates[0]["signature"].split("|links:")[0])
     yield _both("Alignment error rate", "对齐错误率", "h2")
     yield _both(
-        f"Links read off attention against people's, {rates[0]['pairs']} pairs ({escape(rates[0]['signature'])}). "
+        f"Links read off attention against people's, {rates[0]['pairs']} pairs ({gold}). "
         "Lower is better. Those pairs are not of the corpus, and none of the models was trained to align.",
-        f"从注意力读出的连线与人工连线相比，共 {rates[0]['pairs']} 对（{escape(rates[0]['signature'])}）。越低越好。"
+        f"从注意力读出的连线与人工连线相比，共 {rates[0]['pairs']} 对（{gold}）。越低越好。"
         "这些句对不属于训练语料，也没有哪个模型学过对齐。",
     )
     rows = [
@@ -381,7 +382,8 @@ def _drawn(
     return (
         f'<figure><figcaption id="{name}">{say(title)}</figcaption>'
         f'<div class="scroll" tabindex="0" role="group">{drawn}</div></figure>'
-        f"<details><summary>{say(('The same as numbers', '同样的内容，以数字表示'))}</summary>{_table(title, [('line', '线'), *columns], rows)}</details>"
+        f"<details><summary>{say(('The same as numbers', '同样的内容，以数字表示'))}</summary>"
+        f"{_table(title, [('line', '线'), *columns], rows)}</details>"
     )
 
 
