@@ -23,6 +23,7 @@ from workers import SCRATCH
 
 import regard
 from regard.recipe import Recipe, load, to_toml
+from regard.tasks.fit import Interrupted
 
 __all__ = ["RECIPE", "compared", "found_in", "interval", "recipe_of", "show", "train_all"]
 
@@ -57,7 +58,10 @@ def train_all(
                 if time.monotonic() > until:
                     print(f"  {name}, seed {seed}: not begun, the time is up", flush=True)
                     continue
-                regard.fit(recipe, out, resume=True)
+                try:
+                    regard.fit(recipe, out, resume=True)
+                except Interrupted:
+                    raise KeyboardInterrupt from None
             made.setdefault(name, {})[seed] = run = found_in(out)
             print(f"  {name}, seed {seed}: perplexity {run['perplexity']:.3f}, BLEU {run['bleu']:.2f}", flush=True)
     return made

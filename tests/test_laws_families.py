@@ -244,16 +244,35 @@ WIDER: dict[str, tuple[dict[str, Any], float, int, float]] = {
     "bahdanau": ({"width": 48, "encoder_width": 48, "embedding": 24, "readout": 24, "initial": 0.2}, 1e-2, 300, 0.95),
     "luong": ({"width": 48, "embedding": 24, "layers": 1, "initial": 0.3}, 1e-2, 300, 0.95),
     "convs2s": ({"width": 48, "channels": 48}, 1e-2, 300, 0.95),
-    "lstmn-translator": ({"width": 48, "embedding": 24, "score_width": 24, "initial": 0.3}, 1e-2, 300, 0.95),
-    "mask-predict": (
-        {"width": 48, "heads": 4, "feedforward": 96, "decoder_layers": 2, "length_range": 2},
-        6e-3,
-        600,
-        0.9,
-    ),
+    "lstmn-translator": ({"width": 48, "embedding": 24, "score_width": 24, "initial": 0.3}, 1e-2, 400, 0.9),
 }
-"""Of each family that translates: sizes, rate, updates, and the least share of fresh lines that must come out right.
+"""Of each family that writes piece by piece: sizes, rate, updates, the least share of fresh lines that come out right.
 One vector for a whole line: what was not seen comes out less surely."""
+
+
+def _trained(family: str, sizes: dict[str, Any], store: Store, words: Subwords, out: Path, **train: Any) -> Any:
+    torch.manual_seed(1)
+    config, build = MODELS[family]
+    aim = _aim(family)
+    common = {"schedule": "linear", "warmup": 40, "clip": 1.0, "label_smoothing": 0.0, "average": "ema"}
+    settings = TrainConfig(**common, ema_decay=0.98, save_every=10_000, log_every=1000, **train)  # type: ignore[arg-type]
+    model = build(config(**{**SMALL[family], "dropout": 0.0, **sizes}), len(words), len(words))
+    batches = Batches(store, batch_tokens=500, layout="packed", seed=1, view=view_of(aim, words))
+    trainer = Trainer(model, batches, settings, out, seed=1, width=48, objective=OBJECTIVES[aim])
+    trainer.run()
+    trainer.weights.put(trainer.final_weights())
+    return model.float().eval()
+
+
+def _share(model: Any, words: Subwords, sources: list[str], right: list[str], mask: int | None = None) -> float:
+    """Of lines that come out right."""
+    ids = [words.encode(line) for line in sources]
+    found = decode(model, ids, SearchConfig(beam=1), batch_independent=False, mask=mask)
+    return sum(words.decode(h[0].ids) == line for h, line in zip(found, right, strict=True)) / len(sources)
+
+
+def _fresh(seen: list[str]) -> list[str]:
+    return [line for line in _words(900, 6, 4) if line not in set(seen) and len(line) > 3][:60]
 
 
 @pytest.fixture(scope="module")
@@ -264,39 +283,32 @@ def asked(tmp_path_factory: pytest.TempPathFactory, subwords: Subwords) -> Store
     return Store.build(path, iter(pairs), subwords, subwords, Filters(max_ratio=9.0), fingerprint("asked"))
 
 
-@pytest.mark.parametrize("family", PAIRED)
+@pytest.mark.parametrize("family", WIDER)
 def test_who_translates_learns_to_copy_and_to_reverse_as_asked(
     family: str, asked: Store, subwords: Subwords, tmp_path: Path
 ) -> None:
-    changes, rate, updates, least = WIDER[family]
-    torch.manual_seed(1)
-    config, build = MODELS[family]
-    aim = _aim(family)
-    settings = TrainConfig(
-        updates=updates,
-        schedule="linear",
-        rate=rate,
-        warmup=40,
-        clip=1.0,
-        label_smoothing=0.0,
-        average="ema",
-        ema_decay=0.98,
-        save_every=10_000,
-        log_every=1000,
-    )
-    model = build(config(**{**SMALL[family], "dropout": 0.0, **changes}), len(subwords), len(subwords))
-    batches = Batches(asked, batch_tokens=500, layout="packed", seed=1, view=view_of(aim, subwords))
-    trainer = Trainer(model, batches, settings, tmp_path, seed=1, width=48, objective=OBJECTIVES[aim])
-    trainer.run()
-    trainer.weights.put(trainer.final_weights())
-    seen = set(_words(900, 5, 4))
-    fresh = [line for line in _words(900, 6, 4) if line not in seen and len(line) > 3][:60]
-    mask = subwords.id_of(MASK) if aim == "fill" else None
+    sizes, rate, updates, least = WIDER[family]
+    model = _trained(family, sizes, asked, subwords, tmp_path, rate=rate, updates=updates)
+    fresh = _fresh(_words(900, 5, 4))
     for task, right in (("copy", fresh), ("reverse", [line[::-1] for line in fresh])):
-        sources = [subwords.encode(f"{task} {line}") for line in fresh]
-        found = decode(model.float().eval(), sources, SearchConfig(beam=1), batch_independent=False, mask=mask)
-        share = sum(subwords.decode(h[0].ids) == line for h, line in zip(found, right, strict=True)) / len(fresh)
+        share = _share(model, subwords, [f"{task} {line}" for line in fresh], right)
         assert share >= least, (task, share)
+
+
+def test_mask_predict_learns_to_copy(subwords: Subwords, tmp_path: Path) -> None:
+    """To reverse it learns in `test_mask_predict.py`; both at once take it longer."""
+    lines = _words(1800, 5)
+    pairs = ((line, line) for line in lines)
+    store = Store.build(tmp_path / "s", pairs, subwords, subwords, Filters(), fingerprint("copies"))
+    sizes = {"width": 64, "heads": 4, "feedforward": 128, "encoder_layers": 2, "decoder_layers": 2, "length_range": 4}
+    model = _trained("mask-predict", sizes, store, subwords, tmp_path, rate=4e-3, updates=700)
+    fresh = _fresh(lines)
+    assert _share(model, subwords, fresh, fresh, subwords.id_of(MASK)) >= 0.9
+
+
+def test_every_family_learns_somewhere() -> None:
+    """Those that are neither here nor above count, fill in and classify in `test_objectives.py`."""
+    assert {*WIDER, "mask-predict", *LEARNS, "gpt", "bert", "bert-classifier"} == set(MODELS)
 
 
 # -- every score where a decoder looks once a layer --------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """JoeyNMT's recurrent encoder and decoder and its loss, driven by the plain loop.
 
-`shape` holds `peer`: cell, width, embedding, layers, bidirectional, attention (luong or bahdanau), input_feeding and
-init_hidden, in its own words. Rows are sorted by length before each batch, as its own iterator does, since its encoder
-asks for it.
+`shape` holds `peer`: cell, width, embedding, layers, attention (luong or bahdanau), input_feeding and init_hidden, in
+its own words. The encoder reads both ways, each with half of the width, for one way alone is an error in it. Rows are
+sorted by length before each batch, as its own iterator does, since its encoder asks for it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ def build(shape: dict[str, Any]) -> Any:
         "dropout": shape["dropout"],
         "embeddings": {"embedding_dim": peer["embedding"], "dropout": shape["dropout"]},
     }
-    both = peer["bidirectional"]
-    reader = {**side, "hidden_size": peer["width"] // 2 if both else peer["width"], "bidirectional": both}
+    reader = {**side, "hidden_size": peer["width"] // 2, "bidirectional": True}
     writer = {
         **side,
         "hidden_size": peer["width"],
