@@ -194,3 +194,40 @@ def test_a_failed_measurement_says_what_the_script_said():
 
     with pytest.raises(BenchmarkError, match=r"peers/flops_of_nobody.py failed with exit code 2"):
         Machine(1).run("flops_of_nobody", {})
+
+
+def test_differences_over_seeds_have_students_interval_and_are_told_apart_by_it():
+    from variants import compared, interval
+
+    found = interval([1.0, 2.0, 3.0])
+    assert found["mean"] == 2.0
+    assert found["half"] == pytest.approx(4.303 / 3**0.5)
+    assert interval([5.0])["half"] is None
+    made = {
+        "base": {1: {"x": 10.0}, 2: {"x": 11.0}, 3: {"x": 12.0}},
+        "same": {1: {"x": 11.0}, 2: {"x": 10.0}, 3: {"x": 12.5}},
+        "more": {1: {"x": 15.0}, 2: {"x": 16.1}, 3: {"x": 16.9}},
+    }
+    table = compared(made, ["x"])
+    assert "difference" not in table["base"]["x"]
+    assert table["more"]["x"]["difference"]["mean"] == pytest.approx(5.0)
+    assert [table[name]["x"]["told_apart"] for name in ("same", "more")] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["table3", "contrasts"])
+def test_every_variant_is_a_recipe_and_differs_from_the_first(name, tmp_path, monkeypatch):
+    import importlib
+
+    from variants import recipe_of
+
+    (tmp_path / "multi30k").mkdir()
+    (tmp_path / "multi30k" / "train.en.gz").touch()
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    module = importlib.import_module(name)
+    groups = {"transformer": module.VARIANTS} if name == "table3" else module.FAMILIES
+    for family, variants in groups.items():
+        common = module.model_of(family) if name == "contrasts" else []
+        recipes = {variant: recipe_of(changes, 1, common) for variant, changes in variants.items()}
+        base, *others = recipes.values()
+        assert base.model.family == family
+        assert all(other != base for other in others)
