@@ -57,8 +57,7 @@ def _head(table: Plain) -> Iterator[str]:
     )
     yield _both(
         "Equal time is one fair way to compare and not the only one: what computes slowly here has seen less of the "
-        "data, and sizes and settings are those of one recipe a family, chosen on the dev set, not the best there "
-        "are. "
+        "data, and sizes and settings are those of one recipe a family, not the best there are. "
         + (
             f"Each family has up to {seeds} runs that differ in their seed alone; how far these lie apart is part of "
             "every comparison below."
@@ -66,7 +65,7 @@ def _head(table: Plain) -> Iterator[str]:
             else "There is one run of each family, so how much another seed would change is not known."
         ),
         "时间相等只是一种公平，并非唯一的一种：在此算得慢的模型看到的数据较少；规模与设置取自每个家族的一份配方，"
-        "在开发集上选定，未必最优。"
+        "未必最优。"
         + (
             f"每个家族至多有 {seeds} 次只差随机种子的训练；它们之间的差距计入下面的每个比较。"
             if seeds > 1
@@ -200,9 +199,8 @@ def _alignment(rates: Sequence[Plain] | None) -> Iterator[str]:
     yield _both("Alignment error rate", "对齐错误率", "h2")
     yield _both(
         f"Links read off attention against people's, {rates[0]['pairs']} pairs ({gold}). "
-        "Lower is better. Those pairs are not of the corpus, and none of the models was trained to align.",
-        f"从注意力读出的连线与人工连线相比，共 {rates[0]['pairs']} 对（{gold}）。越低越好。"
-        "这些句对不属于训练语料，也没有哪个模型学过对齐。",
+        "Lower is better. None of the models was trained to align.",
+        f"从注意力读出的连线与人工连线相比，共 {rates[0]['pairs']} 对（{gold}）。越低越好。没有哪个模型学过对齐。",
     )
     rows = [
         [
