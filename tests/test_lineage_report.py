@@ -240,7 +240,7 @@ def test_groups_of_lines_are_of_like_length_and_size():
     lengths = [5, 3, 3, 9, 4, 4, 4, 20, 11, 6]
     groups = grouped(lengths, 3)
     assert sorted(i for group in groups for i in group) == list(range(10))
-    assert [[lengths[i] for i in group] for group in groups] == [[3, 3, 4, 4, 4], [5, 6, 9, 11], [20]]
+    assert [[lengths[i] for i in group] for group in groups] == [[3, 3, 4, 4, 4], [5, 6, 9], [11, 20]]
     assert shown_lines(["a " * 5] * 3 + ["a " * 11, "a " * 15]) == [0, 3, 4]
 
 

@@ -217,10 +217,11 @@ def _over_seeds(runs: Sequence[Result], metric: str) -> dict[str, Any]:
 def grouped(lengths: Sequence[int], count: int) -> list[list[int]]:
     """Line numbers in groups of rising length, about `count` of equal size; lines of equal length stay together."""
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
-    groups: list[list[int]] = [[]]
-    for i in order:
-        full = len(groups[-1]) >= len(order) / count
-        if groups[-1] and full and lengths[i] > lengths[groups[-1][-1]] and len(groups) < count:
+    groups: list[list[int]] = []
+    room = 0.0
+    for place, i in enumerate(order):
+        if not groups or (len(groups[-1]) >= room and lengths[i] > lengths[groups[-1][-1]] and len(groups) < count):
+            room = (len(order) - place) / (count - len(groups))  # an equal part of what is left
             groups.append([])
         groups[-1].append(i)
     return groups
