@@ -36,7 +36,7 @@ from typing import Any
 from record import RESULTS, circumstances, write
 from safetensors import safe_open
 
-TIMED = {"seconds", "tokens_per_second"}
+TIMED = {"seconds", "trained", "tokens_per_second"}
 """What a log says about the clock, which no two runs share."""
 STARTED = "Ctrl-C saves and stops"
 """Said on standard error when training begins."""

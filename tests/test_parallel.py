@@ -121,7 +121,7 @@ def test_what_several_processes_cannot_do_is_said(tmp_path: Path, monkeypatch: p
     trainer = Trainer(model, batches, TrainConfig(precision="float32"), tmp_path, seed=1, width=16)
     trainer.parallel = Parallel(1, 2)
 
-    def full(*given: Any) -> None:
+    def full(*given: Any, places: int | None) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     trainer.step = nn.Identity()
