@@ -164,8 +164,8 @@ def embed(
             hidden = model.encode(ids, layout)
         if not isinstance(hidden, Tensor):
             raise ModelError(
-                f'model.family = "{opened.recipe.model.family}" keeps no tensor of a vector for each place, so there is '
-                "nothing to pool; take a transformer, gpt, bert or bert-classifier."
+                f'model.family = "{opened.recipe.model.family}" keeps no tensor of a vector for each place, so there '
+                "is nothing to pool; take a transformer, gpt, bert or bert-classifier."
             )
         found.append(POOLS[pool](hidden, layout).float().cpu().numpy())
     return np.concatenate(found)
