@@ -6,9 +6,10 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-__all__ = ["CHROMIUM", "browser"]
+__all__ = ["CHROMIUM", "browser", "offline"]
 
 CHROMIUM = shutil.which("chromium")
 
@@ -34,3 +35,21 @@ def browser() -> Iterator[Any]:
         opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield opened
         opened.close()
+
+
+@contextmanager
+def offline(chromium: Any, file: Path, **options: Any) -> Iterator[Any]:
+    """A page from a file, in a context with these options; it may ask no network, and nothing may go wrong."""
+    context = chromium.new_context(**options)
+    context.set_offline(True)
+    shown = context.new_page()
+    asked: list[str] = []
+    wrong: list[str] = []
+    shown.on("request", lambda one: asked.append(one.url))
+    shown.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    shown.on("pageerror", lambda error: wrong.append(str(error)))
+    shown.goto(file.as_uri())
+    yield shown
+    context.close()
+    assert [url for url in asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
+    assert wrong == []

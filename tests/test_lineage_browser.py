@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import offline
 from test_lineage_page import report
 from test_look_page import CHROMIUM, chromium  # noqa: F401  (a fixture, and whether it can be had)
 
@@ -24,20 +25,9 @@ _CUT = """() => [...document.querySelectorAll(".chart text")].filter((text) => {
 def test_the_page_opens_offline_and_fits(chromium: Any, tmp_path: Path, width: int, scheme: str) -> None:  # noqa: F811
     file = tmp_path / "report.html"
     file.write_text(page(report()), encoding="utf-8")
-    context = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    context.set_offline(True)
-    shown = context.new_page()
-    asked: list[str] = []
-    wrong: list[str] = []
-    shown.on("request", lambda one: asked.append(one.url))
-    shown.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-    shown.on("pageerror", lambda error: wrong.append(str(error)))
-    shown.goto(file.as_uri())
-    for heading in ("The lineage compared", "谱系比较"):
-        assert shown.locator("h1:visible").all_inner_texts() == [heading]
-        assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), "only boxes scroll sideways"
-        assert shown.evaluate(_CUT) == [], "no word of a chart is cut off"
-        shown.click("#language")
-    context.close()
-    assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
-    assert wrong == []
+    with offline(chromium, file, viewport={"width": width, "height": 800}, color_scheme=scheme) as shown:
+        for heading in ("The lineage compared", "谱系比较"):
+            assert shown.locator("h1:visible").all_inner_texts() == [heading]
+            assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), "only boxes scroll sideways"
+            assert shown.evaluate(_CUT) == [], "no word of a chart is cut off"
+            shown.click("#language")

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from chromium import CHROMIUM, browser
+from chromium import CHROMIUM, browser, offline
 
 from regard.apps.look import page
 from regard.tasks.look import Attention, Part, Side
@@ -50,19 +50,9 @@ def opened(chromium: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     """The page, opened; nothing may be asked of any network, and nothing may go wrong."""
     file = tmp_path / "attention.html"
     file.write_text(page(ATTENTION), encoding="utf-8")
-    context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})})
-    context.set_offline(True)
-    shown = context.new_page()
-    asked: list[str] = []
-    wrong: list[str] = []
-    shown.on("request", lambda one: asked.append(one.url))
-    shown.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-    shown.on("pageerror", lambda error: wrong.append(str(error)))
-    shown.goto(file.as_uri())
-    yield shown
-    context.close()
-    assert [url for url in asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
-    assert wrong == []
+    options = {"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})}
+    with offline(chromium, file, **options) as shown:
+        yield shown
 
 
 def exported(shown: Any) -> str:
