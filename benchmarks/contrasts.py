@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import RESULTS, circumstances, write
-from variants import compared, show, train_all
+from variants import compared, keep, show, train_all
 from workers import ROOT, at_least, exit_code, threads_option
 
 _DAMPED = {"damping 0.1": ["train.damping=0.1"], "damping 0.01": ["train.damping=0.01"]}
@@ -78,16 +77,12 @@ def main() -> int:
         runs[family] = train_all(variants, arguments.seeds, until, arguments.runs, common)
         tables[family] = compared(runs[family], ["bleu", "perplexity"])
         show(tables[family])
-    result = {
-        **circumstances(),
-        "threads": arguments.threads,
-        "seeds": arguments.seeds,
+    found = {
         "changes": {family: FAMILIES[family] for family in arguments.families},
         "runs": runs,
         "tables": tables,
     }
-    if where := arguments.results or (None if arguments.quick else RESULTS / "contrasts.json"):
-        write(where, result)
+    keep(arguments, "contrasts", found)
     return 0
 
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import RESULTS, circumstances, write
-from variants import compared, show, train_all
+from variants import compared, keep, show, train_all
 from workers import ROOT, at_least, exit_code, threads_option
 
 VARIANTS: dict[str, list[str]] = {
@@ -90,18 +89,14 @@ def main() -> int:
         sure = "" if claim["told_apart"] else ", which the seeds do not tell apart"
         way = "as printed" if claim["as_printed"] else "the other way"
         print(f"{claim['claim']} ({claim['higher']} against {claim['lower']}): {way}{sure}")
-    result = {
-        **circumstances(),
-        "threads": arguments.threads,
-        "seeds": arguments.seeds,
+    found = {
         "changes": variants,
         "common": common,
         "runs": made,
         "table": table,
         "directions": claims,
     }
-    if where := arguments.results or (None if arguments.quick else RESULTS / "table3.json"):
-        write(where, result)
+    keep(arguments, "table3", found)
     return 0
 
 

@@ -7,6 +7,7 @@ next, and no run begins once the time is up; what is told then is of the runs th
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import math
@@ -19,13 +20,14 @@ from statistics import mean, stdev
 from typing import Any
 
 import multi30k
+from record import RESULTS, circumstances, write
 from workers import SCRATCH
 
 import regard
 from regard.recipe import Recipe, load, to_toml
 from regard.tasks.fit import Interrupted
 
-__all__ = ["RECIPE", "compared", "found_in", "interval", "recipe_of", "show", "train_all"]
+__all__ = ["RECIPE", "compared", "found_in", "interval", "keep", "recipe_of", "show", "train_all"]
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "multi30k-de-en" / "small.toml"
 
@@ -123,3 +125,9 @@ def show(table: dict[str, Any]) -> None:
                 cell += f" ({gap['mean']:+.2f}{about}{'' if found['told_apart'] else ', not told apart'})"
             cells.append(cell)
         print(f"| {name} | {' | '.join(cells)} |")
+
+
+def keep(arguments: argparse.Namespace, name: str, found: Mapping[str, Any]) -> None:
+    """Write what was found to `--results`, or to benchmarks/results/NAME.json unless the run was `--quick`."""
+    if where := arguments.results or (None if arguments.quick else RESULTS / f"{name}.json"):
+        write(where, {**circumstances(), "threads": arguments.threads, "seeds": arguments.seeds, **found})
