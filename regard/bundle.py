@@ -18,7 +18,6 @@ import errno
 import hashlib
 import json
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regard import recipe as recipes
+from regard.disk import digest, sync
 from regard.errors import BundleError, RecipeError, TextError
 from regard.models import MODELS
 from regard.recipe import Recipe
@@ -249,12 +249,12 @@ def _seal(part: Path, family: str, parameters: int, provenance: Provenance) -> N
         "family": family,
         "parameters": parameters,
         "provenance": provenance.model_dump(mode="json"),
-        "files": {f.name: {"size": f.stat().st_size, "sha256": _sha256(f)} for f in sorted(part.iterdir())},
+        "files": {f.name: {"size": f.stat().st_size, "sha256": digest(f)} for f in sorted(part.iterdir())},
     }
     _write_json(part / _CARD, {**card, "sha256": _digest_of(card)})
     for file in part.iterdir():
-        _sync(file)
-    _sync(part)
+        sync(file)
+    sync(part)
 
 
 def _replace(part: Path, path: Path) -> None:
@@ -266,7 +266,7 @@ def _replace(part: Path, path: Path) -> None:
         path.rename(old)
     try:
         part.rename(path)
-        _sync(path.parent)
+        sync(path.parent)
     except BaseException:
         if path.exists():
             path.rename(part)
@@ -297,19 +297,6 @@ def _reason(error: Exception) -> str:
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest_of(card: Mapping[str, Any]) -> str:
@@ -417,7 +404,7 @@ def _check_file(file: Path, known: Mapping[str, Any]) -> None:
         raise BundleError(
             f"{file}: has {size:,} bytes and should have {known['size']:,}: cut short or changed; get the bundle again."
         )
-    found = _sha256(file)
+    found = digest(file)
     if found != known["sha256"]:
         raise BundleError(
             f"{file}: changed since the bundle was saved: SHA-256 {found[:16]}… and should be {known['sha256'][:16]}…; "

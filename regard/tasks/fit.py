@@ -31,6 +31,7 @@ from regard.bundle import Provenance
 from regard.data.batches import Batches, View
 from regard.data.store import Store
 from regard.data.views import Canvas, Gaps, Label, Masks
+from regard.disk import settle
 from regard.errors import BundleError, CheckpointError, DataError, ModelError, RecipeError
 from regard.metrics import bleu
 from regard.models import MODELS, parameter_count
@@ -51,7 +52,6 @@ from regard.train import (
     resolve_precision,
     token_log_probabilities,
 )
-from regard.train.checkpoint import sync
 from regard.train.parallel import Parallel, joined
 
 from .costs import count_costs, fitting_tokens, free_memory
@@ -257,8 +257,7 @@ def _put(path: Path, text: str) -> None:
     part = path.with_name(path.name + ".part")
     try:
         part.write_text(text, encoding="utf-8")
-        sync(part)
-        part.replace(path)
+        settle(part, path)
     finally:
         part.unlink(missing_ok=True)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
-import os
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from ..disk import digest, settle
 from ..errors import FetchError
 
 __all__ = ["CATALOGUE", "Dataset", "Progress", "RemoteFile", "get"]
@@ -114,7 +113,7 @@ def _verified(path: Path, file: RemoteFile) -> bool:
     """Whether the file is there and right; a file that is there and wrong is the user's to judge, so it is an error."""
     if not path.exists():
         return False
-    found = _sha256(path)
+    found = digest(path)
     if found != file.sha256:
         raise FetchError(
             f"{path} is not the published file: expected sha256 {file.sha256}, got {found}; "
@@ -127,17 +126,17 @@ def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) 
     part = folder / f"{file.name}.part"
     resumed = part.exists() and part.stat().st_size > 0
     _complete(url, part, file, progress)
-    if _sha256(part) != file.sha256 and resumed:  # the earlier piece may be of another version: once more from nothing
+    if digest(part) != file.sha256 and resumed:  # the earlier piece may be of another version: once more from nothing
         part.unlink()
         _complete(url, part, file, progress)
-    found = _sha256(part)
+    found = digest(part)
     if found != file.sha256:
         part.unlink()
         raise FetchError(
             f"{file.name} from {url} is not the published file: expected sha256 {file.sha256}, got {found}; "
             "nothing was kept. Try again later or from another address."
         )
-    _settle(part, folder / file.name)
+    settle(part, folder / file.name)
 
 
 def _complete(url: str, part: Path, file: RemoteFile, progress: Progress | None) -> None:
@@ -206,20 +205,3 @@ def _append(
             if progress:
                 progress(file.name, min(there, file.size), file.size)
     return "" if there >= file.size else "the connection closed early"
-
-
-def _settle(part: Path, path: Path) -> None:
-    """Give the whole file its name so that it survives a power cut: contents first, then the name."""
-    with open(part, "rb") as written:
-        os.fsync(written.fileno())
-    os.replace(part, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

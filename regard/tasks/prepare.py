@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ from regard import bundle as bundles
 from regard.data.config import DataConfig
 from regard.data.filters import Filters, Overlap, Report
 from regard.data.store import Store, fingerprint
+from regard.disk import digest
 from regard.errors import DataError, TextError
 from regard.recipe import Recipe
 from regard.text.config import TextConfig
@@ -122,8 +122,7 @@ def _hashes(names: Iterable[str]) -> dict[str, str]:
     hashes = {}
     for name in names:
         try:
-            with open(name, "rb") as stream:
-                hashes[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+            hashes[name] = digest(Path(name))
         except OSError as error:
             raise TextError(f"{name}: the file cannot be read ({error.strerror}); check the path.") from None
     return hashes

@@ -23,6 +23,7 @@ from typing import Literal, get_args
 
 import sentencepiece
 
+from regard.disk import settle
 from regard.errors import TextError
 from regard.text.format import Algorithm, algorithm_of
 from regard.text.sampling import Sampler
@@ -145,11 +146,8 @@ class Subwords:
         """Write the model file; it appears only when whole."""
         path = Path(path)
         part = path.with_name(path.name + ".part")
-        with open(part, "wb") as stream:
-            stream.write(self._model)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
+        part.write_bytes(self._model)
+        settle(part, path)
 
     def to_bytes(self) -> bytes:
         """The model file's content: a SentencePiece model that other programs read too."""

@@ -10,9 +10,7 @@ checkpoints pickle: their metadata on disk, or, in the safetensors format, the p
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +22,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from regard.disk import digest, settle, sync
 from regard.errors import CheckpointError
 
 from .parallel import Parallel
 
-__all__ = ["Checkpoint", "digest", "latest", "load", "save", "sync", "write_durably"]
+__all__ = ["Checkpoint", "latest", "load", "save", "write_durably"]
 
 _VERSION = 2
 
@@ -41,29 +40,12 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-def sync(path: Path) -> None:
-    """Force a file or a directory to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_durably(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file beside its place, force it to disk and rename it into place."""
     part = path.with_name(path.name + ".part")
     try:
         save_file({k: v.detach().contiguous() for k, v in tensors.items()}, part)
-        sync(part)
-        part.replace(path)
-        sync(path.parent)
+        settle(part, path)
     except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
         raise CheckpointError(
