@@ -40,6 +40,7 @@ def test_recipes_that_were_not_run_say_so_and_seeds_are_told_together(maker, mon
         figures = ["bleu", "chrf"]
         note = ""
         recipes = ["multi30k-de-en/a", "multi30k-de-en/b", "other/a"]
+        baselines = { "A copy" = "results/copy.json" }
         published = [{ system = "Theirs", figures = ["30"], source = "Somebody 2020" }]
         """,
         encoding="utf-8",
@@ -55,11 +56,14 @@ def test_recipes_that_were_not_run_say_so_and_seeds_are_told_together(maker, mon
     put("lineage", "b-1", 30)
     put("lineage", "b-2", 34)
     put("new", "c", 7)
+    copied = [{"set": "test", "scores": {"chrf": {"value": 5.0, "interval": None}}}]
+    (tmp_path / "results" / "copy.json").write_text(json.dumps({"scores": copied}))
     (tmp_path / "recipes" / "new").mkdir(parents=True)
     (tmp_path / "recipes" / "new" / "c.toml").touch()
     page = maker.page()
     assert "| **multi30k-de-en/a** | 20.00 [19.00, 21.00] | – |" in page
     assert "| **multi30k-de-en/b** | 32.00, 30.00 to 34.00 of 2 seeds | – |" in page
     assert "| **other/a** | not run | not run |" in page
+    assert "| A copy | – | 5.00 | [result](../results/copy.json) |" in page
     assert "| Theirs | 30\\* | – | Somebody 2020 |" in page
     assert "| **new/c** | `test` | BLEU 7.00 [6.00, 8.00] |" in page

@@ -1,4 +1,4 @@
-"""Make docs/results.md of results/*/*/results.json and of docs/anchors.toml: `python tools/results.py`."""
+"""Make docs/results.md of results/*/*/results.json, of baselines and docs/anchors.toml: `python tools/results.py`."""
 
 from __future__ import annotations
 
@@ -72,13 +72,16 @@ def links(recipe: str, paths: list[Path]) -> str:
 
 
 def rows_of(entry: dict[str, Any]) -> list[list[str]]:
-    """System, figures and source of each row of a set, ours first."""
+    """System, figures and source of each row of a set: our recipes, baselines that we measured, what was published."""
     rows = []
     for recipe in entry["recipes"]:
         paths = results_of(recipe)
         seeds = [scores_of(path).get(entry["test"], {}) for path in paths]
         figures = [shown(seeds, figure) if paths else "not run" for figure in entry["figures"]]
         rows.append([f"**{recipe}**", *figures, links(recipe, paths)])
+    for system, name in entry.get("baselines", {}).items():
+        scores = scores_of(ROOT / name)[entry["test"]]
+        rows.append([system, *(shown([scores], figure) for figure in entry["figures"]), f"[result](../{name})"])
     for row in entry["published"]:
         mark = "" if row.get("seen") else "\\*"
         figures = [f"{figure}{mark}" for figure in row["figures"]] + ["–"] * (
