@@ -148,15 +148,23 @@ def test_wrong_settings_are_refused(translator: Translator) -> None:
 
 
 def test_learned_positions_bound_the_length(tmp_path: Path) -> None:
+    """Also where the search would allow more than there are places: the output then ends at the last one."""
     table = {"width": 32, "heads": 2, "feedforward": 64, "positions": "learned", "max_positions": 40}
     short = load(small_bundle(tmp_path / "learned", model=table), device="cpu")
-    assert short.limit == 40 - 5 - 1
     longest = "a" * 1000
     while len(short.source.encode(longest)) > short.limit:
         longest = longest[:-1]
-    short.translate([longest])
-    with pytest.raises(TextError, match="at most 34 in one line"):
+    assert len(short.source.encode(longest)) == short.limit == 40 - 1
+    with pytest.raises(TextError, match="at most 39 in one line"):
         short.translate([longest + "b" * 10])
+    beyond = {"extra_length": 50, "max_length": 80}
+    for exact in (True, False):  # in PyTorch, and compiled where it can be
+        found = short.translate([longest, "a"], search={**beyond, "min_length": 40}, batch_independent=exact)
+        assert [len(each.target_pieces) for each in found] == [40, 40]
+        assert all(
+            0 < len(t.target_pieces) <= 40
+            for t in short.translate([longest, "a"], search=beyond, batch_independent=exact)
+        )
 
 
 def test_scores_are_the_searchs_own(translator: Translator) -> None:

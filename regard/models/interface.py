@@ -29,6 +29,7 @@ __all__ = [
     "Reader",
     "Record",
     "State",
+    "capacity_of",
     "device_named",
     "device_of",
     "layout_of",
@@ -175,6 +176,12 @@ class Auxiliary(Protocol):
 def layout_of(kind: str, lengths: Tensor, width: int, tokens: int = 0) -> Layout:
     """The layout of a batch of this kind ("padded" or "packed"): its longest row, and the tokens of a packed one."""
     return Packed(lengths, width, tokens) if kind == "packed" else Padded(lengths, width)
+
+
+def capacity_of(model: nn.Module) -> int | None:
+    """The most pieces that a row may have, where a part of the model has learnt no more places; None: any number."""
+    known: list[Any] = [part.capacity for part in model.modules() if hasattr(part, "capacity")]
+    return min(known, default=None)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -89,6 +89,8 @@ class Words:
     scale: float
     places: Callable[[int], Tensor | None]
     """How many are needed -> at least so many."""
+    most: int | None = None
+    """How many there are; None: any number."""
 
 
 Lists = Sequence[NDArray[np.int32]]
@@ -143,6 +145,11 @@ class Decoder:
             if is_norm:
                 self._norms.append(pair)
         weakref.finalize(self, library.decoder_free, self._model)
+
+    @property
+    def capacity(self) -> int | None:
+        """The most pieces that either side may have; None: any number."""
+        return min((words.most for words in self._words if words.most is not None), default=None)
 
     def search(
         self,

@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import ModelError
 from regard.models import MODELS
-from regard.models.interface import layout_of
+from regard.models.interface import capacity_of, layout_of
 from regard.nn import native
 from regard.text import PAD
 from regard.train import OBJECTIVES, Objective, TrainConfig
@@ -94,8 +94,7 @@ def count_costs(
         model: nn.Module = MODELS[config.family][1](config, source_pieces, target_pieces, PAD).train()
         if bfloat16:
             _cast(model)
-        known: list[Any] = [part.capacity for part in model.modules() if hasattr(part, "capacity")]
-        unit = max(1, min([_UNIT, *(places // 3 for places in known)]))
+        unit = max(1, min(_UNIT, (capacity_of(model) or 3 * _UNIT) // 3))
         sizes = np.array(_PROBES) * (1, unit, unit)
         found = np.array([_probe(model, aim, *size) for size in sizes.tolist()])  # (probes, 2)
         parts = Counter({name: 0 for name, _ in model.named_children()})

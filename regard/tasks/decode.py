@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from regard.errors import ModelError
 from regard.models import KINDS
-from regard.models.interface import EncoderDecoder, Layout, device_of, layout_of
+from regard.models.interface import EncoderDecoder, Layout, capacity_of, device_of, layout_of
 from regard.nn.decoding import Decoder
 from regard.recipe import Recipe
 from regard.search import (
@@ -201,12 +201,12 @@ def _compiled(
     shortlist: Shortlist | None,
     progress: Callable[[int], None] | None,
 ) -> list[list[Hypothesis]]:
-    limits = [len(source) + search.extra_length for source in sources]
+    limits = _limits(sources, search, [decoder.capacity])
     # Longest first, so that those decoded together are of near the same length, and memory shows early.
     order = sorted(range(len(sources)), key=lambda i: (-len(sources[i]), i))
     found = decoder.search(
         [[*sources[i], END] for i in order],
-        [min(limits[i], search.max_length or limits[i]) for i in order],
+        [limits[i] for i in order],
         width=max(search.beam, n_best),
         n_best=n_best,
         batch=search.batch_size,
@@ -300,6 +300,12 @@ class _Engine:
     compiled: Sequence[Decoder] = ()
 
     @property
+    def capacities(self) -> list[int | None]:
+        """The most pieces that each model takes."""
+        models: Any = self.models
+        return [each.capacity for each in self.compiled] if self.compiled else [capacity_of(each) for each in models]
+
+    @property
     def device(self) -> torch.device:
         return torch.device("cpu") if self.compiled else device_of(self.models[0])  # type: ignore[arg-type]
 
@@ -352,9 +358,7 @@ def _prepare(
 ) -> _Ready:
     """Sources encoded, and the step function put together: models, coverage, lists, the models' mean, the rules."""
     device = engine.device
-    limit = torch.tensor([len(source) + search.extra_length for source in sources], device=device)
-    if search.max_length:
-        limit = limit.clamp(max=search.max_length)
+    limit = torch.tensor(_limits(sources, search, engine.capacities), device=device)
     under_rules = rules is not None or search.min_length > 0 or search.no_repeat > 0
     each = [_rules(rules, i, int(most), search) for i, most in zip(indices, limit, strict=True)] if under_rules else []
     lists = None
@@ -388,6 +392,16 @@ def _prepare(
         bonus if search.coverage else None,
         choose,
     )
+
+
+def _limits(sources: Sequence[Ids], search: SearchConfig, capacities: Sequence[int | None]) -> list[int]:
+    """The longest output of each source, its end counted: what the search allows, and what the models have places for.
+
+    A decoder reads the begin and all but the last of what it writes, so it needs a place for each piece that it writes.
+    """
+    most = min(filter(None, (search.max_length, *capacities)), default=None)
+    found = [len(source) + search.extra_length for source in sources]
+    return found if most is None else [min(limit, most) for limit in found]
 
 
 def _read(sources: Sequence[Ids], device: torch.device) -> tuple[Tensor, Layout]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.models.interface import capacity_of
 from regard.nn import decoding
 from regard.nn.decoding import Decoder, Shape, Words
 
@@ -112,7 +113,10 @@ def compiled(model: Any, config: Any, precision: str) -> Decoder:
             decoding.ACTIVATIONS.index(config.activation),
             config.norm == "pre",
         )
-        sides = [Words(_plain(side.table.weight), side.scale, places(side)) for side in (model.source, model.target)]
+        sides = [
+            Words(_plain(side.table.weight), side.scale, places(side), capacity_of(side))
+            for side in (model.source, model.target)
+        ]
         epsilon = model.encoder[0].attention_residual.norm.eps
         return Decoder(shape, precision, epsilon, pairs(), (sides[0], sides[1]))
 

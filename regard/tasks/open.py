@@ -71,7 +71,7 @@ class Opened:
 def places_of(recipe: Recipe) -> int:
     """The most pieces that a recipe's model takes at once, having learnt no more places; 0 for no limit."""
     most = recipe.model.max_positions if getattr(recipe.model, "positions", "") == "learned" else 0
-    return min(filter(None, (most, recipe.data.context)), default=0)
+    return min(filter(None, (getattr(recipe.model, "longest", most), recipe.data.context)), default=0)
 
 
 def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None:

@@ -35,7 +35,7 @@ from .decode import decode, decode_steps, independent, mask_of
 from .details import Link, Word, links_of, steps_of, sums_of, words_of
 from .engine import compiled, refuses
 from .forced import Forced, forced
-from .open import check_kind
+from .open import check_kind, places_of
 
 __all__ = ["Candidate", "Constraints", "Languages", "Translation", "Translator", "load", "search_with"]
 
@@ -170,14 +170,10 @@ class Translator:
 
     @property
     def limit(self) -> int:
-        """The most pieces a line may have: four times the longest that was trained on, or what its positions allow."""
+        """The most pieces a line may have: four times the longest that was trained on, and no more than the model has
+        places for, its end counted. The output ends at the last place too, whatever the search allows."""
         most: int = 4 * self.recipe.data.filters.max_length
-        model = self.recipe.model
-        places = model.max_positions if getattr(model, "positions", "") == "learned" else None
-        if (places := getattr(model, "longest", places)) is not None:
-            # The output may be longer than the line, and both sides end with a piece of their own.
-            most = min(most, places - self.recipe.search.extra_length - 1)
-        return most
+        return min(most, places - 1) if (places := places_of(self.recipe)) else most
 
     @property
     def device(self) -> str:

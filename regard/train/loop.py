@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from regard.data.ahead import Ahead
 from regard.data.batches import Batch, Batches
 from regard.errors import CheckpointError, ModelError, ParallelError
-from regard.models.interface import device_of
+from regard.models.interface import capacity_of, device_of
 from regard.nn import native
 
 from . import checkpoint
@@ -82,9 +82,7 @@ class Trainer:
         if getattr(model, "loops", False):  # place by place: a compiler would write every place out
             compiled = False
         step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, importance)
-        known: list[Any] = [part.capacity for part in model.modules() if hasattr(part, "capacity")]
-        self.places: int | None = min(known, default=None)
-        """The most that a row may have, where a part of the model knows no more."""
+        self.places = capacity_of(model)
         self.step = self.parallel.wrap(step, self.bfloat16)
         self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0
         """Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes."""
