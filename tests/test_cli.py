@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from bundles import ENGLISH, GERMAN, small_bundle
 
 import regard
@@ -112,6 +113,16 @@ def test_two_files_become_a_translator(corpus: Path, tmp_path: Path, capsys: pyt
     assert main(["train", *pair, "--out", str(out)]) == 2
     assert "holds a run already; go on with --resume" in capsys.readouterr().err
     assert main(["train", *pair, "--out", str(out), "--resume"]) == 0, "the recipe that was chosen is taken up"
+    assert "bit for bit" not in capsys.readouterr().err
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert main(["train", *pair, "--out", str(out), "--resume"]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    said = f"saved with {threads} threads, going on with {threads + 1}: as good, but not bit for bit"
+    assert said in capsys.readouterr().err
 
 
 def test_a_recipe_is_written_prepared_and_trained(

@@ -78,6 +78,12 @@ class Display:
         )
         if event.get("resumed_from"):
             self._say(f"going on from {event['resumed_from']}")
+        before, now = event["threads"]
+        if before != now and event["device"] == "cpu":
+            self._say(
+                f"saved with {before} threads, going on with {now}: as good, but not bit for bit the run that was "
+                f"never stopped; OMP_NUM_THREADS={before} goes on exactly"
+            )
         self.clock = bool(event.get("minutes"))
         total = round(60 * event["minutes"]) if self.clock else event["updates"]
         self.task = self.bar.add_task("training, seconds" if self.clock else "training", total=total, note="")

@@ -147,6 +147,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
             "processes": parallel.world,
             **_paths(trainer, recipe.data.layout),
             "resumed_from": str(taken_up) if taken_up else None,
+            "threads": [trainer.threads, torch.get_num_threads()],
         }
     )
     try:

@@ -124,6 +124,8 @@ class Trainer:
         """Set from outside (a signal) to stop after the batch at hand."""
         self.saved: Path | None = None
         """The checkpoint last saved or taken up."""
+        self.threads = torch.get_num_threads()
+        """What the checkpoint that was taken up was computed with; without one, what this process computes with."""
 
     # -- one update ----------------------------------------------------------------------------------------------------
 
@@ -409,6 +411,7 @@ class Trainer:
             setattr(self, key, state[key])
         self.cuts = state.get("cuts", 0)
         self.trained = state.get("trained", 0.0)
+        self.threads = state["threads"]
         self.window = {**self.window, **state.get("window", {})}
         self.best = dict(state["best"])
         if self.best["value"] is None:
