@@ -7,18 +7,10 @@ import math
 from functools import cache
 
 import pytest
-import torch
-from bundles import ENGLISH, small_bundle
 
-from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError
-from regard.models import MODELS
-from regard.tasks.lectures import LECTURES, Lecture, about, lecture, looks
-from regard.tasks.open import Opened
-from regard.text import PAD, Subwords
-
-SIZES = {"gpt": {"heads": 2, "feedforward": 32, "layers": 1}, "bert": {"heads": 2, "feedforward": 32, "layers": 1}}
+from regard.tasks.lectures import LECTURES, TRAINED, Lecture, about, lecture
 
 
 @cache
@@ -253,7 +245,7 @@ def test_perplexity_is_one_number_in_three_forms_and_needs_base_two():
 def test_the_word_lists_shows_and_draws(capsys, tmp_path):
     assert main(["lecture"]) == 0
     listed = capsys.readouterr().out
-    assert all(f"{name} " in listed for name in LECTURES)
+    assert all(f"{name} " in listed for name in [*LECTURES, *TRAINED])
     pytest.importorskip("matplotlib")
     assert main(["lecture", "by-hand", "masks", "warm-up", "--out", str(tmp_path)]) == 0
     assert "14, 12" in capsys.readouterr().out
@@ -264,39 +256,15 @@ def test_the_word_lists_shows_and_draws(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["masks"]["places seen, both"] == 12
 
 
-def test_a_model_shows_where_it_looks(capsys, tmp_path):
-    small_bundle(tmp_path / "bundle")
-    line = ENGLISH[2]
-    assert main(["lecture", "--bundle", str(tmp_path / "bundle"), "--line", line, "--out", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(line)
-    assert "translation: " in said
-    assert (tmp_path / "looks.svg").exists()
-    assert main(["lecture", "--bundle", str(tmp_path / "bundle")]) == 2
-    assert "--line" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("family", ["gpt", "lstmn", "bert"])
-def test_models_of_one_side_look_at_their_own_line(family):
-    recipe = recipes.validate(
-        {"name": "small", "data": {"text": "x"}, "model": {"family": family, "width": 16, **SIZES.get(family, {})}}
-    )
-    pieces = Subwords.train(ENGLISH, size=330)
-    torch.manual_seed(0)
-    model = MODELS[family][1](recipe.model, len(pieces), len(pieces), PAD).eval()
-    found = looks(Opened(model, recipe, pieces, pieces), ENGLISH[4])
-    assert len(found.numbers) == len(pieces.encode(ENGLISH[4])) + 1
-    if family != "bert":  # what comes first can look at nothing else, or at nothing at all
-        assert next(iter(found.numbers.values())).startswith("<s>")
-
-
 def test_what_there_is_not_is_said(capsys):
     assert main(["lecture", "by_hand"]) == 2
     assert "by-hand" in capsys.readouterr().err
     assert main(["lecture", "by-hand", "--kind", "gif"]) == 2
     with pytest.raises(DataError):
         lecture("none")
+    with pytest.raises(DataError, match="--bundle"):
+        lecture("pronoun")
 
 
 def test_every_lecture_says_what_it_shows():
-    assert all(about(name).endswith(".") for name in LECTURES)
+    assert all(about(name).endswith(".") for name in [*LECTURES, *TRAINED])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from regard.tasks.lectures import LECTURES, lecture
+from regard.tasks.lectures import LECTURES, TRAINED, lecture
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "lectures"
@@ -65,10 +66,20 @@ def test_pages_are_fresh(maker):
 def test_every_lecture_is_of_a_formula_and_has_its_picture(maker):
     rows = [row for group in maker.tables("formulas")["group"] for row in group["rows"]]
     assert {row["lecture"] for row in rows if "lecture" in row} == set(LECTURES)
-    assert {path.stem for path in (PLACE / "pictures").glob("*.svg")} == set(LECTURES)
+    drawn = {path.stem for path in maker.RESULTS.glob("*.json")}  # of the figures of models, those that were trained
+    assert {path.stem for path in (PLACE / "pictures").glob("*.svg")} == set(LECTURES) | drawn
     numbers = json.loads((PLACE / "numbers.json").read_text("utf-8"))
     assert {name: list(found) for name, found in numbers.items()} == {n: list(lecture(n).numbers) for n in LECTURES}
     assert all(row["code"] and row["documents"] for row in rows)
+
+
+def test_every_figure_of_a_model_is_of_a_formula_and_of_its_recipe(maker):
+    rows = [row for group in maker.tables("formulas")["group"] for row in group["rows"]]
+    figures = {figure["name"]: figure for figure in maker.tables("models")["figure"]}
+    assert {row["model"] for row in rows if "model" in row} == set(TRAINED) == set(figures)
+    for path in maker.RESULTS.glob("*.json"):
+        model = json.loads(path.read_text("utf-8"))[path.stem]["model"]
+        assert model == tomllib.loads((ROOT / figures[path.stem]["recipe"]).read_text("utf-8"))["name"]
 
 
 def test_every_document_is_there(maker):

@@ -1,7 +1,8 @@
 """Make the pages of docs/lectures anew from their tables and from the lectures themselves: `python tools/lectures.py`.
 
 The pictures and numbers are made by
-`regard lecture all --json --out docs/lectures/pictures > docs/lectures/numbers.json`.
+`regard lecture all --json --out docs/lectures/pictures > docs/lectures/numbers.json`; those of trained models by the
+commands that the page of them names.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from regard.tasks.lectures import LECTURES, about
+from regard.tasks.lectures import LECTURES, TRAINED, about
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "lectures"
+RESULTS = ROOT / "results" / "lectures"
 LANGUAGES = ("en", "zh")
 _MADE = "<!-- made by `python tools/lectures.py` -->\n"
 
@@ -34,7 +36,7 @@ def _code(places: list[str]) -> str:
 
 def function_of(name: str) -> str:
     """A lecture's function, as "path:symbol"."""
-    function = LECTURES[name]
+    function = {**LECTURES, **TRAINED}[name]
     return f"{function.__module__.replace('.', '/')}.py:{function.__name__}"
 
 
@@ -60,6 +62,30 @@ def lectures_page(language: str) -> str:
     return _MADE + "\n".join(parts)
 
 
+def models_page(language: str) -> str:
+    """Every figure of a trained model: how it is made, its picture and numbers where the model has been trained."""
+    table = tables("models")
+    words, parts = table["words"][language], [table["words"][language]["page"]]
+    for figure in table["figure"]:
+        name = figure["name"]
+        says = about(name) if language == "en" else figure["zh"]
+        made = f"{words['code']}: {_code([function_of(name)])}; {words['recipe']}: {_code([figure['recipe']])}"
+        command = (
+            f"regard lecture {name} --bundle {figure['run']}/bundle --out docs/lectures/pictures --json \\\n"
+            f"    > results/lectures/{name}.json"
+        )
+        parts.append(f"## {name}\n\n{says}\n\n{made}\n\n```sh\n{command}\n```\n")
+        if not (RESULTS / f"{name}.json").exists():
+            parts.append(f"{words['later']}\n")
+            continue
+        numbers = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))[name]
+        rows = "".join(f"| {_cell(key)} | {shown(value)} |\n" for key, value in numbers.items())
+        parts.append(
+            f"![{name}](../pictures/{name}.svg)\n\n{figure['seen'][language]}\n\n{words['number_heads']}{rows}"
+        )
+    return _MADE + "\n".join(parts)
+
+
 def formulas_page(language: str) -> str:
     """Every formula and figure, with the code that it is."""
     words = tables("lectures")["words"][language]
@@ -68,8 +94,9 @@ def formulas_page(language: str) -> str:
         rows = []
         for row in group["rows"]:
             lecture = f"[{row['lecture']}](lectures.md#{row['lecture']})" if "lecture" in row else ""
-            shown = lecture or (words["model"] if row.get("model") else "")
+            model = f"[{row['model']}](models.md#{row['model']})" if "model" in row else ""
             documents = ", ".join(map(str, row["documents"]))
+            shown = lecture or model
             rows.append(f"| {documents} | {_cell(row['form'])} | {row[language]} | {_code(row['code'])} | {shown} |\n")
         parts.append(f"## {group[language]}\n\n{words['formula_heads']}{''.join(rows)}")
     return _MADE + "\n".join(parts)
@@ -86,7 +113,7 @@ def errata_page(language: str) -> str:
     return f"{_MADE}{words['errata']}\n{words['slip_heads']}{''.join(rows)}"
 
 
-PAGES = {"lectures": lectures_page, "formulas": formulas_page, "errata": errata_page}
+PAGES = {"lectures": lectures_page, "models": models_page, "formulas": formulas_page, "errata": errata_page}
 
 if __name__ == "__main__":
     for spoken in LANGUAGES:

@@ -23,7 +23,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-__all__ = ["HeatMap", "from_fonts", "html", "label", "svg", "terminal"]
+__all__ = ["HeatMap", "colour", "from_fonts", "html", "label", "svg", "terminal", "width_of", "xml"]
 
 Weights = NDArray[np.float64]  # (T, S): T target pieces, S source pieces
 
@@ -101,8 +101,8 @@ def _block(heat: HeatMap, columns: range, margin: int) -> Iterator[Text]:
 
 def _shade(weight: float, top: float) -> tuple[str, Style]:
     """Two characters that show a weight by colour, and without colours by their density."""
-    colour = _colour(weight / top)
-    return SHADES[min(int(weight / top * len(SHADES)), len(SHADES) - 1)] * 2, Style(color=colour, bgcolor=colour)
+    ink = colour(weight / top)
+    return SHADES[min(int(weight / top * len(SHADES)), len(SHADES) - 1)] * 2, Style(color=ink, bgcolor=ink)
 
 
 def _legend(weights: Weights) -> Text:
@@ -121,7 +121,7 @@ def _top(weights: Weights) -> float:
     return float(weights.max(initial=0.0)) or 1.0
 
 
-def _colour(share: float) -> str:
+def colour(share: float) -> str:
     """The colour of a share in [0, 1] of the largest weight, between the nearest two of BLUES."""
     at = min(max(share, 0.0), 1.0) * (len(BLUES) - 1)
     low = min(int(at), len(BLUES) - 2)
@@ -146,7 +146,8 @@ def _advance(character: str) -> float:
     return 1.0 if east_asian_width(character) in "WF" else 0.6
 
 
-def _width(text: str) -> float:
+def width_of(text: str) -> float:
+    """How wide a text is drawn, in px."""
     return SIZE * sum(map(_advance, text))
 
 
@@ -162,13 +163,13 @@ def _outlines(text: str) -> str:
             length = _advance(character) * SIZE
             parts.append(
                 f'<text x="{at:.1f}" font-size="{SIZE:g}" font-family="{FONTS}" textLength="{length:.1f}" '
-                f'lengthAdjust="spacingAndGlyphs">{_xml(character)}</text>'
+                f'lengthAdjust="spacingAndGlyphs">{xml(character)}</text>'
             )
         at += _advance(character) * SIZE
     return "".join(parts)
 
 
-def _xml(text: str) -> str:
+def xml(text: str) -> str:
     """Text as XML can hold it: control characters, which no XML file may have, become U+FFFD."""
     return escape(NOT_XML.sub("\ufffd", text))
 
@@ -193,20 +194,20 @@ def from_fonts(picture: str) -> list[str]:
 def _figure(heat: HeatMap, title: str, namespace: str = "") -> str:
     rows, columns = heat.weights.shape
     rise = np.sin(np.radians(SLANT))
-    left = GAP * 2 + max(map(_width, heat.target), default=0.0)
-    above = GAP * 2 + SIZE + float(rise) * max(map(_width, heat.source), default=0.0)
+    left = GAP * 2 + max(map(width_of, heat.target), default=0.0)
+    above = GAP * 2 + SIZE + float(rise) * max(map(width_of, heat.source), default=0.0)
     # The last labels lean out over the right edge.
     lean = max(
-        (column * CELL + _width(text) * np.cos(np.radians(SLANT)) for column, text in enumerate(heat.source)),
+        (column * CELL + width_of(text) * np.cos(np.radians(SLANT)) for column, text in enumerate(heat.source)),
         default=0.0,
     )
     width = left + max(columns * CELL, float(lean) + CELL) + GAP * 2 + LEGEND
     height = above + max(rows * CELL, 4 * CELL) + GAP * 2
     parts = [
-        f'<svg{namespace} role="img" aria-label="{_xml(title)}: {_xml(_spoken(heat))}" '
+        f'<svg{namespace} role="img" aria-label="{xml(title)}: {xml(_spoken(heat))}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">',
-        f"<title>{_xml(title)}</title>",
-        f"<desc>{_xml(_spoken(heat))}</desc>",
+        f"<title>{xml(title)}</title>",
+        f"<desc>{xml(_spoken(heat))}</desc>",
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
         *_labels(heat, left, above),
         *_cells(heat, left, above),
@@ -220,12 +221,12 @@ def _labels(heat: HeatMap, left: float, above: float) -> Iterator[str]:
     yield '<g class="source" fill="#1b1f24">'
     for column, text in enumerate(heat.source):
         x, y = left + (column + 0.5) * CELL + SIZE * 0.3, above - GAP
-        yield f'<g transform="translate({x:.1f} {y:.1f}) rotate({-SLANT:g})" aria-label="{_xml(text)}">'
+        yield f'<g transform="translate({x:.1f} {y:.1f}) rotate({-SLANT:g})" aria-label="{xml(text)}">'
         yield _outlines(text) + "</g>"
     yield '</g>\n<g class="target" fill="#1b1f24">'
     for row, text in enumerate(heat.target):
-        x, y = left - GAP - _width(text), above + (row + 0.5) * CELL + SIZE * 0.35
-        yield f'<g transform="translate({x:.1f} {y:.1f})" aria-label="{_xml(text)}">{_outlines(text)}</g>'
+        x, y = left - GAP - width_of(text), above + (row + 0.5) * CELL + SIZE * 0.35
+        yield f'<g transform="translate({x:.1f} {y:.1f})" aria-label="{xml(text)}">{_outlines(text)}</g>'
     yield "</g>"
 
 
@@ -237,7 +238,7 @@ def _cells(heat: HeatMap, left: float, above: float) -> Iterator[str]:
             weight = float(heat.weights[row, column])
             yield (
                 f'<rect x="{left + column * CELL:.1f}" y="{above + row * CELL:.1f}" width="{CELL:g}" height="{CELL:g}" '
-                f'fill="{_colour(weight / top)}"><title>{_xml(target)} ← {_xml(source)}: {weight:.3f}</title></rect>'
+                f'fill="{colour(weight / top)}"><title>{xml(target)} ← {xml(source)}: {weight:.3f}</title></rect>'
             )
     yield "</g>"
 
@@ -298,8 +299,8 @@ def html(
     caption = "Source on columns, target on rows; a row is where the model looked while it wrote that piece."
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1">\n<title>{_xml(title)}</title>\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{_xml(title)}</h1>\n<dl>\n{shown}\n</dl>\n"
+        f'<meta name="viewport" content="width=device-width,initial-scale=1">\n<title>{xml(title)}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{xml(title)}</h1>\n<dl>\n{shown}\n</dl>\n"
         f"<figure>\n{_figure(heat, title)}<figcaption>{caption}</figcaption>\n</figure>\n"
         f'<details>\n<summary>The weights as numbers</summary>\n<div class="scroll">\n{_table(heat)}\n</div>\n'
         f"</details>\n</main>\n</body>\n</html>\n"
@@ -317,7 +318,7 @@ def _table(heat: HeatMap) -> str:
     rows = [f"<table>\n<thead><tr><td></td>{head}</tr></thead>\n<tbody>"]
     for text, weights in zip(heat.target, heat.weights, strict=True):
         numbers = "".join(
-            f'<td style="background:{_colour(weight / top)}{";color:#fff" if weight / top > 0.55 else ""}">'
+            f'<td style="background:{colour(weight / top)}{";color:#fff" if weight / top > 0.55 else ""}">'
             f"{weight:.2f}</td>"
             for weight in map(float, weights)
         )
@@ -327,9 +328,9 @@ def _table(heat: HeatMap) -> str:
 
 def _overlaid(text: str, kind: str) -> str:
     """Outlines to see, with the real text over them to select and to read aloud."""
-    width, tall = _width(text), SIZE * 1.3
+    width, tall = width_of(text), SIZE * 1.3
     return (
         f'<span class="{kind}"><svg aria-hidden="true" width="{width:.0f}" height="{tall:.0f}" '
         f'viewBox="0 {-SIZE:g} {width:.1f} {tall:g}" fill="#1b1f24">{_outlines(text)}</svg>'
-        f'<span class="real">{_xml(text)}</span></span>'
+        f'<span class="real">{xml(text)}</span></span>'
     )

@@ -12,6 +12,7 @@ from regard.apps.use import Json
 from regard.errors import DataError
 
 if TYPE_CHECKING:
+    from regard.tasks.lectures import Lecture, Shown
     from regard.tasks.lectures.page import Value
 
 __all__ = ["lecture"]
@@ -23,38 +24,61 @@ def lecture(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Lectures; all: every one.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Draw NAME.svg there.")] = None,
     kind: Annotated[str, typer.Option(metavar="svg|png", help="Of picture.")] = "svg",
-    bundle: Annotated[Path | None, typer.Option(metavar="DIR", help="Show where this model looks in --line.")] = None,
-    line: Annotated[str, typer.Option(metavar="TEXT", help="What the bundle's model reads.")] = "",
+    bundle: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The model of a lecture that needs one; alone: where it looks.")
+    ] = None,
+    line: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="What the bundle's model reads, not the lecture's; again for more lines."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """The lectures on attention as running code: a formula's numbers and, with --out, its figure; alone, the list."""
-    from regard.tasks.lectures import LECTURES, about, draw, looks
+    from regard.tasks.lectures import LECTURES, TRAINED, about, looks, trained
     from regard.tasks.lectures import lecture as computed
 
     if kind not in _KINDS:
         raise DataError(f"--kind is {kind}; pictures are {' or '.join(_KINDS)}.")
-    if (bundle is None) != (not line) or (bundle is not None and names):
-        raise DataError("--bundle and --line go together, and without a lecture's name: the model is what is shown.")
+    if bundle is None and line:
+        raise DataError("--line is what a model reads: give it with --bundle.")
+    if bundle is not None and not names and len(line or ()) != 1:
+        raise DataError("--bundle without a lecture's name shows where the model looks in one --line: give one.")
     if not names and bundle is None:
-        longest = max(map(len, LECTURES))
+        longest = max(map(len, [*LECTURES, *TRAINED]))
         write("".join(f"{name:{longest}}  {about(name)}\n" for name in LECTURES))
+        write("\nof a trained model, with --bundle:\n")
+        write("".join(f"{name:{longest}}  {about(name)}\n" for name in TRAINED))
         return
-    found = {name: computed(name) for name in (LECTURES if names == ["all"] else names or ())}
-    if bundle is not None:
-        found["looks"] = looks(bundle, line)
+    found: dict[str, Lecture | Shown]
+    if bundle is None:
+        found = {name: computed(name) for name in (LECTURES if names == ["all"] else names or ())}
+    else:
+        found = {name: trained(name, bundle, line or ()) for name in names or ()} or {
+            "looks": looks(bundle, line or ())
+        }
     if as_json:
         write_json({name: one.numbers for name, one in found.items()})
     for name, one in found.items():
         if not as_json:
-            write(
-                (f"{name}: {about(name)}\n" if name in LECTURES else f"{line}\n")
-                + "".join(f"  {k}: {_shown(v)}\n" for k, v in one.numbers.items())
-            )
+            said = about(name) if name != "looks" else (line or [""])[0]
+            write(f"{name}: {said}\n" + "".join(f"  {k}: {_shown(v)}\n" for k, v in one.numbers.items()))
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-            draw(one, out / f"{name}.{kind}")
+            _draw(one, out / f"{name}.{kind}", name)
             if not as_json:
                 write(f"  drawn: {out / f'{name}.{kind}'}\n")
+
+
+def _draw(one: Lecture | Shown, file: Path, title: str) -> None:
+    from regard.apps.look import png
+    from regard.apps.shades import shades
+    from regard.tasks.lectures import Lecture, draw
+
+    if isinstance(one, Lecture):
+        draw(one, file)
+        return
+    picture = shades(one.lines, aligned=one.aligned, title=title)
+    file.write_bytes(png(picture) if file.suffix == ".png" else picture.encode())
 
 
 def _shown(value: Value) -> str:

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from .every import LECTURES, about, lecture
-from .looks import looks
 from .page import Lecture, draw
+from .trained import TRAINED, Shown, Word, looks, trained
 
-__all__ = ["LECTURES", "Lecture", "about", "draw", "lecture", "looks"]
+__all__ = [
+    "LECTURES",
+    "TRAINED",
+    "Lecture",
+    "Shown",
+    "Word",
+    "about",
+    "draw",
+    "lecture",
+    "looks",
+    "trained",
+]

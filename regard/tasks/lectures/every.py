@@ -11,6 +11,7 @@ from regard.errors import DataError
 
 from . import attention, blocks, context, generation, measures, positions
 from .page import Lecture
+from .trained import TRAINED
 
 __all__ = ["LECTURES", "about", "lecture"]
 
@@ -53,12 +54,14 @@ LECTURES: dict[str, Callable[[], Lecture]] = {
 
 
 def about(name: str) -> str:
-    """What a lecture shows, in a sentence."""
-    return " ".join((inspect.getdoc(LECTURES[name]) or "").split())
+    """What a lecture shows, in a sentence or two."""
+    return " ".join((inspect.getdoc({**LECTURES, **TRAINED}[name]) or "").split())
 
 
 def lecture(name: str) -> Lecture:
     """The named lecture, computed: the same numbers each time. DataError for a name that there is not."""
+    if name in TRAINED:
+        raise DataError(f"lecture {name!r} shows a trained model: give one, `regard lecture {name} --bundle DIR`.")
     if name not in LECTURES:
         raise DataError(f"there is no lecture {name!r}; there are {', '.join(LECTURES)}.")
     with torch.random.fork_rng(devices=[]):

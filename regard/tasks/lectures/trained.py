@@ -1,0 +1,334 @@
+"""The lectures' figures that need a trained model: each reads lines of text with a bundle and shades words.
+
+What is shaded says how much of each word was mixed in, and not why the model wrote what it wrote (Jain and Wallace
+2019; Wiegreffe and Pinter 2019).
+
+Sizes: L layers, H heads, Q words of a question, P of a passage, D width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.errors import DataError
+from regard.nn.attention import ScaledDot, attend
+from regard.text.words import words
+
+from ..details import shares_of
+from ..forced import hidden_of, logits_of
+from ..look import Part, look
+from ..open import Opened, open_bundle, rectangle
+from ..translate import Translator
+from .page import Value
+
+__all__ = ["PAIRS", "TRAINED", "Shown", "Word", "looks", "trained"]
+
+_TOP = 3
+PAIRS = (
+    ("The {dog} did not eat the {bread} because it was", "tired", "dry"),
+    ("The {cat} did not enter the {house} because it was", "afraid", "dark"),
+    ("The {horse} did not pull the {car} because it was", "weak", "broken"),
+    ("The {bird} did not leave the {tree} because it was", "sick", "beautiful"),
+    ("The {bear} did not open the {door} because it was", "lazy", "closed"),
+    ("The {ship} did not cross the {river} because it was", "damaged", "frozen"),
+    ("The {wolf} did not climb the {mountain} because it was", "hungry", "steep"),
+    ("The {monkey} did not read the {book} because it was", "stupid", "boring"),
+    ("The {fish} did not touch the {stone} because it was", "afraid", "hot"),
+    ("The {mouse} did not open the {box} because it was", "small", "heavy"),
+)
+"""Sentences in which the last word says what "it" is: by the first the first noun, by the second the second."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a shaded line."""
+
+    text: str
+    share: float = 0.0
+    """How dark it is shaded, 0 to 1."""
+    now: bool = False
+    """The one that looks, or that is written."""
+    note: str = ""
+    """A number beside it."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a trained model does with a lecture's lines: numbers, and lines of shaded words to draw."""
+
+    numbers: Mapping[str, Value]
+    lines: tuple[tuple[Word, ...], ...]
+    aligned: bool = True
+    """Words of one place stand under each other."""
+
+
+def _decimals(share: float) -> str:
+    return f"{share:.3f}"
+
+
+def _plain(piece: str) -> str:
+    """A piece without the mark of a space before it."""
+    return piece.removeprefix("\u2581") or "\u2423"
+
+
+def _looked(part: Part, matrix: NDArray[np.float32]) -> dict[str, Value]:
+    """Of each row the column with the largest weight."""
+    return {
+        f"{n} {name}": f"{part.columns.names[int(row.argmax())]} ({_decimals(float(row.max()))})"
+        for n, (name, row) in enumerate(zip(part.rows.names, matrix, strict=True), start=1)
+    }
+
+
+def _grid(part: Part, matrix: NDArray[np.float32]) -> tuple[tuple[Word, ...], ...]:
+    """A row for each that looks, under the names of what is looked at."""
+    head = (Word(""), *map(Word, part.columns.names))
+    rows = zip(part.rows.names, matrix.tolist(), strict=True)
+    return (head, *((Word(name, now=True), *(Word("", min(w, 1.0)) for w in row)) for name, row in rows))
+
+
+def looks(bundle: str | Path | Opened, lines: Sequence[str]) -> Shown:
+    """What each piece of a line looks at, in the last layer, the mean of its heads.
+
+    Of a translator: what each piece of its own translation looks at in the line. Of a language model: what each piece
+    looks at among those before, as in Cheng et al. 2016, Figure 1; of a masked one: in the whole line.
+    """
+    found = look(bundle, lines[0])
+    part = found.part()
+    matrix = part.matrix(len(part.weights))
+    numbers: dict[str, Value] = {"translation": found.target} if part.name == "cross" else {}
+    return Shown(numbers | _looked(part, matrix), _grid(part, matrix))
+
+
+@torch.inference_mode()
+def decoding_steps(bundle: str | Path | Opened, lines: Sequence[str] = ("Je suis étudiant.",)) -> Shown:
+    """A line translated greedily, step by step: what is written so far, where the step looks in the source (the mean
+    of all layers and heads), and the three likeliest next pieces, the first of which is taken.
+    """
+    opened = open_bundle(bundle, ["encoder-decoder"])
+    translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
+    [ids] = translator.encode([lines[0]])
+    best = translator.translate([lines[0]], beam=1)[0].hypotheses[0]
+    cross = look(opened, lines[0], beam=1).part("cross")
+    model = translator.computing(True, False)
+    hidden, _ = hidden_of(model, [ids], [best.ids])
+    count = len(cross.rows.names)  # the end among them, unless the length limit cut it off
+    likely = torch.cat(list(logits_of(model, hidden[0, :count]))).softmax(-1).topk(_TOP)  # (T, 3) each
+    source = cross.columns.names
+    head = (Word("so far"), *map(Word, source), Word(""), Word("next"), *[Word("")] * (_TOP - 1))
+    steps, numbers = [head], {"translation": best.text} | _of_bundle(opened)
+    written = list(accumulate(opened.target.pieces(best.ids), lambda a, b: a + b, initial=""))[:count]
+    for so_far, row, values, pieces in zip(
+        written, cross.matrix().tolist(), likely.values.tolist(), likely.indices.tolist(), strict=True
+    ):
+        names = [opened.target.pieces([piece])[0] for piece in pieces]
+        top = [Word(name, p, n == 0, _decimals(p)) for n, (name, p) in enumerate(zip(names, values, strict=True))]
+        steps.append(
+            (
+                Word(so_far.replace("\u2581", " ").strip() or "<s>"),
+                *(Word("", weight) for weight in row),
+                Word(""),
+                *top,
+            )
+        )
+        looked = max(range(len(row)), key=row.__getitem__)
+        numbers[f"step {len(steps) - 1}"] = ", ".join(
+            [
+                *(f"{_plain(word.text)} {word.note}" for word in top),
+                f"looks at {_plain(source[looked])} {row[looked]:.3f}",
+            ]
+        )
+    return Shown(numbers, tuple(steps))
+
+
+def _of_bundle(opened: Opened) -> dict[str, Value]:
+    """Which model it is that figures are of."""
+    if opened.bundle is None:
+        return {}
+    digest = str(opened.bundle.files["weights.safetensors"]["sha256"])
+    return {"model": opened.bundle.name, "SHA-256 of its weights": digest[:16]}
+
+
+def looking_back(
+    bundle: str | Path | Opened, lines: Sequence[str] = ("the fbi is chasing a criminal on the run",)
+) -> Shown:
+    """Of each word of a line, how much it looks at each before it: Figure 1 of Cheng et al. 2016, of a language model
+    that has read the line so far (the last layer, the mean of its heads).
+    """
+    opened = open_bundle(bundle, ["language-model"])
+    found = look(opened, lines[0]).words()
+    part = found.part("decoder")
+    matrix = part.matrix(len(part.weights))
+    names = part.rows.names
+    numbers = _of_bundle(opened)
+    unknown = [name for name in names[1:] if opened.source.unfamiliar(opened.source.encode(name))]
+    numbers["words that it does not know"] = ", ".join(unknown) or "none"
+    numbers["mean weight of the word just before"] = float(np.mean(np.diagonal(matrix, -1)))
+    shaded = []
+    for place, row in enumerate(matrix.tolist()):
+        if place:  # the first is what begins a line, and can look at nothing
+            before = [Word(name, weight) for name, weight in zip(names, row[:place], strict=False)]
+            rest = [Word("")] * (len(names) - place - 1)
+            shaded.append((*before, Word(names[place], row[place], now=True), *rest))
+            looked = max(range(place), key=row.__getitem__)
+            numbers[f"{place} {names[place]}"] = f"{names[looked]} ({_decimals(row[looked])})"
+    return Shown(numbers, tuple(shaded))
+
+
+def _pronoun(opened: Opened, line: str, nouns: Sequence[str]) -> tuple[Part, NDArray[np.float64], list[int]]:
+    """The encoder's attention between words, what "it" looks at (L, H, S), and the places of the nouns."""
+    part = look(opened, line).words().part("encoder")
+    names = list(part.rows.names)
+    missing = [word for word in ("it", *nouns) if word not in names]
+    if missing:
+        raise DataError(f"{line!r} has no {missing[0]!r}; the lines need 'it' and the nouns {' and '.join(nouns)}.")
+    return part, part.weights[:, :, names.index("it")].astype(np.float64), [names.index(noun) for noun in nouns]
+
+
+def pronoun(
+    bundle: str | Path | Opened,
+    lines: Sequence[str] = (
+        "The animal didn't cross the street because it was too tired.",
+        "The animal didn't cross the street because it was too wide.",
+    ),
+) -> Shown:
+    """What "it" looks at in an encoder, when the last word says that it is the animal and when it says the street.
+
+    The head is not chosen on these sentences but on ten other pairs (`PAIRS`): the one whose preference of the first
+    noun over the second changes most, on average, in the right direction with the last word.
+    """
+    opened = open_bundle(bundle, ["encoder-decoder", "reader"])
+    changes = []
+    for sentence, *ends in PAIRS:
+        nouns = [word.partition("}")[0] for word in sentence.split("{")[1:]]
+        plain = sentence.replace("{", "").replace("}", "")
+        prefers = []
+        for end in ends:
+            _, weights, (one, other) = _pronoun(opened, f"{plain} too {end}.", nouns)
+            prefers.append(weights[:, :, one] - weights[:, :, other])
+        changes.append(prefers[0] - prefers[1])
+    change = np.stack(changes)  # (pairs, L, H)
+    layer, head = map(int, np.unravel_index(change.mean(0).argmax(), change.shape[1:]))
+    heads = change[0].size
+    right = (change > 0).sum(0)
+    numbers = _of_bundle(opened) | {
+        "heads": heads,
+        "chosen on ten other pairs: layer, head": f"{layer + 1}, {head + 1}",
+        "its mean change of preference there": float(change[:, layer, head].mean()),
+        "pairs of ten that it moves the right way": int(right[layer, head]),
+        "the same of the best head": int(right.max()),
+        "expected of the best of as many heads that toss a coin": _best_of_coins(len(PAIRS), heads),
+    }
+    shaded = []
+    for line in lines:
+        part, weights, (one, other) = _pronoun(opened, line, ("animal", "street"))
+        names, row = part.rows.names, weights[layer, head].tolist()
+        shaded.append(tuple(Word(name, w, name == "it") for name, w in zip(names, row, strict=True)))
+        numbers[f"{names[-3]}: of it on animal, on street"] = [row[one], row[other]]
+        numbers[f"{names[-3]}: the same, mean of all heads"] = weights.mean((0, 1))[[one, other]].tolist()
+        if opened.recipe.model.family == "transformer":
+            numbers[f"{names[-3]}: translation"] = look(opened, line).target
+    return Shown(numbers, tuple(shaded))
+
+
+def _best_of_coins(tosses: int, coins: int) -> float:
+    """The mean of the most heads that any of some coins shows."""
+    at_most = accumulate(math.comb(tosses, heads) / 2**tosses for heads in range(tosses))
+    return float(tosses - sum(share**coins for share in at_most))
+
+
+_QUESTION = (
+    "How did some suspect that Polo learned about China instead of by actually visiting it?",
+    "Travellers from Europe reached China in those years and came back.",
+    "The best known was Marco Polo of Venice, who told of the city of the Great Khan.",
+    "His book appeared about 1299 and was read all over Europe.",
+    "It says nothing of the Great Wall or of tea houses, so some doubt him.",
+    "Some suggest that he gained much of his knowledge through contact with Persian traders.",
+    "Many of the places in the book have Persian names.",
+)
+"""The question of the lecture (from SQuAD), and its passage in other words, a sentence a line; the fifth answers it."""
+
+
+@torch.inference_mode()
+def question(bundle: str | Path | Opened, lines: Sequence[str] = _QUESTION) -> Shown:
+    """A question's words look at a passage: softmax(Q Kᵀ / √D) over all words of the passage, queries and keys being
+    the encoder's last states, and the mean over the question's words. No answer is taken out of it.
+    """
+    opened = open_bundle(bundle, ["encoder-decoder", "reader"])
+    asked, *sentences = lines
+    if not sentences:
+        raise DataError("a question needs a passage: give its sentences, each by a --line of its own, after it.")
+    queries, asking = _states(opened, asked)
+    read = [_states(opened, sentence) for sentence in sentences]
+    keys = torch.cat([states for states, _ in read])  # (P, D)
+    score = ScaledDot(keys.shape[-1])
+    _, weights = attend(score.queries(queries), score.keys(keys), keys, score.compare)  # (Q, P)
+    names = [name for _, sentence in read for name in sentence]
+    each = weights.mean(0).split([len(sentence) for _, sentence in read])
+    numbers = _of_bundle(opened)
+    numbers |= {
+        f"{n} {name}": names[int(row.argmax())] for n, (name, row) in enumerate(zip(asking, weights, strict=True), 1)
+    }
+    for n, (sentence, part) in enumerate(zip(read, each, strict=True), start=1):
+        numbers[f"sentence {n}: of the weight, of the words"] = [float(part.sum()), len(sentence[1]) / len(names)]
+    most = float(weights.mean(0).max())
+    shaded = [
+        tuple(Word(name, share / most) for name, share in zip(sentence, part.tolist(), strict=True))
+        for (_, sentence), part in zip(read, each, strict=True)
+    ]
+    return Shown(numbers, (tuple(Word(name, now=True) for name in asking), *shaded), aligned=False)
+
+
+def _states(opened: Opened, line: str) -> tuple[Tensor, list[str]]:
+    """The encoder's last states, a word each (the mean over its pieces), and the words."""
+    ids = opened.encode(line)
+    spans = words(line)
+    shares = torch.from_numpy(shares_of(opened.source.spans(line), spans))  # (pieces, words)
+    model = opened.computing()
+    tokens, layout = rectangle(model, [ids])
+    states = model.encode(tokens, layout)[0].double()  # type: ignore[operator]
+    return (shares / shares.sum(0)).T @ states, [line[start:stop] for start, stop in spans]
+
+
+_MEMORIAL = (
+    "先帝创业未半而中道崩殂，今天下三分，益州疲弊，此诚危急存亡之秋也。",
+    "然侍卫之臣不懈于内，忠志之士忘身于外者，盖追先帝之殊遇，欲报之于陛下也。",
+    "诚宜开张圣听，以光先帝遗德，恢弘志士之气，不宜妄自菲薄，引喻失义，以塞忠谏之路也。",
+)
+
+
+def memorial(bundle: str | Path | Opened, lines: Sequence[str] = _MEMORIAL) -> Shown:
+    """The opening of Zhuge Liang's 出师表 in the Chinese of today, and where each character of the first line's
+    translation looks (the mean of all layers and heads): grey of a cell, weight, as in Figure 3 of Bahdanau et al.
+    """
+    opened = open_bundle(bundle, ["encoder-decoder"])
+    numbers = _of_bundle(opened)
+    found = [look(opened, line) for line in lines]
+    numbers |= {line: one.target for line, one in zip(lines, found, strict=True)}
+    cross = found[0].part("cross")
+    return Shown(numbers, _grid(cross, cross.matrix()))
+
+
+TRAINED: dict[str, Callable[..., Shown]] = {
+    "decoding-steps": decoding_steps,
+    "looking-back": looking_back,
+    "pronoun": pronoun,
+    "question": question,
+    "memorial": memorial,
+}
+"""Every lecture that needs a bundle, by name, in the order in which they are given."""
+
+
+def trained(name: str, bundle: str | Path, lines: Sequence[str] = ()) -> Shown:
+    """The named lecture with a bundle, on its own lines or on these. DataError for a name that there is not."""
+    if name not in TRAINED:
+        raise DataError(f"there is no lecture {name!r} of a trained model; there are {', '.join(TRAINED)}.")
+    return TRAINED[name](bundle, lines) if lines else TRAINED[name](bundle)
