@@ -80,7 +80,7 @@ class Recipe(BaseModel):
     @property
     def objective(self) -> str:
         """What is learnt: as `train.objective` says, or what the model's family and the data are for."""
-        kind, side = KINDS.get(self.model.family, "encoder-decoder"), "text" if self.data.texts else "pairs"
+        kind, side = KINDS[self.model.family], "text" if self.data.texts else "pairs"
         fitting = [name for name, o in OBJECTIVES.items() if o.kind == kind and o.reads == side]
         return self.train.objective or next(iter(fitting), "")
 
@@ -100,7 +100,7 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        kind, side = KINDS.get(self.model.family, "encoder-decoder"), "text" if self.data.texts else "pairs"
+        kind, side = KINDS[self.model.family], "text" if self.data.texts else "pairs"
         possible = {name: o.reads for name, o in OBJECTIVES.items() if o.kind == kind}
         wanted = self.objective or next(iter(possible))
         if wanted not in possible:

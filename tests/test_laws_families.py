@@ -1,7 +1,6 @@
-"""Laws 6 to 8 for every family of `MODELS`, and every score where one may be chosen: a new family fails until it is in.
+"""The laws for every family, as its page gives itself in small: a new page is tried by being there.
 
-Laws 2 to 4 of encoder-decoders are in `test_laws_models.py`, of language models and readers in `test_objectives.py` and
-`test_lstmn.py`.
+Laws 2 to 4 with other settings of families are in `test_laws_models.py`, `test_objectives.py` and `test_lstmn.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import test_laws_models as laws
+import test_objectives as others
 import torch
 import toy
 
@@ -23,7 +23,7 @@ from regard.apps.cli import main
 from regard.data.batches import Batches
 from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
-from regard.models import KINDS, MODELS
+from regard.models import FAMILIES, KINDS, MODELS
 from regard.nn.attention import SCORES
 from regard.search import SearchConfig
 from regard.tasks.decode import decode
@@ -33,27 +33,17 @@ from regard.tasks.measure import measure
 from regard.text import Subwords, write_lines
 from regard.train import MASK, OBJECTIVES, Interrupted, TrainConfig, Trainer
 
-SMALL: dict[str, dict[str, Any]] = {
-    "transformer": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
-    "seq2seq": {"width": 16, "embedding": 12, "layers": 2},
-    "bahdanau": {"width": 16, "encoder_width": 16, "embedding": 12, "readout": 8},
-    "luong": {"width": 16, "embedding": 12, "layers": 2},
-    "convs2s": {"width": 16, "channels": 16, "encoder_layers": 2, "decoder_layers": 2},
-    "lstmn-translator": {"width": 16, "embedding": 12, "score_width": 8},
-    "mask-predict": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
-    "lstmn": {"width": 16, "embedding": 12, "score_width": 8},
-    "gpt": {"width": 16, "heads": 2, "layers": 2, "max_positions": 32},
-    "bert": {"width": 16, "heads": 2, "layers": 2, "max_positions": 32},
-    "bert-classifier": {"width": 16, "heads": 2, "layers": 2, "max_positions": 32},
-    "self-attentive": {"width": 16, "embedding": 12, "hops": 3, "score_width": 8, "hidden": 12},
-}
+SMALL = {name: family.small for name, family in FAMILIES.items()}
 AIMS = {"encoder-decoder": "translate", "mask-predictor": "fill", "language-model": "continue", "reader": "mask"}
 LETTERS = "abcdef"
-PAIRED = [family for family in SMALL if KINDS.get(family, "encoder-decoder") in ("encoder-decoder", "mask-predictor")]
+PAIRED = [family for family, kind in KINDS.items() if kind in ("encoder-decoder", "mask-predictor")]
+WRITING = [family for family, kind in KINDS.items() if kind == "language-model"]
+CLASSIFYING = [family for family, kind in KINDS.items() if kind == "classifier"]
+TRANSLATING = [family for family, kind in KINDS.items() if kind == "encoder-decoder"]
 
 
 def _aim(family: str) -> str:
-    return AIMS.get(KINDS.get(family, "encoder-decoder"), "classify")
+    return AIMS.get(KINDS[family], "classify")
 
 
 def _words(count: int, seed: int, most: int = 5) -> list[str]:
@@ -61,8 +51,36 @@ def _words(count: int, seed: int, most: int = 5) -> list[str]:
     return [" ".join(draw.choices(LETTERS, k=draw.randint(1, most))) for _ in range(count)]
 
 
-def test_every_family_is_here() -> None:
-    assert set(SMALL) == set(MODELS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_goes_by_the_name_that_its_config_has(family: str) -> None:
+    assert MODELS[family][0](**SMALL[family]).family == family
+
+
+# -- the future, padding, neighbours, pieces ---------------------------------------------------------------------------
+
+
+def _config(family: str) -> Any:
+    return MODELS[family][0](**SMALL[family], dropout=0.0)
+
+
+@pytest.mark.parametrize("family", TRANSLATING)
+def test_who_translates_keeps_the_laws(family: str) -> None:
+    laws.test_decoding_in_any_split_equals_decoding_at_once(_config(family))
+    laws.test_a_selected_state_goes_on_as_its_row_would(_config(family))
+    laws.test_padded_equals_packed_equals_alone(_config(family))
+    laws.test_padding_is_invisible_to_gradients(_config(family))
+    laws.test_the_future_is_invisible(_config(family))
+    laws.test_the_source_is_seen(_config(family))
+
+
+@pytest.mark.parametrize("family", WRITING)
+def test_who_goes_on_keeps_the_laws(family: str) -> None:
+    others.test_a_language_model_in_pieces_is_the_whole_and_sees_no_future(_config(family))
+
+
+@pytest.mark.parametrize("family", [family for family in KINDS if family not in PAIRED])
+def test_who_reads_one_side_sees_no_padding_and_no_neighbour(family: str) -> None:
+    others.test_padding_and_neighbours_are_invisible(_config(family))
 
 
 # -- resuming ----------------------------------------------------------------------------------------------------------
@@ -162,8 +180,9 @@ def _recipe(family: str, folder: Path, **train: Any) -> recipes.Recipe:
     )
 
 
-LEARNS = {"lstmn": {"updates": 150, "rate": 2e-2}, "self-attentive": {"updates": 150, "rate": 1e-2}}
-"""Of those whose toy task is in no other file; a bundle of the others is made after two updates."""
+LEARNING = {*WRITING, *CLASSIFYING}
+RATES = {"lstmn": 2e-2, "bert-classifier": 3e-3}
+"""Of those that learn their toy task here, where it is not 1e-2; a bundle of the others is made after two updates."""
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +193,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     def of(family: str) -> Path:
         if family not in found:
             folder = tmp_path_factory.mktemp(family)
-            recipe = _recipe(family, folder, **LEARNS.get(family, {"updates": 2, "rate": 1e-3}))
+            learns = {"updates": 150, "rate": RATES.get(family, 1e-2)}
+            recipe = _recipe(family, folder, **(learns if family in LEARNING else {"updates": 2, "rate": 1e-3}))
             assert recipes.parse(recipes.to_toml(recipe)) == recipe
             found[family] = fit(recipe, folder / "run")
         return found[family]
@@ -216,7 +236,7 @@ def test_a_line_is_answered_alone_as_in_company(family: str, made: Any) -> None:
 
 
 def test_weights_come_back_bit_for_bit(made: Any) -> None:
-    for family in ("convs2s", "lstmn-translator", "lstmn", "self-attentive"):
+    for family in SMALL:
         first, second = (dict(bundles.load(made(family)).model().named_parameters()) for _ in range(2))
         assert first.keys() == second.keys()
         assert all(torch.equal(value, second[name]) for name, value in first.items())
@@ -225,15 +245,17 @@ def test_weights_come_back_bit_for_bit(made: Any) -> None:
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_lstmn_learns_to_go_on(made: Any) -> None:
-    (found,) = regard.generate(made("lstmn"), "b c", search={"samples": 0, "beam": 1, "max_length": 8})
+@pytest.mark.parametrize("family", WRITING)
+def test_who_goes_on_learns_to(family: str, made: Any) -> None:
+    (found,) = regard.generate(made(family), "b c", search={"samples": 0, "beam": 1, "max_length": 8})
     assert found.text.split() == ["d", "e", "f"]
     assert found.ended
 
 
-def test_structured_self_attention_learns_its_labels(made: Any) -> None:
+@pytest.mark.parametrize("family", CLASSIFYING)
+def test_who_classifies_learns_labels(family: str, made: Any) -> None:
     lines = [line for line in _words(60, 4) if line not in set(_words(160, 2))]
-    found = regard.classify(made("self-attentive"), lines)
+    found = regard.classify(made(family), lines)
     right = sum(choices[0].text == ("yes" if "a" in line else "no") for choices, line in zip(found, lines, strict=True))
     assert right >= 0.9 * len(lines)
 
@@ -246,8 +268,8 @@ WIDER: dict[str, tuple[dict[str, Any], float, int, float]] = {
     "convs2s": ({"width": 48, "channels": 48}, 1e-2, 300, 0.95),
     "lstmn-translator": ({"width": 48, "embedding": 24, "score_width": 24, "initial": 0.3}, 1e-2, 400, 0.9),
 }
-"""Of each family that writes piece by piece: sizes, rate, updates, the least share of fresh lines that come out right.
-One vector for a whole line: what was not seen comes out less surely."""
+"""Of families that translate: sizes, rate, updates, the least share of fresh lines that come out right; of others, as
+its page says, 1e-2, 400, 0.9. One vector for a whole line: what was not seen comes out less surely."""
 
 
 def _trained(family: str, sizes: dict[str, Any], store: Store, words: Subwords, out: Path, **train: Any) -> Any:
@@ -283,11 +305,11 @@ def asked(tmp_path_factory: pytest.TempPathFactory, subwords: Subwords) -> Store
     return Store.build(path, iter(pairs), subwords, subwords, Filters(max_ratio=9.0), fingerprint("asked"))
 
 
-@pytest.mark.parametrize("family", WIDER)
+@pytest.mark.parametrize("family", TRANSLATING)
 def test_who_translates_learns_to_copy_and_to_reverse_as_asked(
     family: str, asked: Store, subwords: Subwords, tmp_path: Path
 ) -> None:
-    sizes, rate, updates, least = WIDER[family]
+    sizes, rate, updates, least = WIDER.get(family, ({}, 1e-2, 400, 0.9))
     model = _trained(family, sizes, asked, subwords, tmp_path, rate=rate, updates=updates)
     fresh = _fresh(_words(900, 5, 4))
     for task, right in (("copy", fresh), ("reverse", [line[::-1] for line in fresh])):
@@ -307,8 +329,8 @@ def test_mask_predict_learns_to_copy(subwords: Subwords, tmp_path: Path) -> None
 
 
 def test_every_family_learns_somewhere() -> None:
-    """Those that are neither here nor above count, fill in and classify in `test_objectives.py`."""
-    assert {*WIDER, "mask-predict", *LEARNS, "gpt", "bert", "bert-classifier"} == set(MODELS)
+    """Who fills in masks learns above, and in `test_objectives.py` and `test_mask_predict.py`."""
+    assert {*TRANSLATING, *LEARNING, "bert", "mask-predict"} == set(MODELS)
 
 
 # -- every score where a decoder looks once a layer --------------------------------------------------------------------

@@ -17,7 +17,7 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batch, Batches
 from regard.errors import ModelError
-from regard.models import MODELS, TransformerConfig
+from regard.models import FAMILIES, KINDS, MODELS, TransformerConfig
 from regard.models.bert import BERTConfig
 from regard.models.gpt import GPTConfig
 from regard.models.interface import layout_of
@@ -146,18 +146,13 @@ def test_a_plan_estimates_from_the_files_and_counts_in_the_store(recipe: Recipe,
     assert plan(recipe, out, measure=False).exact, "and was left as it was"
 
 
-ONE_SIDED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "gpt": ({"context": 16}, {"width": 16, "heads": 2, "layers": 1, "max_positions": 16}),
-    "lstmn": ({}, {"width": 8, "embedding": 8, "score_width": 4}),
-    "bert": ({}, {"width": 16, "heads": 2, "layers": 1, "max_positions": 64}),
-    "bert-classifier": ({"labels": "first"}, {"width": 16, "heads": 2, "layers": 1, "max_positions": 64}),
-    "self-attentive": ({"labels": "first"}, {"width": 8, "embedding": 8, "hops": 2, "score_width": 4, "hidden": 6}),
-}
+ONE_SIDED = [family for family, kind in KINDS.items() if kind in ("language-model", "reader", "classifier")]
 
 
 @pytest.mark.parametrize("family", ONE_SIDED)
 def test_a_run_on_text_of_one_side_or_labels_is_planned_and_its_batches_found(family: str, tmp_path: Path) -> None:
-    data, model = ONE_SIDED[family]
+    data = {"labels": "first"} if KINDS[family] == "classifier" else {"context": 16} if family == "gpt" else {}
+    model = {**FAMILIES[family].small, **({"max_positions": 64} if "max_positions" in FAMILIES[family].small else {})}
     lines = [
         f"{('yes' if 'man' in line else 'no') if data.get('labels') else ''} {line} {n}"
         for n in range(20)

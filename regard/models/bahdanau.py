@@ -18,9 +18,9 @@ from regard.nn.attention.masks import matrix
 from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
 
 from .choices import ScoreName, listed
-from .interface import LooksOnce
+from .interface import Family, LooksOnce
 
-__all__ = ["Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
+__all__ = ["FAMILIES", "Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
 
 
 class BahdanauConfig(LooksOnce):
@@ -162,3 +162,8 @@ class Bahdanau(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, l) -> logits (…, V)."""
         return self.output(hidden)  # type: ignore[no-any-return]
+
+
+FAMILIES = {
+    "bahdanau": Family(BahdanauConfig, build, {"width": 16, "encoder_width": 16, "embedding": 12, "readout": 8})
+}

@@ -11,15 +11,15 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.errors import ModelError
 from regard.nn import Dropout, Embedding, LayerNorm, Layout
 from regard.nn.attention import Lengths
 from regard.nn.pooling import POOLS
 
 from .gpt import StackConfig, initialise
+from .interface import Family, check_one_vocabulary
 from .transformer import EncoderLayer
 
-__all__ = ["BERT", "BERTClassifier", "BERTClassifierConfig", "BERTConfig", "build", "build_classifier"]
+__all__ = ["BERT", "FAMILIES", "BERTClassifier", "BERTClassifierConfig", "BERTConfig", "build", "build_classifier"]
 
 
 class BERTConfig(StackConfig):
@@ -43,11 +43,7 @@ class BERTClassifierConfig(BERTConfig):
 
 def build(config: BERTConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> BERT:
     """A new, randomly initialised model; there is one side, so both vocabularies are one."""
-    if source_vocabulary != target_vocabulary:
-        raise ModelError(
-            f"a masked language model has one vocabulary, and here are {source_vocabulary} and {target_vocabulary} "
-            "pieces; set text.joint = true"
-        )
+    check_one_vocabulary(source_vocabulary, target_vocabulary)
     body = _body(config, source_vocabulary, pad)
     output = nn.Linear(config.width, target_vocabulary)
     output.weight = body.embedding.table.weight
@@ -126,3 +122,10 @@ class BERTClassifier(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """(…, D) -> logits (…, V) of the classes."""
         return self.output(hidden)  # type: ignore[no-any-return]
+
+
+_SMALL = {"width": 16, "heads": 2, "layers": 2, "max_positions": 32}
+FAMILIES = {
+    "bert": Family(BERTConfig, build, _SMALL, "reader"),
+    "bert-classifier": Family(BERTClassifierConfig, build_classifier, _SMALL, "classifier"),
+}

@@ -22,8 +22,9 @@ from regard.nn.convolution import Convolution, WeightNormed
 from regard.nn.positions import POSITIONS
 
 from .choices import ScoreName, listed
+from .interface import Family
 
-__all__ = ["ConvS2S", "ConvS2SConfig", "ConvS2SState", "build"]
+__all__ = ["FAMILIES", "ConvS2S", "ConvS2SConfig", "ConvS2SState", "build"]
 
 _HALF = math.sqrt(0.5)
 """What a sum of two is multiplied by to keep its variance (section 3.5)."""
@@ -234,3 +235,8 @@ class ConvS2S(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
         return self.output(hidden)  # type: ignore[no-any-return]
+
+
+FAMILIES = {
+    "convs2s": Family(ConvS2SConfig, build, {"width": 16, "channels": 16, "encoder_layers": 2, "decoder_layers": 2})
+}

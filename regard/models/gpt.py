@@ -11,7 +11,6 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from regard.errors import ModelError
 from regard.nn import (
     ACTIVATIONS,
     GATES,
@@ -29,8 +28,9 @@ from regard.nn.attention import SCORES, Causal, Mask, MultiHead
 from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere, biases
 
 from .choices import ActivationName, NormName, PositionName, listed
+from .interface import Family, check_one_vocabulary
 
-__all__ = ["GPT", "Block", "GPTConfig", "GPTState", "StackConfig", "build", "initialise"]
+__all__ = ["FAMILIES", "GPT", "Block", "GPTConfig", "GPTState", "StackConfig", "build", "initialise"]
 
 
 class StackConfig(BaseModel):
@@ -120,11 +120,7 @@ class GPTConfig(StackConfig):
 def build(config: GPTConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> GPT:
     """A new, randomly initialised model (GPT-2, section 2.3); there is one side, so both vocabularies are one."""
     c = config
-    if source_vocabulary != target_vocabulary:
-        raise ModelError(
-            f"a language model has one vocabulary, and here are {source_vocabulary} and {target_vocabulary} pieces; "
-            "set text.joint = true"
-        )
+    check_one_vocabulary(source_vocabulary, target_vocabulary)
     table = nn.Embedding(target_vocabulary, c.width, padding_idx=pad)
     output = nn.Linear(c.width, target_vocabulary, bias=False)
     if c.tied:
@@ -208,3 +204,8 @@ class GPT(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V) of the next piece."""
         return self.output(hidden)  # type: ignore[no-any-return]
+
+
+FAMILIES = {
+    "gpt": Family(GPTConfig, build, {"width": 16, "heads": 2, "layers": 2, "max_positions": 32}, "language-model")
+}

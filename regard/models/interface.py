@@ -6,7 +6,8 @@ with a packed layout (B, T) becomes (L,).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
@@ -21,6 +22,7 @@ __all__ = [
     "Auxiliary",
     "Classifier",
     "EncoderDecoder",
+    "Family",
     "Kind",
     "LanguageModel",
     "Layout",
@@ -30,6 +32,7 @@ __all__ = [
     "Record",
     "State",
     "capacity_of",
+    "check_one_vocabulary",
     "device_named",
     "device_of",
     "layout_of",
@@ -37,6 +40,19 @@ __all__ = [
 
 Kind = Literal["encoder-decoder", "mask-predictor", "language-model", "reader", "classifier"]
 """What a family is: each has a protocol below."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a page says of a family in its `FAMILIES`: by it alone recipes, tasks and tests know the family."""
+
+    config: type[BaseModel]
+    """What `[model]` may hold; its `width` is that of `hidden`, its `family` the family's name."""
+    build: Callable[..., Any]
+    """Config, source and target vocabulary, id of the padding -> a new model."""
+    small: Mapping[str, Any]
+    """Sizes of a model that has every part and takes no time: the laws are tried on it."""
+    kind: Kind = "encoder-decoder"
 
 
 class Record(list[Tensor]):
@@ -114,8 +130,13 @@ class LanguageModel(Protocol):
         """The state before the first piece, whatever the number of rows."""
         ...
 
-    def decode(self, tokens: Tensor, state: State, layout: Layout | None = None) -> tuple[Tensor, State]:
-        """Ids (B, T) after the state -> hidden (B, T, D) and the state after them, as `EncoderDecoder.decode`."""
+    def decode(
+        self, tokens: Tensor, state: State, layout: Layout | None = None, record: list[Tensor] | None = None
+    ) -> tuple[Tensor, State]:
+        """Ids (B, T) after the state -> hidden (B, T, D) and the state after them, as `EncoderDecoder.decode`.
+
+        `record` receives each layer's weights (B, H, T, S); who does not look leaves it empty.
+        """
         ...
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -176,6 +197,14 @@ class Auxiliary(Protocol):
 def layout_of(kind: str, lengths: Tensor, width: int, tokens: int = 0) -> Layout:
     """The layout of a batch of this kind ("padded" or "packed"): its longest row, and the tokens of a packed one."""
     return Packed(lengths, width, tokens) if kind == "packed" else Padded(lengths, width)
+
+
+def check_one_vocabulary(source: int, target: int) -> None:
+    """Raises ModelError for a model of one side whose sides have vocabularies of two sizes."""
+    if source != target:
+        raise ModelError(
+            f"a language model has one vocabulary, and here are {source} and {target} pieces; set text.joint = true"
+        )
 
 
 def capacity_of(model: nn.Module) -> int | None:

@@ -13,16 +13,16 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from regard.errors import ModelError
 from regard.nn import Dropout, KeysValues, Layout, look_up, whole
 from regard.nn.attention import SCORES, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
 from .choices import ScoreName, listed
-from .interface import LooksOnce
+from .interface import Family, LooksOnce, check_one_vocabulary
 from .luong import Attention
 
 __all__ = [
+    "FAMILIES",
     "LSTMN",
     "LSTMNConfig",
     "LSTMNState",
@@ -58,11 +58,7 @@ class LSTMNTranslatorConfig(LSTMNConfig, LooksOnce):
 
 def build(config: LSTMNConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> LSTMN:
     """A new, randomly initialised language model; there is one side, so both vocabularies are one."""
-    if source_vocabulary != target_vocabulary:
-        raise ModelError(
-            f"a language model has one vocabulary, and here are {source_vocabulary} and {target_vocabulary} pieces; "
-            "set text.joint = true"
-        )
+    check_one_vocabulary(source_vocabulary, target_vocabulary)
     model = LSTMN(_tapes(config, target_vocabulary, pad), nn.Linear(config.width, target_vocabulary))
     _begin(model, config, pad)
     return model
@@ -277,3 +273,10 @@ class LSTMNTranslator(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
         return self.output(hidden)  # type: ignore[no-any-return]
+
+
+_SMALL = {"width": 16, "embedding": 12, "score_width": 8}
+FAMILIES = {
+    "lstmn": Family(LSTMNConfig, build, _SMALL, "language-model"),
+    "lstmn-translator": Family(LSTMNTranslatorConfig, build_translator, _SMALL),
+}

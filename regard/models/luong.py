@@ -17,9 +17,9 @@ from regard.nn.attention import SCORES, Score, mix, weigh
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
 from .choices import ScoreName, listed
-from .interface import LooksOnce
+from .interface import Family, LooksOnce
 
-__all__ = ["Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
+__all__ = ["FAMILIES", "Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
 
 
 class LuongConfig(LooksOnce):
@@ -201,3 +201,6 @@ class Luong(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
         return self.output(hidden)  # type: ignore[no-any-return]
+
+
+FAMILIES = {"luong": Family(LuongConfig, build, {"width": 16, "embedding": 12, "layers": 2})}

@@ -20,9 +20,10 @@ from regard.nn.attention import Lengths
 from regard.nn.pooling import mean
 
 from . import transformer
+from .interface import Family
 from .transformer import Transformer, TransformerConfig
 
-__all__ = ["LengthPredictor", "MaskPredict", "MaskPredictConfig", "MaskPredictState", "build"]
+__all__ = ["FAMILIES", "LengthPredictor", "MaskPredict", "MaskPredictConfig", "MaskPredictState", "build"]
 
 
 class MaskPredictConfig(BaseModel):
@@ -151,3 +152,13 @@ class MaskPredict(nn.Module):
         """The likeliest `number` lengths of each target, its end counted: (B, number)."""
         differences = state.differences.topk(min(number, state.differences.shape[1])).indices - self.lengths.most
         return (state.memory_lengths[:, None] + differences).clamp(min=1)
+
+
+FAMILIES = {
+    "mask-predict": Family(
+        MaskPredictConfig,
+        build,
+        {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
+        "mask-predictor",
+    )
+}

@@ -17,7 +17,9 @@ from regard.nn.attention import mix, weigh
 from regard.nn.pooling import POOLS
 from regard.nn.recurrent import Stack, as_columns
 
-__all__ = ["Hops", "SelfAttentive", "SelfAttentiveConfig", "build"]
+from .interface import Family
+
+__all__ = ["FAMILIES", "Hops", "SelfAttentive", "SelfAttentiveConfig", "build"]
 
 
 class SelfAttentiveConfig(BaseModel):
@@ -137,3 +139,13 @@ class SelfAttentive(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """(…, D) -> logits (…, V) of the classes."""
         return self.output(hidden)  # type: ignore[no-any-return]
+
+
+FAMILIES = {
+    "self-attentive": Family(
+        SelfAttentiveConfig,
+        build,
+        {"width": 16, "embedding": 12, "hops": 3, "score_width": 8, "hidden": 12},
+        "classifier",
+    )
+}

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
-from .interface import LooksOnce
+from .interface import Family, LooksOnce
 
-__all__ = ["Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
+__all__ = ["FAMILIES", "Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
 
 
 class Seq2SeqConfig(LooksOnce):
@@ -144,3 +144,6 @@ class Seq2Seq(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
         return self.output(hidden)  # type: ignore[no-any-return]
+
+
+FAMILIES = {"seq2seq": Family(Seq2SeqConfig, build, {"width": 16, "embedding": 12, "layers": 2})}

@@ -34,9 +34,9 @@ from regard.nn.attention import NORMALIZERS, SCORES, Causal, Lengths, Mask, Mult
 from regard.nn.positions import BIASES, POSITIONS, TURNS, Bias, Nowhere, biases
 
 from .choices import ActivationName, NormalizerName, NormName, PositionName, ScoreName, listed
-from .interface import Record
+from .interface import Family, Record
 
-__all__ = ["Transformer", "TransformerConfig", "TransformerState", "build", "parameter_count"]
+__all__ = ["FAMILIES", "Transformer", "TransformerConfig", "TransformerState", "build", "parameter_count"]
 
 
 _DOTS = [name for name, score in SCORES.items() if score.is_dot]
@@ -434,3 +434,10 @@ class Transformer(nn.Module):
 def parameter_count(model: nn.Module) -> int:
     """Trained numbers, each shared matrix counted once."""
     return sum(p.numel() for p in model.parameters())
+
+
+FAMILIES = {
+    "transformer": Family(
+        TransformerConfig, build, {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1}
+    )
+}

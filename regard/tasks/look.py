@@ -193,7 +193,7 @@ def look(
     Raises TextError for a line that cannot be read, ModelError for a model that has no attention.
     """
     opened = open_bundle(bundle, ["encoder-decoder", "language-model", "reader"], device=device)
-    kind = KINDS.get(opened.recipe.model.family, "encoder-decoder")
+    kind = KINDS[opened.recipe.model.family]
     if kind == "encoder-decoder":
         found = _translation(opened, line, target, from_, to, beam)
     elif target is not None or to is not None or from_ is not None:

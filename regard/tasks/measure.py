@@ -74,7 +74,7 @@ def perplexities(
     opened = open_bundle(bundle, ["language-model", "reader", "encoder-decoder"], device=device)
     if not lines:
         raise DataError("there is no line to measure; give at least one.")
-    kind = KINDS.get(opened.recipe.model.family, "encoder-decoder")
+    kind = KINDS[opened.recipe.model.family]
     if (kind == "encoder-decoder") != (target is not None):
         raise ModelError(
             "an encoder-decoder's perplexity is of translations; give their lines too."

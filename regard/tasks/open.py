@@ -76,7 +76,7 @@ def places_of(recipe: Recipe) -> int:
 
 def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None:
     """Raises ModelError, naming what to use instead, for a bundle of another kind."""
-    kind = KINDS.get(recipe.model.family, "encoder-decoder")
+    kind = KINDS[recipe.model.family]
     if kind not in wanted:
         does, word = _USES[kind]
         raise ModelError(f"{path}: this bundle {does}; use `regard {word}`.")
@@ -84,12 +84,12 @@ def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None
 
 def reads_pairs(bundle: str | Path) -> bool:
     """Whether a bundle translates."""
-    return _USES[KINDS.get(bundles.load(bundle).recipe.model.family, "encoder-decoder")][1] == "translate"
+    return _USES[KINDS[bundles.load(bundle).recipe.model.family]][1] == "translate"
 
 
 def use_of(recipe: Recipe, bundle: str | Path) -> str:
     """The command that uses a bundle."""
-    return f"regard {_USES[KINDS.get(recipe.model.family, 'encoder-decoder')][1]} {bundle}"
+    return f"regard {_USES[KINDS[recipe.model.family]][1]} {bundle}"
 
 
 def open_bundle(bundle: str | Path | Opened, wanted: Sequence[Kind], *, device: str = "cpu") -> Opened:
