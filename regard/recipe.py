@@ -314,6 +314,8 @@ def _unknown(place: Place, value: Any, tables: Mapping[str, Any]) -> str:
     where = f"[{'.'.join(place)}]" if what == "table" else _show(place)
     if near := difflib.get_close_matches(key, fields, 1):
         return f"{where}: unknown {what}; did you mean {near[0]}?"
+    if above == ["model"] and (others := [name for name, (config, _) in MODELS.items() if key in config.model_fields]):
+        return f"{where}: unknown {what}; it is of the families {_list(others)}. Known here: {_list(fields)}."
     if found := next((p for p in _places() if p[-1] == key), None):
         above_all = "" if len(found) > 1 else ", before the first table"
         return f"{where}: unknown {what} here; did you mean {_show(found)}{above_all}?"

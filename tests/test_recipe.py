@@ -73,6 +73,10 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         (DATA + "[train]\nwarmpu = 3", "[train] warmpu: unknown key; did you mean warmup?"),
         (DATA + "[trian]\nwarmup = 3", "[trian]: unknown table; did you mean train?"),
         (DATA + "[model]\nsize = 3", "[model] size: unknown key here; did you mean [text] size?"),
+        (
+            DATA + "[model]\nhops = 3",
+            "[model] hops: unknown key; it is of the families self-attentive. Known here: family, ",
+        ),
         (DATA + "[train]\nseed = 3", "[train] seed: unknown key here; did you mean seed, before the first table?"),
         (DATA + "[data.filters]\nmax_lenght = 3", "[data.filters] max_lenght: unknown key; did you mean max_length?"),
         (DATA + "[train]\nxyz = 3", "[train] xyz: unknown key; known here: objective, start_from, updates, "),
