@@ -1,9 +1,10 @@
 """Labelled bracket F1 of a parser and of a probabilistic grammar read off the same trees.
 
-    REGARD_DATA=… python benchmarks/parsing.py treebank_craft --part test [--bundle BUNDLE] [--most 40] [--out FILE]
+    REGARD_DATA=… python benchmarks/parsing.py treebank_craft --part test [--found FILE] [--most 40] [--out FILE]
 
 REGARD_DATA is the folder that holds the treebank's, with train.mrg.gz and test.mrg.gz in it. The grammar (pcfg.py)
-parses the sentences of at most `--most` words, and is the measure; the bundle parses these too, and all the others.
+parses the sentences of at most `--most` words, and is the measure; `--found` are trees that a parser made of all of
+them, hypotheses/test.txt of a run, say.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from record import RESULTS, circumstances, write
 
 from regard.errors import DataError
 from regard.metrics import Score
-from regard.tasks.parse import evaluate_trees, score_trees
+from regard.tasks.parse import score_trees
 from regard.text.trees import Tree, iter_trees
 
 __all__ = ["baseline", "main"]
@@ -57,7 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Bracket F1 of a parser and of a grammar read off the same trees.")
     parser.add_argument("treebank", help="a folder in REGARD_DATA")
     parser.add_argument("--part", default="test", help="which of the treebank's files: dev, test")
-    parser.add_argument("--bundle", type=Path, help="a parser of Regard")
+    parser.add_argument("--found", type=Path, help="a parser's trees of all sentences")
     parser.add_argument("--most", type=int, default=40, help="words of a sentence that the grammar parses")
     parser.add_argument("--out", type=Path, help="by default benchmarks/results/parsing_NAME_PART.json")
     given = parser.parse_args()
@@ -71,11 +72,11 @@ def main() -> int:
     result |= {"most words": given.most, "short sentences": len(short)}
     result["grammar"] = baseline(place / "train.mrg.gz", [gold[i] for i in short])
     sys.stdout.write(f"grammar, {len(short)} sentences: {result['grammar']['scores']['f1']['value']:.2f}\n")
-    if given.bundle:
-        found = evaluate_trees(given.bundle, gold)
-        same = score_trees([found.trees[i] for i in short], [gold[i] for i in short])
-        result["parser"] = {**found.to_dict(), "same sentences": _plain(same)}
-        sys.stdout.write(f"parser, the same: {same['f1'].value:.2f}; all {len(gold)}: {found.scores['f1'].value:.2f}\n")
+    if given.found:
+        found = list(iter_trees(given.found))
+        same, all_of_them = score_trees([found[i] for i in short], [gold[i] for i in short]), score_trees(found, gold)
+        result["parser"] = {"same sentences": _plain(same), "all sentences": _plain(all_of_them)}
+        sys.stdout.write(f"parser, the same: {same['f1'].value:.2f}; all: {all_of_them['f1'].value:.2f}\n")
     write(given.out or RESULTS / f"parsing_{given.treebank.removeprefix('treebank_')}_{given.part}.json", result)
     return 0
 

@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -36,6 +36,7 @@ from regard import recipe as recipes
 from regard.disk import digest, sync
 from regard.errors import BundleError, RecipeError, TextError
 from regard.models import MODELS
+from regard.models.interface import Spelt
 from regard.recipe import Recipe
 from regard.text import PAD, Shortlist, Subwords
 from regard.text.order import in_order
@@ -51,6 +52,7 @@ __all__ = [
     "add_shortlist",
     "check_golden",
     "load",
+    "new_model",
     "on_curve",
     "save",
 ]
@@ -149,8 +151,7 @@ class Bundle:
 
     def model(self) -> nn.Module:
         """The model with the bundle's weights, ready to use (not training), in float32 on the CPU."""
-        config = self.recipe.model
-        model: nn.Module = MODELS[config.family][1](config, len(self.source), len(self.target), PAD)
+        model = new_model(self.recipe, self.source, self.target)
         _fill(model, _Stored(self.path / _WEIGHTS), self.path / _WEIGHTS)
         return model.eval()
 
@@ -160,6 +161,14 @@ class Bundle:
             return None
         found = plain.load_file(self.path / _SHORTLIST)
         return Shortlist(found["always"], found["starts"], found["pieces"])
+
+
+def new_model(recipe: Recipe, source: Subwords, target: Subwords) -> nn.Module:
+    """A randomly initialised model of a recipe, for these vocabularies."""
+    model: nn.Module = MODELS[recipe.model.family][1](recipe.model, len(source), len(target), PAD)
+    if hasattr(model, "spell"):
+        cast(Spelt, model).spell(source.pieces(range(len(source))), target.pieces(range(len(target))))
+    return model
 
 
 # -- saving ------------------------------------------------------------------------------------------------------------

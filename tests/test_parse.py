@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 import torch
+import toy
 from bundles import small_bundle
 
 import regard
@@ -276,6 +277,7 @@ def learnt(tmp_path_factory):
                 "target": str(folder / "linear"),
                 "valid_lines": 20,
                 "batch_tokens": 512,
+                "metrics": ["brackets"],
             },
             "text": {"kind": "words", "target_kind": "words", "joint": False},
             "model": {
@@ -312,6 +314,10 @@ def test_a_grammar_is_learnt(learnt):
     found = evaluate_trees(bundle, list(iter_trees(gold)), resamples=0)
     assert found.scores["f1"].value > 90
     assert found.short["f1"].value == found.scores["f1"].value
+    dev = json.loads((bundle.parent / "results.json").read_text())["scores"][0]
+    assert (dev["set"], dev["lines"]) == ("dev", 20)
+    assert dev["scores"]["f1"]["value"] > 90, "its dev lines are parsed, and scored as trees"
+    assert len(list(iter_trees(bundle.parent / "hypotheses" / "dev.txt"))) == 20
 
 
 def test_parse_on_the_command_line(learnt, tmp_path, capsys):
@@ -349,3 +355,43 @@ def test_bad_use_of_the_command(learnt, tmp_path, capsys):
         assert main(["parse", *arguments]) == 2
         assert message in capsys.readouterr().err
     assert isinstance(next(iter_trees(gold)), Tree)
+
+
+# -- a model that is told at which word it stands ----------------------------------------------------------------------
+
+
+_SIDES = {"data": {"source": "a", "target": "b"}, "text": {"target_kind": "words", "joint": False}}
+_PARSER = {"family": "parser", "width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_before_each_symbol_a_parser_is_given_the_word_that_comes_next(packed):
+    trees = treebank(30)
+    source = Subwords.train([text_of(tree) for tree in trees], size=290, shrink=True)
+    target = Subwords.train([linearise(tree) for tree in trees], size=100, kind="words")
+    model = bundles.new_model(
+        recipes.validate({**_SIDES, "model": {**_PARSER, "share": "target"}}), source, target
+    ).eval()
+    rows, written = [], []
+    for tree in trees[:3]:
+        ids = source.encode(text_of(tree))
+        assert len(ids) > len(tree.words()), "some words are of several pieces"
+        rows.append([*ids, toy.END])
+        written.append([toy.BEGIN, *target.encode(linearise(tree))])
+    lay = toy.packed if packed else toy.padded
+    read, layout = lay(rows)
+    given = []
+    model.word.register_forward_hook(lambda module, inputs, output: given.append(inputs[0]))
+    memory = model.encode(read, layout)
+    tokens, places = lay(written)
+    model.decode(tokens, model.start(memory, layout), places)
+
+    seen, added = layout.rectangle(layout.rows(memory[0])), places.rectangle(places.rows(given[0]))
+    for row, (ids, symbols, tree) in enumerate(zip(rows, written, trees, strict=False)):
+        begins = [i for i, piece in enumerate(source.pieces(ids)) if piece.startswith("\u2581")]
+        assert len(begins) == len(tree.words())
+        done = 0
+        for place, symbol in enumerate(target.pieces(symbols)):
+            done += symbol == "\u2581XX"
+            expected = seen[row, begins[done]] if done < len(begins) else torch.zeros(16)
+            torch.testing.assert_close(added[row, place], expected)

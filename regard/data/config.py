@@ -89,7 +89,7 @@ class DataConfig(BaseModel):
     metrics: tuple[str, ...] = Field(
         default=(),
         description="What translations of dev and test sets are scored with beside BLEU; none named: chrf, ter, "
-        "exact-match and perplexity.",
+        "exact-match and perplexity. brackets alone: they are trees, which are parsed and scored as such.",
     )
     exclude: str | tuple[str, ...] | None = Field(
         default=None,

@@ -6,7 +6,7 @@ with a packed layout (B, T) becomes (L,).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -30,6 +30,7 @@ __all__ = [
     "MaskPredictor",
     "Reader",
     "Record",
+    "Spelt",
     "State",
     "capacity_of",
     "check_one_vocabulary",
@@ -191,6 +192,14 @@ class Auxiliary(Protocol):
 
         Losses (B,) are each line's own, summed over its tokens (B,), without a gradient.
         """
+        ...
+
+
+class Spelt(Protocol):
+    """A model to which it matters how its pieces are spelt; it is told as soon as it is made."""
+
+    def spell(self, source: Sequence[str], target: Sequence[str]) -> None:
+        """The pieces of both vocabularies by their ids, special ones included; U+2581 marks a space."""
         ...
 
 

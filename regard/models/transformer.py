@@ -406,14 +406,16 @@ class Transformer(nn.Module):
         state: TransformerState,
         layout: Layout | None = None,
         record: list[Tensor] | None = None,
+        added: Tensor | None = None,
     ) -> tuple[Tensor, TransformerState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state.
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `added` (…, D) goes to what is read.
 
         `record` gets cross-attention (B, H, T, S), and a `Record` self-attention (B, H, T, T) as well.
         """
         layout = layout or whole(tokens)
         places = layout.positions() + state.place, state.place + layout.width
         x = self.target(tokens, *places)
+        x = x if added is None else x + added
         mask = Causal(state.place)
         memory_mask = Lengths(state.memory_lengths)
         past: list[Cache] = []

@@ -13,7 +13,7 @@ import platform
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,13 +34,14 @@ from regard.data.views import Canvas, Gaps, Label, Masks
 from regard.disk import settle
 from regard.errors import BundleError, CheckpointError, DataError, ModelError, RecipeError
 from regard.metrics import bleu
-from regard.models import MODELS, parameter_count
+from regard.models import parameter_count
 from regard.models.interface import device_named
 from regard.nn.attention import kernels
 from regard.recipe import Recipe
 from regard.search import SearchConfig
-from regard.text import PAD, Subwords, read_lines, write_lines
+from regard.text import END, Subwords, read_lines, write_lines
 from regard.text.lines import read_labelled, read_pairs, references_of
+from regard.text.trees import delinearise, words_of
 from regard.train import (
     OBJECTIVES,
     Interrupted,
@@ -49,6 +50,7 @@ from regard.train import (
     importance,
     inputs,
     mixed,
+    rarity,
     resolve_precision,
     token_log_probabilities,
 )
@@ -63,6 +65,9 @@ from .prepare import Prepared, given_by, prepare
 __all__ = ["Interrupted", "begin_with", "fit", "speaks", "versions", "view_of"]
 
 Report = Callable[[dict[str, Any]], None]
+
+TREES = ("brackets",)
+"""`data.metrics` of a recipe whose target lines are trees: these are parsed, and scored by their brackets."""
 
 _VALID_TOKENS = 4096
 
@@ -96,7 +101,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
 
     torch.manual_seed(recipe.seed)
     source, target = prepared.source_subwords, prepared.target_subwords
-    model: nn.Module = MODELS[recipe.model.family][1](recipe.model, len(source), len(target), PAD).to(device)
+    model = bundles.new_model(recipe, source, target).to(device)
     if recipe.train.start_from:
         tell({"event": "begin", "bundle": recipe.train.start_from, "new": begin_with(model, recipe.train.start_from)})
     batches = Batches(
@@ -126,6 +131,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         parallel=parallel,
         objective=OBJECTIVES[recipe.objective],
         importance=_importance(recipe, prepared, device),
+        price=_price(recipe, prepared, device),
     )
     validator.bfloat16 = trainer.bfloat16
     taken_up = trainer.resume() if resume else None
@@ -175,6 +181,22 @@ def _importance(recipe: Recipe, prepared: Prepared, device: torch.device) -> Ten
     return importance(counts, recipe.train.damping).to(device)
 
 
+def _price(recipe: Recipe, prepared: Prepared, device: torch.device) -> Tensor | None:
+    """What a target's attention to each piece costs in nats; None: nothing."""
+    if not recipe.train.attention_penalty:
+        return None
+    counts = _counts_of_read(recipe, prepared)
+    counts[END] = 0  # no word, and a place to look at where no word fits
+    return recipe.train.attention_penalty * (1.0 - rarity(counts, 0.01)).to(device)
+
+
+def _counts_of_read(recipe: Recipe, prepared: Prepared) -> Tensor:
+    """How often each piece occurs on the side that is read, (V,); text of one side is both written and read."""
+    if recipe.data.texts:
+        return torch.from_numpy(prepared.train.target.counts(len(prepared.target_subwords)))
+    return torch.from_numpy(prepared.train.source.counts(len(prepared.source_subwords)))
+
+
 def begin_with(model: nn.Module, bundle: str | Path) -> list[str]:
     """Give a model the bundle's parameters of the same names and shapes; returns those that stay as they are.
 
@@ -219,7 +241,8 @@ def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.
         for file in files.files:
             if not Path(file).is_file():  # said now, not after hours of training
                 raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
-    wanted_of(recipe.data.metrics)
+    if recipe.data.metrics != TREES:
+        wanted_of(recipe.data.metrics)
     out.mkdir(parents=True, exist_ok=True)
     _put(out / "recipe.toml", recipes.to_toml(recipe))
     prepared = prepare(
@@ -509,14 +532,24 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
     """
     from .measure import measure
     from .open import open_bundle
+    from .parse import evaluate_trees
     from .translate import load
+
+    def keep(name: str, lines: Iterable[str]) -> None:
+        written = path.parent / "hypotheses" / f"{name}.txt"
+        written.parent.mkdir(parents=True, exist_ok=True)
+        write_lines(written, lines)
 
     def translated(name: str, source: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Any]:
         metrics = recipe.data.metrics or DEFAULT_METRICS
         found = evaluate_lines(translator, source, references[0], metrics=metrics, more_references=references[1:])
-        written = path.parent / "hypotheses" / f"{name}.txt"
-        written.parent.mkdir(parents=True, exist_ok=True)
-        write_lines(written, found.hypotheses)
+        keep(name, found.hypotheses)
+        return found.to_dict()
+
+    def parsed(name: str, source: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Any]:
+        gold = [delinearise(line, words_of(text)) for text, line in zip(source, references[0], strict=True)]
+        found = evaluate_trees(translator, gold)
+        keep(name, map(str, found.trees))
         return found.to_dict()
 
     def measured(name: str, source: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -524,7 +557,7 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
         return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}
 
     if recipe.objective in ("translate", "fill"):
-        translator, judge = load(path), translated
+        translator, judge = load(path), parsed if recipe.data.metrics == TREES else translated
     elif recipe.objective in ("continue", "classify"):
         opened, judge = open_bundle(path, ["language-model", "classifier"]), measured
     else:
