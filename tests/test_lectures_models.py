@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from bundles import ENGLISH, small_bundle
+from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard import recipe as recipes
 from regard.apps.cli import main
@@ -20,6 +20,7 @@ from regard.tasks.lectures import TRAINED, Shown, Word, looks, trained
 from regard.tasks.lectures.trained import PAIRS, decoding_steps, looking_back, memorial, pronoun, question
 from regard.tasks.look import look
 from regard.tasks.open import Opened
+from regard.tasks.score import score_lines
 from regard.tasks.translate import load
 from regard.text import PAD, Subwords
 
@@ -58,12 +59,24 @@ def test_the_steps_are_those_of_greedy_search(bundle):
         assert top[0].share >= top[1].share >= top[2].share > 0
     log_probability = sum(torch.tensor(step[-3].share).log().item() for step in steps)
     assert log_probability == pytest.approx(best.log_probability, 1e-4)
+    assert shown.numbers["log-probability"] == pytest.approx(best.log_probability, 1e-4)
     assert [step[0].text for step in steps[:2]] == ["<s>", best.target_pieces[0].replace("\u2581", "")]
     # A step looks at the whole source, and no further.
     source = len(best.source_pieces)
     assert [sum(word.share for word in step[1 : 1 + source]) for step in steps] == pytest.approx(
         [1.0] * len(steps), 1e-3
     )
+
+
+def test_what_a_model_is_made_to_write_is_shown_under_its_own(bundle):
+    shown = decoding_steps(bundle, [LINE, GERMAN[2]])
+    own = len(decoding_steps(bundle, [LINE]).lines)
+    forced = shown.lines[own + 2 :]
+    pieces = load(bundle).target.pieces(load(bundle).target.encode(GERMAN[2]))
+    assert len(forced) == len(pieces) + 1
+    assert forced[-1][0].text.replace(" ", "") == "".join(pieces).replace("\u2581", "")
+    found = score_lines(load(bundle), [LINE], [GERMAN[2]])[0]
+    assert shown.numbers[f"made to write {GERMAN[2]!r}, log-probability"] == pytest.approx(found.log_probability, 1e-4)
 
 
 def test_a_word_looks_back_and_nowhere_else():

@@ -21,6 +21,7 @@ _DARK = 0.55
 """From here on letters are white."""
 _FAINT = 0.005
 """Below it nothing is drawn behind a word."""
+_NOW = ' fill="#c0152f"'
 _SMALLEST = 18.0  # px, of a cell that says nothing
 
 
@@ -67,7 +68,7 @@ def _drawn(word: Word, x: float, y: float, span: float) -> list[str]:
             f"<title>{word.share:.3f}</title></rect>"
         )
     pale = ' fill="#fff"' if word.share > _DARK else ""
-    ink = ' fill="#c0152f" font-weight="bold"' if word.now and not pale else pale
+    ink = f'{pale or _NOW} font-weight="bold"' if word.now else pale
     at, base = x + GAP / 2, y + _ROW * 0.7
     for text, size in ((_shown(word.text), 1.0), (word.note, _NOTE)):
         if text:

@@ -108,45 +108,47 @@ def looks(bundle: str | Path | Opened, lines: Sequence[str]) -> Shown:
     return Shown(numbers | _looked(part, matrix), _grid(part, matrix))
 
 
-@torch.inference_mode()
-def decoding_steps(bundle: str | Path | Opened, lines: Sequence[str] = ("Je suis étudiant.",)) -> Shown:
+def decoding_steps(bundle: str | Path | Opened, lines: Sequence[str] = ("Je suis étudiant", "I am a student")) -> Shown:
     """A line translated greedily, step by step: what is written so far, where the step looks in the source (the mean
-    of all layers and heads), and the three likeliest next pieces, the first of which is taken.
+    of all layers and heads), and the three likeliest next pieces, that which is written in bold. Under it the same of a
+    second line, which the model is made to write.
     """
     opened = open_bundle(bundle, ["encoder-decoder"])
     translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
-    [ids] = translator.encode([lines[0]])
     best = translator.translate([lines[0]], beam=1)[0].hypotheses[0]
-    cross = look(opened, lines[0], beam=1).part("cross")
-    model = translator.computing(True, False)
-    hidden, _ = hidden_of(model, [ids], [best.ids])
+    numbers, shown = _steps(translator, lines[0], list(best.ids), look(opened, lines[0], beam=1).part("cross"))
+    numbers = {"translation": best.text} | _of_bundle(opened) | numbers
+    for target in lines[1:]:
+        ids = opened.target.encode(target)
+        more, steps = _steps(translator, lines[0], ids, look(opened, lines[0], target=target).part("cross"))
+        numbers |= {f"made to write {target!r}, {name}": value for name, value in more.items()}
+        shown += ((Word(""),), *steps)
+    return Shown(numbers, shown)
+
+
+@torch.inference_mode()
+def _steps(
+    translator: Translator, line: str, written: Sequence[int], cross: Part
+) -> tuple[dict[str, Value], tuple[tuple[Word, ...], ...]]:
+    """The numbers and the shaded line of each step that writes these ids, and looks as `cross` says."""
+    model, target, source = translator.computing(True, False), translator.target, cross.columns.names
+    hidden, wanted = hidden_of(model, translator.encode([line]), [written])
     count = len(cross.rows.names)  # the end among them, unless the length limit cut it off
-    likely = torch.cat(list(logits_of(model, hidden[0, :count]))).softmax(-1).topk(_TOP)  # (T, 3) each
-    source = cross.columns.names
+    likely = torch.cat(list(logits_of(model, hidden[0, :count]))).softmax(-1)  # (T, V)
+    so_far = list(accumulate(target.pieces(written), lambda a, b: a + b, initial=""))
     head = (Word("so far"), *map(Word, source), Word(""), Word("next"), *[Word("")] * (_TOP - 1))
-    steps, numbers = [head], {"translation": best.text} | _of_bundle(opened)
-    written = list(accumulate(opened.target.pieces(best.ids), lambda a, b: a + b, initial=""))[:count]
-    for so_far, row, values, pieces in zip(
-        written, cross.matrix().tolist(), likely.values.tolist(), likely.indices.tolist(), strict=True
-    ):
-        names = [opened.target.pieces([piece])[0] for piece in pieces]
-        top = [Word(name, p, n == 0, _decimals(p)) for n, (name, p) in enumerate(zip(names, values, strict=True))]
-        steps.append(
-            (
-                Word(so_far.replace("\u2581", " ").strip() or "<s>"),
-                *(Word("", weight) for weight in row),
-                Word(""),
-                *top,
-            )
-        )
+    numbers: dict[str, Value] = {"log-probability": float(likely.gather(1, wanted[0, :count, None]).log().sum())}
+    steps = [head]
+    for step, (row, all_, piece) in enumerate(zip(cross.matrix().tolist(), likely, wanted[0].tolist(), strict=False)):
+        values, best = (found.tolist() for found in all_.topk(_TOP))
+        names = target.pieces(best)
+        top = [Word(name, p, one == piece, _decimals(p)) for name, p, one in zip(names, values, best, strict=True)]
+        begun = so_far[step].replace("\u2581", " ").strip() or "<s>"
+        steps.append((Word(begun), *(Word("", weight) for weight in row), Word(""), *top))
         looked = max(range(len(row)), key=row.__getitem__)
-        numbers[f"step {len(steps) - 1}"] = ", ".join(
-            [
-                *(f"{_plain(word.text)} {word.note}" for word in top),
-                f"looks at {_plain(source[looked])} {row[looked]:.3f}",
-            ]
-        )
-    return Shown(numbers, tuple(steps))
+        said = [f"{_plain(word.text)} {word.note}" for word in top]
+        numbers[f"step {step + 1}"] = f"{', '.join(said)}; looks at {_plain(source[looked])} {row[looked]:.3f}"
+    return numbers, tuple(steps)
 
 
 def _of_bundle(opened: Opened) -> dict[str, Value]:
