@@ -143,6 +143,21 @@ def test_hard_attention_gives_every_weight_a_gradient(normalize: str, kind: str)
         assert parameter.grad.any(), name
 
 
+@pytest.mark.parametrize("normalize", [name for name in NORMALIZERS if name != "softmax"])
+@pytest.mark.parametrize("name", ["convs2s"])
+def test_who_looks_once_a_layer_takes_every_normaliser(name: str, normalize: str) -> None:
+    config = toy.CONFIGS[name].model_copy(update={"normalize": normalize})
+    laws.test_decoding_in_any_split_equals_decoding_at_once(config)
+    laws.test_padded_equals_packed_equals_alone(config)
+    laws.test_the_future_is_invisible(config)
+    for kind in ("padded", "packed"):
+        model = toy.make(config).train()
+        Step(model, 0.1, chunk=64)(_inputs(kind)).backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+        looks = [p.grad for n, p in model.named_parameters() if n.startswith(("score.", "attention")) and "query" in n]
+        assert all(gradient is not None and gradient.any() for gradient in looks), "also where a choice has none"
+
+
 @pytest.mark.parametrize("name", ["normalize=entmax15", "positions=rotary", "norm_kind=rms", "multi-query"])
 def test_parts_learn_to_copy(name: str) -> None:
     torch.manual_seed(1)

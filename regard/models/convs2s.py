@@ -15,13 +15,13 @@ from torch.nn import functional as F
 
 from regard.errors import ModelError
 from regard.nn import Dropout, Embedding, KeysValues, Layout, Packed, whole
-from regard.nn.attention import SCORES, Lengths
+from regard.nn.attention import NORMALIZERS, SCORES, Lengths, Normalizer
 from regard.nn.attention.kernels import Call, run
 from regard.nn.attention.scores import Score
 from regard.nn.convolution import Convolution, WeightNormed
 from regard.nn.positions import POSITIONS
 
-from .choices import ScoreName, listed
+from .choices import NormalizerName, ScoreName, listed
 from .interface import Family
 
 __all__ = ["FAMILIES", "ConvS2S", "ConvS2SConfig", "ConvS2SState", "build"]
@@ -49,6 +49,7 @@ class ConvS2SConfig(BaseModel):
     max_positions: int = Field(1024, gt=0, description="places that learned positions have")
     score: ScoreName = Field("dot", description=f"how queries and keys are compared: {listed(*SCORES)}")
     score_size: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
+    normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
     share: Literal["all", "target", "none"] = Field(
         "none",
         description="one matrix for source and target embeddings and the projection (all), the last two, or none",
@@ -98,7 +99,7 @@ def build(config: ConvS2SConfig, source_vocabulary: int, target_vocabulary: int,
         Stack(c.width, c.channels, c.dropout, [convolution(False) for _ in range(c.encoder_layers)]),
         side(target_table),
         Stack(c.width, c.channels, c.dropout, [convolution(True) for _ in range(c.decoder_layers)]),
-        [Attention(c.width, c.channels) for _ in range(c.decoder_layers)],
+        [Attention(c.width, c.channels, NORMALIZERS[c.normalize]()) for _ in range(c.decoder_layers)],
         SCORES[c.score](c.width, size=c.score_size),
         output,
         c.dropout,
@@ -120,8 +121,9 @@ class GatedConvolution(nn.Module):
 class Attention(nn.Module):
     """Where a decoder layer looks: its state and the piece just read beside the encoder's outputs (section 3.3)."""
 
-    def __init__(self, width: int, channels: int) -> None:
+    def __init__(self, width: int, channels: int, normalize: Normalizer) -> None:
         super().__init__()
+        self.normalize = normalize
         self.query = WeightNormed(channels, width, 0.0)
         self.output = WeightNormed(width, channels, 0.0)
 
@@ -136,8 +138,8 @@ class Attention(nn.Module):
         record: list[Tensor] | None,
     ) -> Tensor:
         queries = score.queries(layout.rows((self.query(x) + pieces) * _HALF)[:, None])  # (B, 1, T, D)
-        call = Call(queries, memory.keys, memory.values, score, mask, record is not None, layout, memory.layout)
-        mixed, weights = run(call)
+        asked = record is not None, layout, memory.layout, self.normalize
+        mixed, weights = run(Call(queries, memory.keys, memory.values, score, mask, *asked))
         if record is not None and weights is not None:
             record.append(weights)
         return self.output(layout.unrows(mixed[:, 0]))  # type: ignore[no-any-return]

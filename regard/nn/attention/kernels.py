@@ -21,7 +21,7 @@ from ..dropout import Dropout
 from ..layout import Layout, Packed
 from ..positions.bias import Bias
 from .core import attend, softmax
-from .masks import Mask, matrix
+from .masks import Both, Mask, Within, matrix
 from .normalize import Normalizer
 from .scores import Score
 
@@ -339,6 +339,9 @@ def run(call: Call) -> tuple[Tensor, Tensor | None]:
     if (share := call.queries.shape[1] // call.keys.shape[1]) > 1:
         keys, values = (x.repeat_interleave(share, 1) for x in (call.keys, call.values))
         call = replace(call, keys=keys, values=values)
+    if hasattr(call.normalize, "auxiliary") and call.layout is not None:  # what padding chose must not count
+        inside = Within(call.layout.lengths)
+        call = replace(call, mask=inside if call.mask is None else Both(call.mask, inside))
     return choose(call)[0].run(call)
 
 

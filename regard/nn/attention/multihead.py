@@ -18,7 +18,7 @@ from ..products import Linear
 from ..state import KeysValues
 from .core import softmax
 from .kernels import Call, run
-from .masks import Both, Mask, Within
+from .masks import Mask
 from .normalize import Normalizer
 from .scores import Score
 
@@ -99,8 +99,6 @@ class MultiHead(nn.Module):
         The first query stands at `place` of its sequence.
         """
         queries = self._turned(self.score.queries(self._split(self.query(x), layout, self.heads)), layout, place)
-        if hasattr(self.normalize, "auxiliary"):  # what padding chose must not count
-            mask = Within(layout.lengths) if mask is None else Both(mask, Within(layout.lengths))
         call = Call(
             queries,
             memory.keys,
