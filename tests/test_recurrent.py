@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.nn import native
-from regard.nn.recurrent import CELLS, Maxout, Products, Stack, gru_cell, lstm_cell
+from regard.nn import native, products
+from regard.nn.recurrent import CELLS, LSTM, Maxout, Products, Stack, gru_cell, lstm_cell
 
 PEERS: dict[str, Any] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 LENGTHS = torch.tensor([5, 2, 7, 1])
@@ -102,6 +103,33 @@ def test_the_compiled_cells_agree_with_their_references(
     _agree(lambda s: lstm_cell(s, cells.double() if s.dtype == torch.float64 else cells), [sums[2]], dtype, bound)
     if dtype == torch.float32:
         _agree(lstm_cell, [sums[2], cells], dtype, bound)
+
+
+@pytest.mark.skipif(products.refusal() is not None, reason=str(products.refusal()))
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize(("inputs", "width", "places", "rows"), [(6, 16, 3, 11), (64, 80, 7, 33), (300, 48, 2, 64)])
+def test_a_whole_layer_agrees_with_its_reference_in_float64(
+    inputs: int, width: int, places: int, rows: int, bounded: bool
+) -> None:
+    torch.manual_seed(0)
+    given = LSTM(inputs, width).bfloat16()
+    lengths = torch.randint(1, places + 1, (rows,)) if bounded else None
+    inside = torch.ones(places, rows) if lengths is None else torch.arange(places)[:, None] < lengths
+    leaves = [torch.randn(places, rows, inputs), torch.randn(rows, width) / 4, torch.randn(rows, width)]
+
+    def once(dtype: torch.dtype, cells: torch.dtype) -> list[Any]:
+        layer = copy.deepcopy(given).to(dtype)
+        kinds = zip(leaves, (dtype, dtype, cells), strict=True)
+        x, *carry = (leaf.bfloat16().to(kind).requires_grad_() for leaf, kind in kinds)
+        outputs, ends = layer(x, tuple(carry), lengths)
+        outputs = outputs * inside[..., None]
+        sum((o.double() * torch.linspace(-1, 1, width)).sum() for o in (outputs, *ends)).backward()
+        return [outputs, *ends, x.grad, *(each.grad for each in (*carry, *layer.parameters()))]
+
+    compiled = once(torch.bfloat16, torch.float32)
+    assert "_LSTMLayer" in type(given(leaves[0].bfloat16())[0].grad_fn).__name__
+    for a, b in zip(compiled, once(torch.float64, torch.float64), strict=True):
+        assert (a.double() - b).abs().max() <= 0.015 * b.abs().max()
 
 
 @fast

@@ -30,6 +30,7 @@ __all__ = [
     "layer_norm",
     "only_references",
     "refusal",
+    "run_in_room",
     "smoothed",
     "takes",
 ]
@@ -85,6 +86,15 @@ def built(source: Path = _SOURCE) -> tuple[ctypes.CDLL | None, str]:
         return ctypes.CDLL(str(place)), ""
     except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home folder
         return None, f"the kernels could not be built or loaded ({error})"
+
+
+def run_in_room(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
+    """Call a function that asks for room: called without, it returns the bytes that it needs."""
+    function = getattr(library, name)
+    function.restype = ctypes.c_int64
+    given = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
+    room = torch.empty(function(None, *given), dtype=torch.uint8)
+    function(ctypes.c_void_p(room.data_ptr()), *given)
 
 
 def _processor() -> str:

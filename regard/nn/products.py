@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from . import native
 
-__all__ = ["Linear", "feedforward", "linear", "projected_loss", "refusal", "takes", "takes_loss"]
+__all__ = ["Linear", "back", "feedforward", "linear", "projected_loss", "refusal", "takes", "takes_loss"]
 
 _SOURCE = Path(__file__).with_name("products.cpp")
 _FEW = 32
@@ -35,8 +35,6 @@ def _library() -> tuple[ctypes.CDLL | None, str]:
         return None, "this processor has no dot product of bfloat16 (AVX512_BF16)"
     if torch.cpu._is_amx_tile_supported():
         return None, "this processor multiplies tiles (AMX), which PyTorch's products use"
-    for name in ("linear", "linear_back", "feedforward", "feedforward_back", "projected_loss"):
-        getattr(library, name).restype = ctypes.c_int64
     return library, ""
 
 
@@ -56,11 +54,19 @@ def takes(x: Tensor, *weights: Tensor | None) -> bool:
 
 
 def _run(name: str, *arguments: Any) -> None:
-    """Call a function with the room that it asks for."""
-    function = getattr(_library()[0], name)
-    given = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
-    room = torch.empty(function(None, *given), dtype=torch.uint8)
-    function(ctypes.c_void_p(room.data_ptr()), *given)
+    library = _library()[0]
+    assert library is not None
+    native.run_in_room(library, name, *arguments)
+
+
+def back(
+    g: Tensor, x: Tensor, weight: Tensor, of_input: bool, of_bias: bool
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """From the gradient (…, N) of x (…, D) through a map (N, D), those of x, the weight and a bias."""
+    dx = torch.empty_like(x) if of_input else None
+    dw, db = torch.empty_like(weight), weight.new_empty(len(weight)) if of_bias else None
+    _run("linear_back", g, x, weight, dx, dw, db, ctypes.c_int64(g.numel() // len(weight)), *weight.shape)
+    return dx, dw, db
 
 
 class _Linear(torch.autograd.Function):
@@ -70,17 +76,13 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.biased = bias is not None
         out = x.new_empty(*x.shape[:-1], len(weight))
-        ctx.sizes = ctypes.c_int64(out.numel() // len(weight)), *weight.shape
-        _run("linear", x, weight, bias, out, *ctx.sizes)
+        _run("linear", x, weight, bias, out, ctypes.c_int64(out.numel() // len(weight)), *weight.shape)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        dw, db = torch.empty_like(weight), weight.new_empty(len(weight)) if ctx.biased else None
-        _run("linear_back", gradients[0].contiguous(), x, weight, dx, dw, db, *ctx.sizes)
-        return dx, dw, db
+        return back(gradients[0].contiguous(), x, weight, ctx.needs_input_grad[0], ctx.biased)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

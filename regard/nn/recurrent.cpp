@@ -1,27 +1,21 @@
-// A step of a recurrence but for its matrix products, in one pass over memory, for float32 and bfloat16.
+// A step of a recurrence but for its matrix products, in one pass over memory, for float32 and bfloat16; and, where the
+// processor has a dot product of bfloat16, an LSTM's whole way through T places, products included.
 //
 // Plain C functions over raw pointers, held equal to their references in PyTorch by tests. All arithmetic is float32
 // inside; an LSTM's cells are float32 outside as well. Loops are written so that compilers turn them into vectors.
-// Sizes: B rows, D features.
+// Sizes: B rows, D features, I input features, T places.
 
-#include <cstdint>
-#include <cstring>
+#include <omp.h>
+
+#include "woven.h"
 
 namespace {
 
-using std::int64_t;
-struct bf16 { uint16_t bits; };
-
-inline float load(float x) { return x; }
-inline float load(bf16 x) { uint32_t u = uint32_t(x.bits) << 16; float y; std::memcpy(&y, &u, 4); return y; }
-inline void store(float& p, float x) { p = x; }
-inline void store(bf16& p, float x) {  // to nearest, ties to even
-    uint32_t u; std::memcpy(&u, &x, 4);
-    p.bits = uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
-
 inline float absolute(float x) { return __builtin_fabsf(x); }
 inline float signed_as(float x, float sign) { return __builtin_copysignf(x, sign); }
+inline float pick(bool where, float yes, float no) { return where ? yes : no; }
+inline Floats absolute(Floats x) { return (Floats)((Words)x & 0x7fffffffu); }
+inline Floats signed_as(Floats x, Floats sign) { return (Floats)((Words)x | ((Words)sign & 0x80000000u)); }  // of x >= 0
 
 // e^x for x <= 0, to about 2 units in the last place; below -87 as at -87.
 inline float exponential(float x) {
@@ -40,13 +34,30 @@ inline float exponential(float x) {
     float scale; std::memcpy(&scale, &power, 4);
     return p * scale;
 }
-inline float sigmoid(float x) {
-    float e = exponential(-absolute(x)), s = 1.0f / (1.0f + e);
-    return x < 0.0f ? e * s : s;
+template <class F> inline F sigmoid(F x) {
+    F e = exponential(-absolute(x)), s = 1.0f / (1.0f + e);
+    return pick(x < 0.0f, e * s, s);
 }
-inline float tangent(float x) {
-    float e = exponential(-2.0f * absolute(x));
+template <class F> inline F tangent(F x) {
+    F e = exponential(-2.0f * absolute(x));
     return signed_as((1.0f - e) / (1.0f + e), x);
+}
+
+// Sums z of input gate, forget gate, candidate and output gate become the four themselves, cells c the next; returns hidden.
+template <class F> inline F lstm_one(F (&z)[4], F& c) {
+    z[0] = sigmoid(z[0]), z[1] = sigmoid(z[1]), z[2] = tangent(z[2]), z[3] = sigmoid(z[3]);
+    c = z[1] * c + z[0] * z[2];
+    return z[3] * tangent(c);
+}
+
+// From hidden's gradient dh and the next cells': the four k become the gradients of their sums, dc that of the cells c.
+template <class F> inline void lstm_one_back(F (&k)[4], F c, F next, F dh, F& dc) {
+    F i = k[0], f = k[1], g = k[2], o = k[3], t = tangent(next), cell = dc + dh * o * (1.0f - t * t);
+    k[0] = cell * g * i * (1.0f - i);
+    k[1] = cell * c * f * (1.0f - f);
+    k[2] = cell * i * (1.0f - g * g);
+    k[3] = dh * t * o * (1.0f - o);
+    dc = cell * f;
 }
 
 constexpr int64_t SMALL = 1 << 14;  // numbers for which waking the other threads is not worth it
@@ -54,19 +65,19 @@ constexpr int64_t SMALL = 1 << 14;  // numbers for which waking the other thread
 #define ROWS _Pragma("omp parallel for schedule(static) if (B * D > SMALL)") for (int64_t b = 0; b < B; b++)
 #define FEATURES _Pragma("omp simd") for (int64_t d = 0; d < D; d++)
 
-// z (B, 4 D): sums of input gate, forget gate, candidate and output gate; kept: the four themselves. Cells c -> next.
+// z (B, 4 D): sums of the gates; kept: the four themselves. Cells c -> next.
 template <class T> void lstm(int64_t B, int64_t D, const T* z, const float* c, T* kept, float* next, T* out) {
     ROWS {
-        const T *zi = z + b * 4 * D, *zf = zi + D, *zg = zf + D, *zo = zg + D;
-        T *ki = kept + b * 4 * D, *kf = ki + D, *kg = kf + D, *ko = kg + D, *hb = out + b * D;
+        const T* zb = z + b * 4 * D;
+        T *kb = kept + b * 4 * D, *hb = out + b * D;
         const float* cb = c + b * D;
         float* nb = next + b * D;
         FEATURES {
-            float i = sigmoid(load(zi[d])), f = sigmoid(load(zf[d])), g = tangent(load(zg[d])), o = sigmoid(load(zo[d]));
-            float cell = f * cb[d] + i * g;
-            store(ki[d], i); store(kf[d], f); store(kg[d], g); store(ko[d], o);
+            float gates[4], cell = cb[d];
+            for (int v = 0; v < 4; v++) gates[v] = load1(zb + v * D + d);
+            store1(hb + d, lstm_one(gates, cell));
+            for (int v = 0; v < 4; v++) store1(kb + v * D + d, gates[v]);
             nb[d] = cell;
-            store(hb[d], o * tangent(cell));
         }
     }
 }
@@ -76,19 +87,16 @@ template <class T>
 void lstm_back(int64_t B, int64_t D, const T* kept, const float* c, const float* next, const T* dh, const float* dn, T* dz,
                float* dc) {
     ROWS {
-        const T *ki = kept + b * 4 * D, *kf = ki + D, *kg = kf + D, *ko = kg + D;
-        T *di = dz + b * 4 * D, *df = di + D, *dg = df + D, *dO = dg + D;
+        const T *kb = kept + b * 4 * D, *dhb = dh + b * D;
+        T* zb = dz + b * 4 * D;
         const float *cb = c + b * D, *nb = next + b * D, *dnb = dn + b * D;
-        const T* dhb = dh + b * D;
         float* dcb = dc + b * D;
         FEATURES {
-            float i = load(ki[d]), f = load(kf[d]), g = load(kg[d]), o = load(ko[d]), h = load(dhb[d]);
-            float t = tangent(nb[d]), cell = dnb[d] + h * o * (1.0f - t * t);
-            store(di[d], cell * g * i * (1.0f - i));
-            store(df[d], cell * cb[d] * f * (1.0f - f));
-            store(dg[d], cell * i * (1.0f - g * g));
-            store(dO[d], h * t * o * (1.0f - o));
-            dcb[d] = cell * f;
+            float gates[4], cell = dnb[d];
+            for (int v = 0; v < 4; v++) gates[v] = load1(kb + v * D + d);
+            lstm_one_back(gates, cb[d], nb[d], load1(dhb + d), cell);
+            for (int v = 0; v < 4; v++) store1(zb + v * D + d, gates[v]);
+            dcb[d] = cell;
         }
     }
 }
@@ -101,10 +109,10 @@ template <class T> void gru(int64_t B, int64_t D, const T* x, const T* z, const 
         const T* hb = h + b * D;
         T *kr = kept + b * 4 * D, *ku = kr + D, *kn = ku + D, *kz = kn + D, *ob = out + b * D;
         FEATURES {
-            float r = sigmoid(load(xr[d]) + load(zr[d])), u = sigmoid(load(xu[d]) + load(zu[d])), y = load(zn[d]);
-            float n = tangent(load(xn[d]) + r * y);
-            store(kr[d], r); store(ku[d], u); store(kn[d], n); store(kz[d], y);
-            store(ob[d], u * load(hb[d]) + (1.0f - u) * n);
+            float r = sigmoid(load1(xr + d) + load1(zr + d)), u = sigmoid(load1(xu + d) + load1(zu + d)), y = load1(zn + d);
+            float n = tangent(load1(xn + d) + r * y);
+            store1(kr + d, r); store1(ku + d, u); store1(kn + d, n); store1(kz + d, y);
+            store1(ob + d, u * load1(hb + d) + (1.0f - u) * n);
         }
     }
 }
@@ -116,13 +124,13 @@ void gru_back(int64_t B, int64_t D, const T* kept, const T* h, const T* dout, T*
         T *xr = dx + b * 3 * D, *xu = xr + D, *xn = xu + D, *yr = dz + b * 3 * D, *yu = yr + D, *yn = yu + D;
         T* dhb = dh + b * D;
         FEATURES {
-            float r = load(kr[d]), u = load(ku[d]), n = load(kn[d]), g = load(gb[d]);
+            float r = load1(kr + d), u = load1(ku + d), n = load1(kn + d), g = load1(gb + d);
             float dn = g * (1.0f - u) * (1.0f - n * n);
-            float dr = dn * load(kz[d]) * r * (1.0f - r), du = g * (load(hb[d]) - n) * u * (1.0f - u);
-            store(xr[d], dr); store(yr[d], dr);
-            store(xu[d], du); store(yu[d], du);
-            store(xn[d], dn); store(yn[d], dn * r);
-            store(dhb[d], g * u);
+            float dr = dn * load1(kz + d) * r * (1.0f - r), du = g * (load1(hb + d) - n) * u * (1.0f - u);
+            store1(xr + d, dr); store1(yr + d, dr);
+            store1(xu + d, du); store1(yu + d, du);
+            store1(xn + d, dn); store1(yn + d, dn * r);
+            store1(dhb + d, g * u);
         }
     }
 }
@@ -146,3 +154,104 @@ void gru_back(int64_t B, int64_t D, const T* kept, const T* h, const T* dout, T*
     }
 BOTH(float, float32)
 BOTH(bf16, bfloat16)
+
+#ifdef __AVX512BF16__
+
+// -- a whole layer -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Floats and the processor's own vectors are the same registers.
+inline Floats (&floats(__m512 (&s)[4]))[4] { return reinterpret_cast<Floats(&)[4]>(s); }
+
+// f(first row, end) in each thread: its rows go through all places without waiting for another's.
+template <class F> void each_thread(int64_t B, F f) {
+    int64_t part = omp_get_thread_num(), parts = omp_get_num_threads();
+    f(B * part / parts, B * (part + 1) / parts);
+}
+
+}  // namespace
+
+// An LSTM's way: inputs x (T, B, I), weights wx (4 D, I) and wh (4 D, D), bias (4 D,). Hidden h (T + 1, B, D) and cells
+// c (T + 1, B, D) have their first places given and get all others; kept (T, B, 4 D) gets the gates.
+extern "C" int64_t lstm_layer(char* at, const bf16* x, const bf16* wx, const bf16* wh, const bf16* bias, bf16* h, float* c,
+                              bf16* kept, int64_t T, int64_t B, int I, int D) {
+    Room room{at};
+    Woven given{room.take<uint32_t>(Woven::words(I, 4 * D)), I / 2, 4 * D};
+    Woven before{room.take<uint32_t>(Woven::words(D, 4 * D)), D / 2, 4 * D};
+    if (!at) return room.used;
+    #pragma omp parallel
+    {
+        // A panel's columns are the four gates of 16 features, so that their sums meet in registers.
+        #pragma omp for schedule(static)
+        for (int d = 0; d < D; d += W) {
+            weave_columns(wx, 4 * D, I, d, given.panel(4 * d), D);
+            weave_columns(wh, 4 * D, D, d, before.panel(4 * d), D);
+        }
+        each_thread(B, [&](int64_t from, int64_t to) {
+            for (int64_t t = 0; t < T; t++)
+                for (int d = 0; d < D; d += W)
+                    tiles(t * B + from, t * B + to, [&](int64_t row, auto tall) {
+                        constexpr int R = decltype(tall)::value;
+                        __m512 s[R][4];
+                        for (int r = 0; r < R; r++)
+                            for (int v = 0; v < 4; v++) s[r][v] = (__m512)load(bias + v * D + d);
+                        add_dots<R>(given.pairs, (const uint32_t*)(x + row * I), I / 2, 1, given.panel(4 * d), s);
+                        add_dots<R>(before.pairs, (const uint32_t*)(h + row * D), D / 2, 1, before.panel(4 * d), s);
+                        for (int r = 0; r < R; r++) {
+                            int64_t now = (row + r) * D + d, next = now + B * D;
+                            Floats cell = load(c + now);
+                            store(h + next, lstm_one(floats(s[r]), cell));
+                            store(c + next, cell);
+                            for (int v = 0; v < 4; v++) store(kept + (row + r) * 4 * D + v * D + d, floats(s[r])[v]);
+                        }
+                    });
+        });
+    }
+    return 0;
+}
+
+// Back again: from the gradients dh of hidden (T, B, D) (none if null), and dlast and dcells (B, D) of hidden and cells after
+// each row's place `last` (B,) (none if null), those of all sums, dz (T, B, 4 D), and of first hidden and cells, dfirst and dc (B, D).
+extern "C" int64_t lstm_layer_back(char* at, const bf16* wh, const float* c, const bf16* kept, const bf16* dh,
+                                   const bf16* dlast, const float* dcells, const int64_t* last, bf16* dz, bf16* dfirst,
+                                   float* dc, int64_t T, int64_t B, int D) {
+    Room room{at};
+    Woven w{room.take<uint32_t>(Woven::words(4 * D, D)), 2 * D, D};
+    if (!at) return room.used;
+    // Of 16 features of a row at a place, whose hidden state has this gradient from the place after.
+    auto step = [=](int64_t t, int64_t b, int d, Floats g) {
+        int64_t end = b * D + d, now = t * B * D + end, gates = now + 3 * (t * B + b) * D;
+        Floats cell = t + 1 < T ? load(dc + end) : Floats{}, k[4];
+        if (dh) g += load(dh + now);
+        if (dlast && t == last[b]) g += load(dlast + end);
+        if (dcells && t == last[b]) cell += load(dcells + end);
+        for (int v = 0; v < 4; v++) k[v] = load(kept + gates + v * D);
+        lstm_one_back(k, load(c + now), load(c + now + B * D), g, cell);
+        for (int v = 0; v < 4; v++) store(dz + gates + v * D, k[v]);
+        store(dc + end, cell);
+    };
+    #pragma omp parallel
+    {
+        #pragma omp for schedule(static)
+        for (int d = 0; d < D; d += PANEL) weave_rows(wh, D, 4 * D, d, d + PANEL, w);
+        each_thread(B, [&](int64_t from, int64_t to) {
+            for (int64_t b = from; b < to; b++)
+                for (int d = 0; d < D; d += W) step(T - 1, b, d, Floats{});
+            for (int64_t t = T - 1; t >= 0; t--)
+                for (int d = 0; d < D; d += PANEL)
+                    tiles(from, to, [&](int64_t b, auto tall) {
+                        constexpr int R = decltype(tall)::value;
+                        __m512 s[R][4];
+                        dots<R>(w.pairs, (const uint32_t*)(dz + (t * B + b) * 4 * D), 2 * D, 1, w.panel(d), s);
+                        for (int r = 0; r < R; r++)
+                            for (int v = 0; v < 4 && d + W * v < D; v++)
+                                if (t > 0) step(t - 1, b + r, d + W * v, floats(s[r])[v]);
+                                else store(dfirst + (b + r) * D + d + W * v, floats(s[r])[v]);
+                    });
+        });
+    }
+    return 0;
+}
+
+#endif

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from . import native
+from . import native, products
 from .dropout import Dropout
 from .layout import Layout
 
@@ -194,6 +194,46 @@ def gru_cell(given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
     return update * hidden + (1 - update) * (xn + (xr + hr).sigmoid() * hn).tanh()
 
 
+# -- a whole layer -----------------------------------------------------------------------------------------------------
+
+
+class _LSTMLayer(torch.autograd.Function):
+    """An LSTM's way through all places: hidden (T, B, D), and hidden and cells after each row's last place."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, given: Tensor, bias: Tensor, before: Tensor, hidden: Tensor, cells: Tensor, last: Tensor
+    ) -> tuple[Tensor, ...]:
+        (places, rows, inputs), width = x.shape, before.shape[1]
+        x, last = x.contiguous(), last.contiguous()
+        passed, held = (like.new_empty(places + 1, rows, width) for like in (hidden, cells))
+        passed[0], held[0] = hidden, cells
+        kept = x.new_empty(places, rows, 4 * width)
+        ctx.sizes = ctypes.c_int64(places), ctypes.c_int64(rows)
+        library = native.built(_SOURCE)[0]
+        assert library is not None
+        native.run_in_room(library, "lstm_layer", x, given, before, bias, passed, held, kept, *ctx.sizes, inputs, width)
+        ctx.save_for_backward(x, given, before, passed, held, kept, last)
+        ctx.set_materialize_grads(False)
+        ends = (each[1:].gather(0, last[None, :, None].expand(1, -1, width))[0] for each in (passed, held))
+        return passed[1:], *ends
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        x, given, before, passed, held, kept, last = ctx.saved_tensors
+        of_sums, of_hidden, of_cells = torch.empty_like(kept), torch.empty_like(passed[0]), torch.empty_like(held[0])
+        of_all, *of_ends = (None if g is None else g.contiguous() for g in gradients)
+        library = native.built(_SOURCE)[0]
+        assert library is not None
+        native.run_in_room(
+            *(library, "lstm_layer_back", before, held, kept, of_all, *of_ends, last, of_sums, of_hidden, of_cells),
+            *(*ctx.sizes, before.shape[1]),
+        )
+        of_x, of_given, of_bias = products.back(of_sums, x, given, ctx.needs_input_grad[0], True)
+        _, of_before, _ = products.back(of_sums, passed[:-1], before, False, False)
+        return of_x, of_given, of_bias, of_before, of_hidden, of_cells, None
+
+
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 Step = Callable[..., Carry]
@@ -275,6 +315,17 @@ class LSTM(Recurrence):
     def loop(self, given: Tensor, *fed: nn.Linear) -> Step:
         products = Products(given, self.hidden.weight, *(f.weight for f in fed))
         return lambda carry, *inputs: lstm_cell(products(carry[0], *inputs), carry[1])
+
+    def forward(
+        self, x: Tensor, carry: Carry | None = None, lengths: Tensor | None = None, more: Tensor | None = None
+    ) -> tuple[Tensor, Carry]:
+        given, before = self.input, self.hidden
+        if more is not None or self.width % 16 or not products.takes(x, given.weight, given.bias, before.weight):
+            return super().forward(x, carry, lengths, more)
+        hidden, cells = carry or self.nothing(x)
+        last = torch.full((x.shape[1],), len(x) - 1) if lengths is None else (lengths - 1).clamp(min=0)
+        found, *ends = _LSTMLayer.apply(x, given.weight, given.bias, before.weight, hidden, cells, last)  # type: ignore[no-untyped-call]
+        return found, tuple(ends)
 
 
 CELLS: dict[str, type[Recurrence]] = {"elman": Elman, "gru": GRU, "lstm": LSTM}
