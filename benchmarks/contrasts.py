@@ -1,4 +1,4 @@
-"""Contrasts that lectures draw, by what they do to BLEU: mean pooling, right to left, frequent words damped, no places.
+"""Contrasts that lectures draw, by what they do to BLEU: pooling, order, frequent words damped, no places.
 
     REGARD_DATA=… ./run bench contrasts
 
@@ -29,12 +29,14 @@ FAMILIES: dict[str, dict[str, list[str]]] = {
         "transformer": [],
         "right to left": ['text.order="right-to-left"'],
         **_DAMPED,
+        "frequent words cost 0.1": ["train.attention_penalty=0.1"],
         "mean pooling": ['model.score="mean"'],
         "no places": ['model.positions="none"'],
     },
     "bahdanau": {
         "bahdanau": [],
         "bahdanau, right to left": ['text.order="right-to-left"'],
+        "bahdanau, frequent words cost 0.1": ["train.attention_penalty=0.1"],
         "bahdanau, mean pooling": ['model.score="mean"'],
     },
 }

@@ -31,8 +31,8 @@ def test_hops_sum_to_one_and_look_at_no_padding() -> None:
     record: list[Tensor] = []
     _classes(toy.make(CONFIG), toy.SOURCES, toy.padded, record)
     (annotation,) = record
-    assert annotation.shape == (3, 1, 3, 6)
-    torch.testing.assert_close(annotation.sum(-1), torch.ones(3, 1, 3))
+    assert annotation.shape == (3, 3, 1, 6)
+    torch.testing.assert_close(annotation.sum(-1), torch.ones(3, 3, 1))
     for row, source in zip(annotation, toy.SOURCES, strict=True):
         assert row[..., len(source) :].eq(0).all()
 

@@ -118,7 +118,7 @@ class SelfAttentive(nn.Module):
         self.dropout, self.pool = Dropout(dropout), pool
 
     def embed(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
-        """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); `record` receives its annotation (B, 1, R, S).
+        """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); `record` receives its annotation (B, R, 1, S).
 
         Without hops R is 1, and there is nothing to record.
         """
@@ -128,7 +128,7 @@ class SelfAttentive(nn.Module):
             return POOLS[self.pool](x.transpose(0, 1), Padded(layout.lengths, len(x)))[:, None]
         embedded, weights = self.hops(x.transpose(0, 1), layout.lengths)
         if record is not None:
-            record.append(weights[:, None])
+            record.append(weights[:, :, None])
         return embedded  # type: ignore[no-any-return]
 
     def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:

@@ -10,6 +10,7 @@ from .objectives import (
     importance,
     label_smoothed,
     projected_loss,
+    rarity,
     token_log_probabilities,
 )
 from .schedules import SCHEDULES, Plateau, Schedule
@@ -35,6 +36,7 @@ __all__ = [
     "label_smoothed",
     "mixed",
     "projected_loss",
+    "rarity",
     "resolve_precision",
     "token_log_probabilities",
 ]

@@ -50,6 +50,12 @@ class TrainConfig(BaseModel):
         description="frequent target pieces count less in the loss: a piece of share p has the weight a / (a + p), "
         "scaled so that the corpus has a mean of 1; this is a (try 0.01, smaller damps more), 0: all count alike",
     )
+    attention_penalty: float = Field(
+        0.0,
+        ge=0,
+        description="nats that a target adds to the objective for looking at frequent pieces alone: p / (0.01 + p) of "
+        "it for attention to a piece of share p, none to a line's end; 0: looking costs nothing, and is faster",
+    )
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="bfloat16: products in bfloat16 beside float32 weights; auto: where the machine has it"

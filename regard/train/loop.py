@@ -66,6 +66,7 @@ class Trainer:
         parallel: Parallel | None = None,
         objective: Objective = OBJECTIVES["translate"],
         importance: Tensor | None = None,
+        price: Tensor | None = None,
     ) -> None:
         self.parallel = parallel or Parallel()
         self.model, self.batches, self.config, self.seed = model, Ahead(batches), config, seed
@@ -81,7 +82,7 @@ class Trainer:
         compiled = config.compile and self.device.type == "cuda" and not self.parallel.sharded
         if getattr(model, "loops", False):  # place by place: a compiler would write every place out
             compiled = False
-        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, importance)
+        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, importance, price)
         self.places = capacity_of(model)
         self.step = self.parallel.wrap(step, self.bfloat16)
         self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ __all__ = [
     "importance",
     "label_smoothed",
     "projected_loss",
+    "rarity",
     "token_log_probabilities",
     "token_losses",
 ]
@@ -36,8 +37,26 @@ MASK = "<mask>"
 GAPS = tuple(f"<gap{number}>" for number in range(1, 33))
 """The pieces that stand for gaps to be mended, the first for the first."""
 
-Forward = Callable[[Any, Tensor, Layout, Tensor, Layout], Tensor]
-"""Model, source ids and where they lie, target ids and where they lie -> hidden (…, D) for each target."""
+Side = Literal["source", "target"]
+
+
+class Forward(Protocol):
+    """What a model computes for an objective."""
+
+    def __call__(
+        self,
+        model: Any,
+        source: Tensor,
+        reading: Layout,
+        tokens: Tensor,
+        writing: Layout,
+        record: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Source ids and where they lie, target ids and where they lie -> hidden (…, D) for each target.
+
+        `record` receives the weights (B, H, T, S) of each layer that looks.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -49,6 +68,8 @@ class Objective:
     reads: Literal["pairs", "text"]
     """Two sides, or one."""
     hidden: Forward
+    looks: tuple[Side, Side]
+    """Whose pieces look, and whose are looked at."""
     places: Literal["every", "some", "one"] = "every"
     """Which places of a row have a target: every one, few of them, or the row as a whole."""
     symbols: tuple[str, ...] = ()
@@ -57,29 +78,40 @@ class Objective:
     """Of the places that `hidden` is of, how many have a target, on average: what is projected to the vocabulary."""
 
 
-def _write(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout) -> Tensor:
-    return model.decode(tokens, model.start(model.encode(source, reading), reading), writing)[0]  # type: ignore[no-any-return]
+Layers = list[Tensor] | None
 
 
-def _go_on(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout) -> Tensor:
-    return model.decode(tokens, model.start(), writing)[0]  # type: ignore[no-any-return]
+def _write(
+    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, record: Layers = None
+) -> Tensor:
+    return model.decode(tokens, model.start(model.encode(source, reading), reading), writing, record)[0]  # type: ignore[no-any-return]
 
 
-def _fill(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout) -> Tensor:
-    return model.head(model.encode(source, reading))  # type: ignore[no-any-return]
+def _go_on(
+    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, record: Layers = None
+) -> Tensor:
+    return model.decode(tokens, model.start(), writing, record)[0]  # type: ignore[no-any-return]
 
 
-def _classify(model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout) -> Tensor:
-    return model.classify(source, reading)  # type: ignore[no-any-return]
+def _fill(
+    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, record: Layers = None
+) -> Tensor:
+    return model.head(model.encode(source, reading, record))  # type: ignore[no-any-return]
+
+
+def _classify(
+    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, record: Layers = None
+) -> Tensor:
+    return model.classify(source, reading, record)  # type: ignore[no-any-return]
 
 
 OBJECTIVES: dict[str, Objective] = {
-    "translate": Objective("encoder-decoder", "pairs", _write),
-    "fill": Objective("mask-predictor", "pairs", _write, "some", (MASK,), share=0.5),
-    "denoise": Objective("encoder-decoder", "text", _write, symbols=GAPS),
-    "continue": Objective("language-model", "text", _go_on),
-    "mask": Objective("reader", "text", _fill, "some", (MASK,), share=0.15),
-    "classify": Objective("classifier", "pairs", _classify, "one"),
+    "translate": Objective("encoder-decoder", "pairs", _write, ("target", "source")),
+    "fill": Objective("mask-predictor", "pairs", _write, ("target", "source"), "some", (MASK,), share=0.5),
+    "denoise": Objective("encoder-decoder", "text", _write, ("target", "source"), symbols=GAPS),
+    "continue": Objective("language-model", "text", _go_on, ("target", "target")),
+    "mask": Objective("reader", "text", _fill, ("source", "source"), "some", (MASK,), share=0.15),
+    "classify": Objective("classifier", "pairs", _classify, ("source", "source"), "one"),
 }
 """What `train.objective` names; the first of a model's kind that is for its text is the default."""
 
@@ -97,14 +129,19 @@ def label_smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     return _smoothed(logits, targets, smoothing).sum()
 
 
-def importance(counts: Tensor, damping: float) -> Tensor:
-    """What a target of each piece counts in the loss, (V,), from how often each occurs: frequent ones less.
+def rarity(counts: Tensor, damping: float) -> Tensor:
+    """a / (a + p) of each piece's share p, (V,): 1 of what never occurs, a half at a share of a = `damping`.
 
-    Gu et al. 2020 weight targets by frequency; the form a / (a + p), p a piece's share, is that of Arora et al. 2017.
+    Arora et al. 2017 weight the words of a sentence by it.
     """
     share = counts.double() / counts.sum()
-    weights = damping / (damping + share)
-    return (weights / (share * weights).sum()).float()
+    return (damping / (damping + share)).float()
+
+
+def importance(counts: Tensor, damping: float) -> Tensor:
+    """What a target of each piece counts in the loss (Gu et al. 2020), (V,): its rarity, 1 on average."""
+    weights = rarity(counts, damping).double()
+    return (weights * counts.sum() / (counts * weights).sum()).float()
 
 
 def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

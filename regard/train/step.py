@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
-from regard.models.interface import layout_of
+from regard.errors import ModelError
+from regard.models.interface import Layout, layout_of
 from regard.nn import products
 
-from .objectives import OBJECTIVES, Objective, projected_loss, token_losses
+from .objectives import OBJECTIVES, Objective, Side, projected_loss, token_losses
 
 __all__ = ["Inputs", "Step", "inputs"]
 
@@ -45,6 +46,12 @@ class Inputs:
     target_lengths: Tensor
     widths: tuple[int, int]
     """S and T."""
+
+    def layout(self, side: Side) -> Layout:
+        """Where the lines of a side lie."""
+        if side == "source":
+            return layout_of(self.kind, self.source_lengths, self.widths[0], len(self.source))
+        return layout_of(self.kind, self.target_lengths, self.widths[1], len(self.tokens))
 
 
 def inputs(batch: Batch, device: torch.device, full: int = 0, *, places: int | None = None) -> Inputs:
@@ -99,22 +106,26 @@ class Step(nn.Module):
         compiled: bool = False,
         objective: Objective = OBJECTIVES["translate"],
         importance: Tensor | None = None,
+        price: Tensor | None = None,
     ) -> None:
-        """`importance`: what a target of each piece counts, (V,); None: all count alike."""
+        """`importance`: what a target of each piece counts, (V,); None: all count alike.
+
+        `price`: what a target adds to the objective for looking at each piece, (V,), in nats; None: nothing.
+        """
         super().__init__()
         self.register_buffer("importance", importance, persistent=False)
+        self.register_buffer("price", price, persistent=False)
         self.importance: Tensor | None
+        self.price: Tensor | None
         self.objective = objective
         self.model, self.smoothing, self.chunk, self.compiled = model, smoothing, chunk, compiled
-        self._run = torch.compile(self.hidden, dynamic=False) if compiled else self.hidden
+        self._run = torch.compile(self.hidden, dynamic=False) if compiled and price is None else self.hidden
         self.parts: list[Any] = [part for part in model.modules() if hasattr(part, "auxiliary")]
         """Those of the model that add to its objective: see `regard.models.interface.Auxiliary`."""
 
-    def hidden(self, x: Inputs) -> Tensor:
-        """The model's output for every target, (B, T, D), (B, D) or (L, D)."""
-        reading = layout_of(x.kind, x.source_lengths, x.widths[0], len(x.source))
-        writing = layout_of(x.kind, x.target_lengths, x.widths[1], len(x.tokens))
-        return self.objective.hidden(self.model, x.source, reading, x.tokens, writing)
+    def hidden(self, x: Inputs, record: list[Tensor] | None = None) -> Tensor:
+        """The model's output for every target, (B, T, D), (B, D) or (L, D); `record` receives what it looks with."""
+        return self.objective.hidden(self.model, x.source, x.layout("source"), x.tokens, x.layout("target"), record)
 
     def targets(self, x: Inputs) -> Tensor:
         """The target of every row of `hidden`, (N,)."""
@@ -125,8 +136,9 @@ class Step(nn.Module):
     def forward(self, x: Inputs) -> Tensor:
         for part in self.parts:
             part.forget()  # what a pass that did not come to its end has left
-        hidden, targets = self._run(x).flatten(0, -2), self.targets(x)
-        lines = self._lines(x) if self.parts and self.training else None
+        record: list[Tensor] | None = [] if self.price is not None and self.training else None
+        hidden, targets = self._run(x, record).flatten(0, -2), self.targets(x)
+        lines = self._lines(x) if self.training and (self.parts or record is not None) else None
         if self.objective.places == "some":
             kept = (targets >= 0).nonzero()[:, 0]
             count = len(kept)
@@ -139,7 +151,7 @@ class Step(nn.Module):
         loss = projected_loss(*settings, self.compiled, counts)
         if lines is None:
             return loss
-        added = self._auxiliary(lines, len(x.source_lengths), *settings)
+        added = self._auxiliary(lines, x, record, *settings)
         for part in self.parts:
             part.forget()  # a model that keeps part of a graph cannot be copied
         return loss + added - added.detach()  # what is told is the model's own loss
@@ -150,13 +162,39 @@ class Step(nn.Module):
         if self.objective.places == "one":
             return lines
         if x.kind == "packed":
-            pack: Any = layout_of(x.kind, x.target_lengths, x.widths[1], len(x.tokens))
+            pack: Any = x.layout("target")
             return pack.sequences()  # type: ignore[no-any-return]
         return lines.repeat_interleave(x.targets.shape[1])
 
-    def _auxiliary(self, lines: Tensor, count: int, *settings: Any) -> Tensor:
-        """What the model's parts add to the loss."""
-        losses = token_losses(*settings)
-        real = (settings[3] >= 0).to(losses.dtype)
-        summed = [x.new_zeros(count + 1).index_add(0, lines, x)[:count] for x in (losses, real)]
-        return torch.stack([part.auxiliary(*summed) for part in self.parts]).sum()
+    def _auxiliary(self, lines: Tensor, x: Inputs, record: list[Tensor] | None, *settings: Any) -> Tensor:
+        """What the model's parts add to the loss, and the price of where it looked."""
+        count = len(x.source_lengths)
+
+        def of_lines(each: Tensor) -> Tensor:
+            return each.new_zeros(count + 1).index_add(0, lines, each)[:count]
+
+        tokens = of_lines((settings[3] >= 0).float())
+        added = []
+        if self.parts:
+            losses = of_lines(token_losses(*settings))
+            added += [part.auxiliary(losses, tokens) for part in self.parts]
+        if record is not None:
+            added.append((self._paid(x, record) * tokens).sum())
+        return torch.stack(added).sum()
+
+    def _paid(self, x: Inputs, record: list[Tensor]) -> Tensor:
+        """What a target of each line pays for where the line's queries looked, (B,): the mean over layers and heads."""
+        if not record:
+            raise ModelError(
+                "train.attention_penalty is a price of looking, and this model has no attention; leave it out."
+            )
+        assert self.price is not None
+        queries, keys = (x.layout(side) for side in self.objective.looks)
+        ids = x.source if self.objective.looks[1] == "source" else x.tokens
+        price = keys.rectangle(keys.rows(self.price[ids][..., None]))[..., 0]  # (B, S)
+        paid = []
+        for weights in record:  # (B, H, T, S)
+            inside = torch.arange(weights.shape[2], device=price.device) < queries.lengths[:, None]
+            each = (weights * price[:, None, None]).sum(-1).mean(1)  # (B, T)
+            paid.append((each * inside).sum(1) / inside.sum(1).clamp(min=1))
+        return torch.stack(paid).mean(0)

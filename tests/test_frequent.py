@@ -1,0 +1,140 @@
+"""Frequent pieces: what looking at them costs, in every family that looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+from test_contrasts import LINES, _recipe
+from test_laws_families import _aim
+from torch import Tensor
+
+from regard.errors import ModelError
+from regard.models import FAMILIES, KINDS
+from regard.tasks.fit import _price, fit
+from regard.tasks.prepare import prepare
+from regard.text import END
+from regard.train import OBJECTIVES, Inputs, Step, rarity
+
+COMMON = 6
+SOURCES = [[COMMON, 5, 7, COMMON, toy.END], [8, COMMON, toy.END], [COMMON, 9, 10, 11, COMMON, 12, toy.END]]
+TARGETS = [[toy.BEGIN, COMMON, 5, COMMON], [toy.BEGIN, COMMON, 9, 9, COMMON, 8], [toy.BEGIN, COMMON, 14]]
+BLIND = ["rnn-lm", "seq2seq"]
+LOOKING = [family for family in FAMILIES if family not in BLIND]
+
+
+def _inputs(family: str, kind: str) -> Inputs:
+    """Lines as the family's objective is given them."""
+    if _aim(family) in ("translate", "fill"):
+        sources, tokens = SOURCES, TARGETS
+    else:
+        sources = tokens = SOURCES if _aim(family) in ("mask", "classify") else TARGETS
+    targets = [[*row[1:], toy.END] for row in tokens]
+    lay = toy.packed if kind == "packed" else toy.padded
+    (source, reading), (given, writing), (right, _) = lay(sources), lay(tokens), lay(targets)
+    if kind == "padded":
+        right = torch.where(torch.arange(right.shape[1]) < writing.lengths[:, None], right, -1)
+    widths = reading.width, writing.width
+    return Inputs(kind, source, reading.lengths, given, right, writing.lengths, widths)
+
+
+def _model(family: str) -> Any:
+    return toy.make(FAMILIES[family].config(**FAMILIES[family].small, dropout=0.0), dtype=torch.float64).train()
+
+
+def _step(family: str, model: Any, price: Tensor | None) -> Step:
+    return Step(model, 0.1, chunk=64, objective=OBJECTIVES[_aim(family)], price=price)
+
+
+def _looked(family: str, model: Any, price: Tensor) -> list[Tensor]:
+    """What each line pays a target if it is alone: by the definition, with plain means."""
+    paid = []
+    aim = OBJECTIVES[_aim(family)]
+    x = _inputs(family, "padded")
+    for i, (many, more) in enumerate(zip(x.source_lengths.tolist(), x.target_lengths.tolist(), strict=True)):
+        source, tokens = x.source[i : i + 1, :many], x.tokens[i : i + 1, :more]
+        alone = Inputs(
+            "padded", source, x.source_lengths[i : i + 1], tokens, tokens, x.target_lengths[i : i + 1], (many, more)
+        )
+        record: list[Tensor] = []
+        _step(family, model, None).hidden(alone, record)
+        keys = (source if aim.looks[1] == "source" else tokens)[0]
+        paid.append(torch.stack([(w[0] * price[keys]).sum(-1).mean() for w in record]).mean())
+    return paid
+
+
+def test_rarity_is_a_half_at_the_share_that_is_named() -> None:
+    counts = torch.tensor([0, 10, 90, 900])
+    assert rarity(counts, 0.01).tolist() == pytest.approx([1.0, 0.5, 0.1, 0.01 / 0.91])
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed"])
+@pytest.mark.parametrize("family", LOOKING)
+def test_each_line_pays_for_its_targets_as_it_would_alone(family: str, kind: str) -> None:
+    price = torch.zeros(20, dtype=torch.float64)
+    price[COMMON], price[5] = 0.7, 0.1
+    found = []
+    for each in (None, price):
+        model = _model(family)
+        loss = _step(family, model, each)(_inputs(family, kind))
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
+        found.append((float(loss.detach()), gradients))
+    (before, without), (after, paying) = found
+    assert after == pytest.approx(before, rel=1e-6), "what is told is the model's own loss"
+    model = _model(family).eval()
+    targets = [1] * 3 if _aim(family) == "classify" else _inputs(family, "padded").target_lengths.tolist()
+    paid = torch.stack([n * each for n, each in zip(targets, _looked(family, model, price), strict=True)]).sum()
+    right = torch.autograd.grad(paid, list(model.parameters()), allow_unused=True)
+    assert any(gradient is not None and gradient.abs().max() > 1e-5 for gradient in right)
+    for name, gradient in zip(without, right, strict=True):
+        more = paying[name] - without[name]
+        torch.testing.assert_close(more, torch.zeros_like(more) if gradient is None else gradient, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", LOOKING)
+def test_who_pays_looks_less_at_what_is_common(family: str) -> None:
+    one = torch.zeros(20, dtype=torch.float64)
+    one[COMMON] = 1.0
+    looked = []
+    for price in (None, 5.0 * one):
+        model = _model(family)
+        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+        for _ in range(30):
+            optimizer.zero_grad()
+            _step(family, model, price)(_inputs(family, "padded")).backward()
+            optimizer.step()
+        looked.append(torch.stack(_looked(family, model.eval(), one)).mean().item())
+    assert looked[1] < 0.7 * looked[0], looked
+
+
+@pytest.mark.parametrize("family", BLIND)
+def test_who_does_not_look_is_told_so(family: str) -> None:
+    with pytest.raises(ModelError, match=r"train\.attention_penalty is a price of looking, and this model has no"):
+        _step(family, _model(family), torch.ones(20))(_inputs(family, "padded"))
+
+
+def test_every_family_looks_or_is_blind() -> None:
+    assert {*LOOKING, *BLIND} == set(KINDS)
+
+
+def test_the_price_is_of_what_is_read_and_a_lines_end_is_free(tmp_path: Path) -> None:
+    recipe = _recipe(tmp_path, LINES, "left-to-right", attention_penalty=2.0, log_every=1)
+    prepared = prepare(recipe.corpus, recipe.spelling, tmp_path)
+    price = _price(recipe, prepared, torch.device("cpu"))
+    assert price is not None
+    counts = prepared.train.source.counts(len(prepared.source_subwords))
+    counts[END] = 0
+    share = counts / counts.sum()
+    assert price.tolist() == pytest.approx((2.0 * share / (0.01 + share)).tolist(), rel=1e-5)
+    assert price[END] == 0
+    events: list[dict[str, Any]] = []
+    fit(recipe, tmp_path / "run", report=events.append)
+    free = recipe.model_copy(update={"train": recipe.train.model_copy(update={"attention_penalty": 0.0})})
+    fit(free, tmp_path / "free", report=events.append)
+    first, second = ([e["loss"] for e in events if e["event"] == "train"][i::3] for i in (0, 1))
+    assert first[0] == pytest.approx(first[1], rel=1e-5), "the loss that is told is the model's own"
+    assert second[0] != second[1], "and it learns otherwise"
