@@ -1,0 +1,56 @@
+"""The plain recurrent language model: PyTorch's own recurrences give the same, ties, and a state of one size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import toy
+from torch import nn
+
+from regard import recipe as recipes
+from regard.errors import ModelError, RecipeError
+from regard.models import MODELS
+from regard.models.rnn import RNNConfig, build
+
+TEXT = torch.randint(4, 20, (3, 7), generator=torch.Generator().manual_seed(5))
+
+
+@pytest.mark.parametrize(("cell", "theirs"), [("elman", nn.RNN), ("gru", nn.GRU), ("lstm", nn.LSTM)])
+def test_it_is_embeddings_pytorchs_layers_and_a_projection(cell: Any, theirs: type[nn.RNNBase]) -> None:
+    model: Any = toy.make(RNNConfig(cell=cell, width=16, embedding=12, layers=2, dropout=0.0), dtype=torch.float64)
+    other = theirs(12, 16, 2, batch_first=True).double()
+    with torch.no_grad():
+        for i, layer in enumerate(model.layers.forwards):
+            named = dict(other.named_parameters())
+            ours = {f"weight_ih_l{i}": layer.input.weight, f"weight_hh_l{i}": layer.hidden.weight}
+            ours[f"bias_ih_l{i}"] = layer.input.bias
+            ours[f"bias_hh_l{i}"] = torch.zeros(()) if layer.hidden.bias is None else layer.hidden.bias
+            for name, value in ours.items():
+                named[name].copy_(value)
+        right = model.output(other(model.table(TEXT))[0])
+    torch.testing.assert_close(model.project(model.decode(TEXT, model.start())[0]), right)
+
+
+def test_a_tied_model_has_one_matrix_and_needs_one_width() -> None:
+    config = RNNConfig(width=12, embedding=12, layers=1, tied=True)
+    model = build(config, 20, 20)
+    free = build(config.model_copy(update={"tied": False}), 20, 20)
+    assert model.output.weight is model.table.weight
+    assert sum(p.numel() for p in free.parameters()) - sum(p.numel() for p in model.parameters()) == 20 * 12
+    with pytest.raises(RecipeError, match=r"embedding \(10\) must be width \(12\)"):
+        recipes.validate(
+            {"data": {"text": "a"}, "model": {"family": "rnn-lm", "width": 12, "embedding": 10, "tied": True}}
+        )
+    with pytest.raises(ModelError, match=r"here are 20 and 21 pieces; set text\.joint = true"):
+        MODELS["rnn-lm"][1](config, 20, 21)
+
+
+def test_its_state_has_one_size_however_long_the_text() -> None:
+    model: Any = toy.make(RNNConfig(width=16, embedding=12))
+    sizes = []
+    for length in (1, 7):
+        _, state = model.decode(TEXT[:, :length], model.start())
+        sizes.append(sum(x.numel() for carry in state.carries for x in carry))
+    assert sizes[0] == sizes[1] == 2 * 2 * 3 * 16
