@@ -30,6 +30,8 @@ FAMILIES: dict[str, dict[str, list[str]]] = {
         "right to left": ['text.order="right-to-left"'],
         **_DAMPED,
         "frequent words cost 0.1": ["train.attention_penalty=0.1"],
+        "source table apart": ['model.share="target"'],
+        "source table apart, frequent words short": ['model.share="target"', "train.input_damping=0.01"],
         "mean pooling": ['model.score="mean"'],
         "no places": ['model.positions="none"'],
     },
@@ -37,6 +39,7 @@ FAMILIES: dict[str, dict[str, list[str]]] = {
         "bahdanau": [],
         "bahdanau, right to left": ['text.order="right-to-left"'],
         "bahdanau, frequent words cost 0.1": ["train.attention_penalty=0.1"],
+        "bahdanau, frequent words short": ["train.input_damping=0.01"],
         "bahdanau, mean pooling": ['model.score="mean"'],
     },
 }

@@ -1,4 +1,4 @@
-"""Frequent pieces: what looking at them costs, in every family that looks."""
+"""Frequent pieces: what looking at them costs, in every family that looks, and vectors of them that are shorter."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from test_contrasts import LINES, _recipe
 from test_laws_families import _aim
 from torch import Tensor
 
+from regard import bundle as bundles
 from regard.errors import ModelError
 from regard.models import FAMILIES, KINDS
+from regard.nn.embedding import damp, fold
 from regard.tasks.fit import _price, fit
+from regard.tasks.inspect import inspect
 from regard.tasks.prepare import prepare
 from regard.text import END
 from regard.train import OBJECTIVES, Inputs, Step, rarity
@@ -138,3 +141,94 @@ def test_the_price_is_of_what_is_read_and_a_lines_end_is_free(tmp_path: Path) ->
     first, second = ([e["loss"] for e in events if e["event"] == "train"][i::3] for i in (0, 1))
     assert first[0] == pytest.approx(first[1], rel=1e-5), "the loss that is told is the model's own"
     assert second[0] != second[1], "and it learns otherwise"
+
+
+# -- shorter vectors ---------------------------------------------------------------------------------------------------
+
+APART = {"transformer": {"share": "target"}, "parser": {"share": "target"}, "gpt": {"tied": False}}
+"""Settings that give the side that is read a table of its own, where it has none otherwise."""
+TIED = ["bert", "mask-predict"]
+SCALE = torch.ones(20, dtype=torch.float64)
+SCALE[COMMON], SCALE[5] = 0.25, 0.5
+
+
+def _apart(family: str, sizes: tuple[int, int] = (20, 20)) -> Any:
+    each = FAMILIES[family]
+    torch.manual_seed(0)
+    made = each.build(each.config(**each.small, **APART.get(family, {}), dropout=0.0), *sizes, toy.PAD)
+    return made.double().train()
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in TIED])
+def test_scaled_vectors_are_those_of_a_table_with_scaled_rows(family: str) -> None:
+    damped, scaled = _apart(family), _apart(family)
+    table = next(part for part in scaled.modules() if isinstance(part, torch.nn.Embedding))
+    with torch.no_grad():
+        table.weight.mul_(SCALE[:, None])
+    damp(damped, SCALE)
+    losses = []
+    for model in (damped, scaled):
+        torch.manual_seed(1)  # of dropout, where the config says so
+        loss = _step(family, model, None)(_inputs(family, "packed"))
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(float(loss.detach()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-10)
+    names = [name for name, _ in damped.named_parameters()]
+    assert names == [name for name, _ in scaled.named_parameters()]
+    assert damped.state_dict().keys() == scaled.state_dict().keys(), "nothing more is kept"
+    pairs = zip(damped.named_parameters(), scaled.parameters(), strict=True)
+    for (name, one), other in pairs:
+        if one.grad is not None and other.grad is not None:
+            times = SCALE[:, None] if other is table.weight else 1.0
+            torch.testing.assert_close(one.grad, other.grad * times, rtol=1e-8, atol=1e-10, msg=name)
+    fold(damped)
+    for one, other in zip(damped.parameters(), scaled.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert not any(name.endswith("scale") for name, _ in damped.named_buffers())
+
+
+@pytest.mark.parametrize("family", [f for f, kind in KINDS.items() if kind in ("encoder-decoder", "classifier")])
+def test_the_first_table_is_the_one_of_what_is_read(family: str) -> None:
+    model = _apart(family, (20, 23))
+    assert next(part for part in model.modules() if isinstance(part, torch.nn.Embedding)).num_embeddings == 20
+
+
+@pytest.mark.parametrize("family", [*TIED, "transformer"])
+def test_a_table_with_other_uses_is_refused(family: str) -> None:
+    with pytest.raises(ModelError, match=r"keep them apart .* or leave train\.input_damping out"):
+        damp(_model(family), SCALE)
+
+
+@pytest.mark.parametrize("family", ["bahdanau", "transformer"])
+def test_vectors_of_common_pieces_stay_shorter_when_they_learn(family: str) -> None:
+    lengths = []
+    for scale in (torch.ones(20, dtype=torch.float64), SCALE):
+        model = _apart(family)
+        damp(model, scale)
+        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+        for _ in range(30):
+            optimizer.zero_grad()
+            _step(family, model, None)(_inputs(family, "padded")).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        fold(model)
+        table = next(part for part in model.modules() if isinstance(part, torch.nn.Embedding))
+        lengths.append(table.weight.detach().norm(dim=1))
+    assert lengths[1][COMMON] < 0.4 * lengths[0][COMMON]
+    assert lengths[1][9] == pytest.approx(float(lengths[0][9]), rel=0.2)
+
+
+def test_a_bundle_has_the_scales_in_its_table(tmp_path: Path) -> None:
+    recipe = _recipe(tmp_path, LINES, "left-to-right", rate=1e-12)
+    rows = []
+    for damping in (0.0, 0.05):
+        changes = {"model": recipe.model.model_copy(update={"share": "target"})}
+        changes["train"] = recipe.train.model_copy(update={"input_damping": damping})
+        out = tmp_path / str(damping)
+        path = fit(recipe.model_copy(update=changes), out)
+        rows.append(bundles.load(path).model().source.table.weight.detach())  # type: ignore[union-attr]
+        assert inspect(path, again=True).verified
+    prepared = prepare(recipe.corpus, recipe.spelling, tmp_path / "0.05")
+    counts = torch.from_numpy(prepared.train.source.counts(len(prepared.source_subwords)))
+    counts[END] = 0
+    torch.testing.assert_close(rows[1], rows[0] * rarity(counts, 0.05)[:, None], rtol=1e-5, atol=1e-6)
+    assert (rarity(counts, 0.05) < 0.5).sum() == 6, "the six letters"

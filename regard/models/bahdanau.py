@@ -124,7 +124,7 @@ class Bahdanau(nn.Module):
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Annotations:
         """Source ids (B, S) or (L,) -> annotations (A.1.1); the encoder has no attention to record."""
-        x = self.dropout(look_up(as_columns(source, layout), self.source.weight))
+        x = self.dropout(look_up(as_columns(source, layout), self.source))
         x, carries = self.encoder(x, lengths=layout.lengths)
         first = carries[-1][0].chunk(2, -1)[1]  # the direction that reads backwards ends at the first piece
         return Annotations(self.dropout(x).transpose(0, 1), first)
@@ -143,7 +143,7 @@ class Bahdanau(nn.Module):
     ) -> tuple[Tensor, BahdanauState]:
         """Target ids (B, T) or (L,) -> hidden (…, l) and the next state; `record` gets the weights (B, 1, T, S)."""
         layout = layout or whole(tokens)
-        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target.weight))  # (T, B, E)
+        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         step = self.decoder.loop(self.decoder.input(pieces), self.context)
         carry, memory = state.carry, state.memory
         hidden, contexts, weights = [], [], []

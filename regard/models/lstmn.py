@@ -174,7 +174,7 @@ class Tapes(nn.Module):
         self, ids: Tensor, tapes: tuple[Written, ...], layout: Layout, record: list[Tensor] | None
     ) -> tuple[Tensor, tuple[Written, ...]]:
         """Ids (B, T) or (L,) -> hidden of the last layer (T, B, D), and the tapes."""
-        x, after = self.dropout(look_up(as_columns(ids, layout), self.table.weight)), []
+        x, after = self.dropout(look_up(as_columns(ids, layout), self.table)), []
         for layer, written in zip(self.layers, tapes or (Written(),) * len(self.layers), strict=True):
             x, written = layer(x, written, record)
             x = self.dropout(x)

@@ -154,7 +154,7 @@ class Luong(nn.Module):
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> LuongMemory:
         """Source ids (B, S) or (L,) -> states and carries; the encoder has no attention to record."""
-        x = self.dropout(look_up(as_columns(source, layout), self.source.weight))
+        x = self.dropout(look_up(as_columns(source, layout), self.source))
         x, carries = self.encoder(x, lengths=layout.lengths)
         return LuongMemory(x.transpose(0, 1), carries)
 
@@ -171,7 +171,7 @@ class Luong(nn.Module):
     ) -> tuple[Tensor, LuongState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets the weights (B, 1, T, S)."""
         layout = layout or whole(tokens)
-        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target.weight))  # (T, B, E)
+        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         if self.feed is not None:
             x, state, weights = self._fed(pieces, state, self.feed)
         else:  # nothing waits for the attention, so it is one call for all places

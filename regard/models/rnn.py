@@ -88,7 +88,7 @@ class RNN(nn.Module):
     ) -> tuple[Tensor, RNNState]:
         """Ids (B, T) or (L,) -> hidden (…, D) and the next state; there is no attention to record."""
         layout = layout or whole(tokens)
-        x = self.dropout(look_up(as_columns(tokens, layout), self.table.weight))  # (T, B, E)
+        x = self.dropout(look_up(as_columns(tokens, layout), self.table))  # (T, B, E)
         x, carries = self.layers(x, state.carries)
         return as_laid_out(self.dropout(x), layout), RNNState(carries)
 

@@ -122,7 +122,7 @@ class SelfAttentive(nn.Module):
 
         Without hops R is 1, and there is nothing to record.
         """
-        x = self.dropout(look_up(as_columns(source, layout), self.table.weight))
+        x = self.dropout(look_up(as_columns(source, layout), self.table))
         x, _ = self.encoder(x, lengths=layout.lengths)
         if self.hops is None:
             return POOLS[self.pool](x.transpose(0, 1), Padded(layout.lengths, len(x)))[:, None]

@@ -117,7 +117,7 @@ class Seq2Seq(nn.Module):
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> tuple[Carry, ...]:
         """Source ids (B, S) or (L,) -> each layer's carry after its last piece; there is no attention to record."""
-        x = self.dropout(look_up(as_columns(source, layout), self.source.weight))
+        x = self.dropout(look_up(as_columns(source, layout), self.source))
         return self.encoder(x, lengths=layout.lengths)[1]  # type: ignore[no-any-return]
 
     def start(self, memory: tuple[Carry, ...], layout: Layout, capacity: int | None = None) -> Seq2SeqState:
@@ -133,7 +133,7 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, Seq2SeqState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; there is no attention to record."""
         layout = layout or whole(tokens)
-        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target.weight))  # (T, B, E)
+        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         if self.context is None:
             x, carries = self.decoder(pieces, state.carries)
         else:

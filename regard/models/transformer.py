@@ -278,7 +278,7 @@ class Embedding(nn.Module):
             nn.init.xavier_uniform_(self.join.weight)
 
     def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
-        vectors = look_up(ids, self.table.weight) * self.scale
+        vectors = look_up(ids, self.table) * self.scale
         # The table of sinusoids stays exact whatever the weights' type.
         placed = self.positions(places, longest).to(vectors.dtype)
         if self.enter == "concatenated":

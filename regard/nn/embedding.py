@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.errors import ModelError
+
 from .dropout import Dropout
 
-__all__ = ["Embedding", "look_up"]
+__all__ = ["Embedding", "damp", "fold", "look_up"]
 
 
 class _LookUp(torch.autograd.Function):
@@ -31,15 +33,43 @@ class _LookUp(torch.autograd.Function):
         return None, total.index_add_(0, ids.flatten(), g.float()).to(g.dtype)
 
 
-def look_up(ids: Tensor, table: Tensor) -> Tensor:
-    """ids (…) and a table (V, D) -> vectors (…, D).
+def look_up(ids: Tensor, table: nn.Embedding) -> Tensor:
+    """ids (…) and a table (V, D) -> vectors (…, D), of a damped table times their pieces' scales: see `damp`.
 
     On a CPU PyTorch sums a piece's gradients in the table's own type; in bfloat16 the hundreds of a frequent piece
     would lose most of what comes late.
     """
-    if table.dtype == torch.bfloat16 and table.device.type == "cpu":
-        return _LookUp.apply(ids, table)  # type: ignore[no-any-return, no-untyped-call]
-    return F.embedding(ids, table)
+    weight, scale = table.weight, getattr(table, "scale", None)
+    if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
+        vectors = _LookUp.apply(ids, weight)  # type: ignore[no-untyped-call]
+    else:
+        vectors = F.embedding(ids, weight)
+    return vectors if scale is None else vectors * scale[ids][..., None].to(vectors.dtype)  # type: ignore[no-any-return]
+
+
+def damp(model: nn.Module, scale: Tensor) -> None:
+    """Have what the model reads by its first table, that of its source, times each piece's scale (V,), until `fold`.
+
+    Raises ModelError for a table that has another use too, which the scales would change as well.
+    """
+    table = next(part for part in model.modules() if isinstance(part, nn.Embedding))
+    uses = [name for name, each in model.named_parameters(remove_duplicate=False) if each is table.weight]
+    if len(uses) > 1:
+        raise ModelError(
+            f"what is read can have scales only by a table of its own, and {uses[0]} is {uses[1]} too; keep them apart "
+            'where the family can (model.share = "target", model.tied = false), or leave train.input_damping out'
+        )
+    table.register_buffer("scale", scale, persistent=False)
+
+
+@torch.no_grad()
+def fold(model: nn.Module) -> None:
+    """Multiply the scales into their table, which is then like any other and gives the same vectors."""
+    for table in model.modules():
+        scale = getattr(table, "scale", None)
+        if isinstance(table, nn.Embedding) and isinstance(scale, Tensor):
+            table.weight.mul_(scale[:, None])
+            del table.scale
 
 
 class Embedding(nn.Module):
@@ -50,5 +80,5 @@ class Embedding(nn.Module):
         self.table, self.positions, self.dropout = table, positions, Dropout(dropout)
 
     def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
-        vectors = look_up(ids, self.table.weight)
+        vectors = look_up(ids, self.table)
         return self.dropout(vectors + self.positions(places, longest).to(vectors.dtype))  # type: ignore[no-any-return]

@@ -37,6 +37,7 @@ from regard.metrics import bleu
 from regard.models import parameter_count
 from regard.models.interface import device_named
 from regard.nn.attention import kernels
+from regard.nn.embedding import damp, fold
 from regard.recipe import Recipe
 from regard.search import SearchConfig
 from regard.text import END, Subwords, read_lines, write_lines
@@ -104,6 +105,8 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
     model = bundles.new_model(recipe, source, target).to(device)
     if recipe.train.start_from:
         tell({"event": "begin", "bundle": recipe.train.start_from, "new": begin_with(model, recipe.train.start_from)})
+    if recipe.train.input_damping:
+        damp(model, rarity(_words_read(recipe, prepared), recipe.train.input_damping).to(device))
     batches = Batches(
         prepared.train,
         batch_tokens=recipe.data.batch_tokens,
@@ -185,16 +188,20 @@ def _price(recipe: Recipe, prepared: Prepared, device: torch.device) -> Tensor |
     """What a target's attention to each piece costs in nats; None: nothing."""
     if not recipe.train.attention_penalty:
         return None
-    counts = _counts_of_read(recipe, prepared)
-    counts[END] = 0  # no word, and a place to look at where no word fits
-    return recipe.train.attention_penalty * (1.0 - rarity(counts, 0.01)).to(device)
+    return recipe.train.attention_penalty * (1.0 - rarity(_words_read(recipe, prepared), 0.01)).to(device)
 
 
-def _counts_of_read(recipe: Recipe, prepared: Prepared) -> Tensor:
-    """How often each piece occurs on the side that is read, (V,); text of one side is both written and read."""
-    if recipe.data.texts:
-        return torch.from_numpy(prepared.train.target.counts(len(prepared.target_subwords)))
-    return torch.from_numpy(prepared.train.source.counts(len(prepared.source_subwords)))
+def _words_read(recipe: Recipe, prepared: Prepared) -> Tensor:
+    """How often each piece occurs on the side that is read, (V,), ends aside, which are no words.
+
+    To have a place to look at where no word fits, ends are neither scaled nor cost anything.
+    """
+    store, text = prepared.train, recipe.data.texts
+    counts = (store.target if text else store.source).counts(
+        len(prepared.target_subwords if text else prepared.source_subwords)
+    )
+    counts[END] = 0
+    return torch.from_numpy(counts)
 
 
 def begin_with(model: nn.Module, bundle: str | Path) -> list[str]:
@@ -476,6 +483,7 @@ def _finish(
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
+    fold(model)
     model.eval()
     training = {
         "updates": trainer.update,

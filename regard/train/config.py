@@ -50,6 +50,12 @@ class TrainConfig(BaseModel):
         description="frequent target pieces count less in the loss: a piece of share p has the weight a / (a + p), "
         "scaled so that the corpus has a mean of 1; this is a (try 0.01, smaller damps more), 0: all count alike",
     )
+    input_damping: float = Field(
+        0.0,
+        ge=0,
+        description="vectors of frequent source pieces are scaled by a / (a + p) where they are read, as train.damping "
+        "scales losses; this is a, 0: none are; for models whose source has a table of its own",
+    )
     attention_penalty: float = Field(
         0.0,
         ge=0,
