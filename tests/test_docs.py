@@ -1,24 +1,19 @@
-"""The documents hold: links lead somewhere, commands exist with their options, runnable examples run, the page of
-recipes names every key.
+"""The documents hold: links lead somewhere, commands exist with their options, the page of recipes names every key.
 
-An example is runnable if its fence says so: ```python runnable. A document's examples run one after the other, in a
-directory with `train.en`, `train.de`, `test.en`, `test.de`, `first.toml` and the bundle `runs/first/bundle`.
+Examples are run by tests/test_examples.py.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import typer
-from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard.apps.cli import app
-from regard.text import write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -92,57 +87,6 @@ def test_commands_exist_with_their_options(page):
         assert words[1] in COMMANDS, words
         options = [word.partition("=")[0] for word in words[2:] if re.match(r"--?[a-z]", word)]
         assert [option for option in options if option not in OPTIONS[words[1]]] == [], words
-
-
-# -- examples ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A directory with what the examples speak of."""
-    place = tmp_path_factory.mktemp("documents")
-    write_lines(place / "train.en", ENGLISH)
-    write_lines(place / "train.de", GERMAN)
-    write_lines(place / "test.en", ENGLISH[:4])
-    write_lines(place / "test.de", GERMAN[:4])
-    small_bundle(place / "runs" / "first" / "bundle")
-    (place / "first.toml").write_text(
-        """
-        name = "first"
-        [data]
-        source = "train.en"
-        target = "train.de"
-        [text]
-        size = 400
-        shrink = true
-        [model]
-        width = 16
-        heads = 2
-        feedforward = 32
-        encoder_layers = 1
-        decoder_layers = 1
-        [train]
-        updates = 2
-        precision = "float32"
-        device = "cpu"
-        [search]
-        beam = 1
-        extra_length = 5
-        """,
-        encoding="utf-8",
-    )
-    return place
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python runnable")], ids=name)
-# TensorBoard's writer, where it is installed, comes with a library that warns of its own future.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_runnable_examples_run(page, place, monkeypatch, tmp_path):
-    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__example__"}
-    for block in blocks(page, "python runnable"):
-        exec(compile(block, name(page), "exec"), names)
 
 
 # -- the page of recipes -----------------------------------------------------------------------------------------------
