@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.apps.terminal import console_on, write, write_json
-from regard.apps.use import BatchSize, Beam, BundlePath, Device, Independent, Json
+from regard.apps.use import DRAWS, BatchSize, Beam, BundlePath, Device, Independent, Json, Seed, Temperature, TopK, TopP
 from regard.errors import TextError
 
 __all__ = ["classify", "embed", "fill", "generate", "perplexity", "phrases"]
@@ -28,11 +28,11 @@ def generate(
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="The prompt from a file, line breaks and all.")
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="Draw so many continuations.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Below 1 likely pieces are drawn more often.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw among so many pieces.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw among the likeliest that hold this probability.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the draws.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Draw so many continuations.", rich_help_panel=DRAWS)] = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
     beam: Beam = None,
     max_length: Annotated[int | None, typer.Option(help="Most pieces; otherwise the recipe's.")] = None,
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Show the text when it is whole.")] = False,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["align", "calibrate", "doctor", "evaluate", "inspect", "score", "translate"]
 
-_BEAM, _DRAWS, _RULES = "Beam", "Draws", "What translations must keep"
-"""Headings of `regard translate --help`."""
+_BEAM, DRAWS, _RULES = "Beam", "Draws", "What translations must keep"
+"""Headings of `--help`."""
 
 _CHUNK = 4096
 """Lines translated together; results do not depend on it."""
@@ -51,6 +51,14 @@ Precision = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Temperature = Annotated[
+    float | None, typer.Option(help="Below 1 likely pieces are drawn more often.", rich_help_panel=DRAWS)
+]
+TopK = Annotated[int | None, typer.Option(help="Draw among so many pieces.", rich_help_panel=DRAWS)]
+TopP = Annotated[
+    float | None, typer.Option(help="Draw among the likeliest that hold this probability.", rich_help_panel=DRAWS)
+]
+Seed = Annotated[int | None, typer.Option(help="Of the draws.", rich_help_panel=DRAWS)]
 
 
 def translate(
@@ -91,19 +99,15 @@ def translate(
     ] = None,
     coverage: Annotated[float | None, typer.Option(help="Beta of the coverage penalty.", rich_help_panel=_BEAM)] = None,
     samples: Annotated[
-        int | None, typer.Option(help="Draw so many translations of each line.", rich_help_panel=_DRAWS)
+        int | None, typer.Option(help="Draw so many translations of each line.", rich_help_panel=DRAWS)
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Below 1 likely pieces are drawn more often.", rich_help_panel=_DRAWS)
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw among so many pieces.", rich_help_panel=_DRAWS)] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Draw among the likeliest that hold this probability.", rich_help_panel=_DRAWS)
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the draws.", rich_help_panel=_DRAWS)] = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
     mbr: Annotated[
         str | None,
-        typer.Option(help="Choose what the others are most like, by chrf or bleu.", rich_help_panel=_DRAWS),
+        typer.Option(help="Choose what the others are most like, by chrf or bleu.", rich_help_panel=DRAWS),
     ] = None,
     include: Annotated[
         list[str] | None, typer.Option(help="A phrase that must occur; may be repeated.", rich_help_panel=_RULES)
