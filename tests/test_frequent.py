@@ -105,8 +105,8 @@ def test_who_pays_looks_less_at_what_is_common(family: str) -> None:
     looked = []
     for price in (None, 5.0 * one):
         model = _model(family)
-        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-        for _ in range(30):
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(15):
             optimizer.zero_grad()
             _step(family, model, price)(_inputs(family, "padded")).backward()
             optimizer.step()
@@ -205,8 +205,8 @@ def test_vectors_of_common_pieces_stay_shorter_when_they_learn(family: str) -> N
     for scale in (torch.ones(20, dtype=torch.float64), SCALE):
         model = _apart(family)
         damp(model, scale)
-        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-        for _ in range(30):
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(15):
             optimizer.zero_grad()
             _step(family, model, None)(_inputs(family, "padded")).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
