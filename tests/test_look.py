@@ -36,6 +36,7 @@ OTHERS = {
     "luong": {"width": 24, "embedding": 16, "layers": 2, "initial": 0.3},
     "convs2s": {"width": 16, "channels": 24, "encoder_layers": 2, "decoder_layers": 2, "max_positions": 64},
     "lstmn-translator": {"width": 16, "embedding": 12, "layers": 2, "score_width": 8},
+    "mask-predict": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 2},
 }
 
 
@@ -197,6 +198,35 @@ def test_models_of_one_side(family: str, name: str) -> None:
     sums_to_one(found.words())
     with pytest.raises(ModelError, match="reads one line"):
         look(opened, LINE, target=TARGET)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "name", "rows"),
+    [
+        ({"family": "self-attentive", "width": 16, "embedding": 12, "hops": 3, "score_width": 8}, "hops", 3),
+        ({"family": "bert-classifier", "width": 16, "heads": 2, "layers": 2}, "encoder", 0),
+    ],
+)
+def test_classifiers(sizes: dict[str, Any], name: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    data = {"source": "x", "labels": "first"}
+    recipe = recipes.validate({"name": "small", "data": data, "model": sizes})
+    pieces, labels = Subwords.train(ENGLISH, size=330), Subwords.train(["yes no"], size=10, kind="words")
+    torch.manual_seed(0)
+    model = MODELS[recipe.model.family][1](recipe.model, len(pieces), len(labels), PAD).eval()
+    opened = Opened(model, recipe, pieces, labels)
+    found = look(opened, LINE)
+    (part,) = found.parts
+    assert (part.name, found.source, found.target) == (name, LINE, "")
+    assert part.weights.shape[2:] == (rows or len(part.columns.names), len(part.columns.names))
+    assert part.columns.names[-1] == "</s>"
+    sums_to_one(found)
+    sums_to_one(found.words())
+    assert f'"name":"{name}"' in page(found)
+    pooled = recipes.validate({"name": "small", "data": data, "model": {**sizes, "pool": "mean"}})
+    if name == "hops":
+        plain = MODELS["self-attentive"][1](pooled.model, len(pieces), len(labels), PAD).eval()
+        with pytest.raises(ModelError, match="no attention"):
+            look(Opened(plain, pooled, pieces, labels), LINE)
 
 
 def test_what_cannot_be_looked_at_is_said(bundle: Path, found: Attention, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def look(
         Path | None,
         typer.Option("--out", metavar="DIR|FILE", help="A file .html, .svg, .png, .json, .csv; or all but PNG."),
     ] = None,
-    part: Annotated[str, typer.Option(help="encoder, cross or decoder: what to show or draw.")] = "",
+    part: Annotated[str, typer.Option(help="encoder, cross, decoder or hops: what to show or draw.")] = "",
     layer: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
     head: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
     words: Annotated[bool, typer.Option("--words", help="Between words, not pieces.")] = False,
@@ -61,8 +61,8 @@ def look(
     found = found.words() if words else found
     chosen = found.part(part)
     if out is None:
-        write(f"{chosen.title(layer)}{f' Head: {head}' if head else ''}\n")
         shown = heatmap.terminal(chosen.matrix(layer, head), chosen.columns.names, chosen.rows.names)
+        write(f"{chosen.title(layer)}{f' Head: {head}' if head else ''}\n")
         console_on(sys.stdout).print(shown)
         return
     made: dict[str, Callable[[], str | bytes]] = {

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.errors import DataError, ModelError, TextError
 from regard.models import KINDS
-from regard.models.interface import Record
+from regard.models.interface import Kind, Record
 from regard.text import BEGIN, END
 from regard.text.words import words as words_in
 
@@ -30,11 +30,16 @@ from .translate import Translator
 
 __all__ = ["Attention", "Part", "Side", "look"]
 
-PartName = Literal["encoder", "cross", "decoder"]
+PartName = Literal["encoder", "cross", "decoder", "hops"]
 Span = tuple[int, int]
 
-_TITLES: dict[PartName, str] = {"encoder": "Input - Input", "cross": "Input - Output", "decoder": "Output - Output"}
-"""As the viewer of Tensor2Tensor calls them."""
+_TITLES: dict[PartName, str] = {
+    "encoder": "Input - Input",
+    "cross": "Input - Output",
+    "decoder": "Output - Output",
+    "hops": "Hops - Input",
+}
+"""The first three as the viewer of Tensor2Tensor calls them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class Side:
 
 @dataclass(frozen=True)
 class Part:
-    """An attention of a model: encoder (source to source), cross (target to source) or decoder (target to target).
+    """An attention of a model: encoder (source to source), cross (target to source), decoder (target to target), hops
+    (learned queries to source).
 
     A row is what looks and sums to 1, a column is what is looked at. A row of cross-attention is the piece that the
     step writes, a row of the decoder's the piece that it reads. Two kinds of rows sum to less: those of local attention
@@ -189,24 +195,25 @@ def look(
 ) -> Attention:
     """Where a bundle's model looks: a translator while it writes `target`, or its own translation of the line.
 
-    A language model looks at what it has read of the line, a masked one at all of it. Computed in float64.
+    A language model looks at what it has read of the line, a masked one or a classifier at all of it. Who fills in
+    masks is given the whole target without any, so that its decoder looks to both sides. Computed in float64.
     Raises TextError for a line that cannot be read, ModelError for a model that has no attention.
     """
-    opened = open_bundle(bundle, ["encoder-decoder", "language-model", "reader"], device=device)
+    opened = open_bundle(bundle, get_args(Kind), device=device)
     kind = KINDS[opened.recipe.model.family]
-    if kind == "encoder-decoder":
-        found = _translation(opened, line, target, from_, to, beam)
+    if kind in ("encoder-decoder", "mask-predictor"):
+        found = _translation(opened, line, target, from_, to, beam, fills=kind == "mask-predictor")
     elif target is not None or to is not None or from_ is not None:
         raise ModelError(f"a {opened.recipe.model.family} model reads one line; leave the target and languages out.")
     else:
-        found = _reading(opened, line, kind == "language-model")
+        found = _reading(opened, line, kind)
     if not found.parts:
         raise ModelError(f"a {opened.recipe.model.family} model has no attention to look at; take one that has.")
     return found
 
 
 def _translation(
-    opened: Opened, line: str, target: str | None, from_: str | None, to: str | None, beam: int | None
+    opened: Opened, line: str, target: str | None, from_: str | None, to: str | None, beam: int | None, *, fills: bool
 ) -> Attention:
     translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
     [ids] = translator.encode([line], from_=from_, to=to)
@@ -223,13 +230,13 @@ def _translation(
     model: Any = translator.computing(True, False)
     own, record = Record(), Record()
     read, reading = rectangle(model, [[*ids, END]])
-    tokens, writing = rectangle(model, [[BEGIN, *written]])
+    tokens, writing = rectangle(model, [[*written, END] if fills else [BEGIN, *written]])
     model.decode(tokens, model.start(model.encode(read, reading, own), reading), writing, record)
 
     read_places, read_words = translator.source_places(line, to)
     source = _side(line, opened.source.pieces(ids), read_places, read_words)
     pieces, target_words = opened.target.pieces(written), words_in(text)
-    looking = _side(text, pieces, places, target_words, begin=True, end=False)
+    looking = _side(text, pieces, places, target_words, begin=not fills, end=fills)
     writes = _side(text, pieces, places, target_words, end=ended)
     parts = [
         *_part("encoder", own, source, source),
@@ -239,8 +246,9 @@ def _translation(
     return Attention(line, text, tuple(parts))
 
 
-def _reading(opened: Opened, line: str, continues: bool) -> Attention:
-    """Of a language model, which begins with BEGIN, or of a masked one, whose line has an END."""
+def _reading(opened: Opened, line: str, kind: Kind) -> Attention:
+    """Of a language model, which begins with BEGIN, or of one that reads whole lines, which have an END."""
+    continues = kind == "language-model"
     ids = opened.encode(line)
     opened.check_length([*ids, END], 1)
     model: Any = opened.computing()
@@ -252,7 +260,14 @@ def _reading(opened: Opened, line: str, continues: bool) -> Attention:
     if continues:
         model.decode(tokens, model.start(), layout, record)
         return Attention("", line, tuple(_part("decoder", record, side, side)))
-    model.encode(tokens, layout, record)
+    if kind == "reader":
+        model.encode(tokens, layout, record)
+    else:
+        model.classify(tokens, layout, record)
+    if count := getattr(opened.recipe.model, "hops", 0):
+        hops = tuple(str(n) for n in range(1, count + 1))
+        rows = [weights.reshape(1, 1, count, -1) for weights in record]
+        return Attention(line, "", tuple(_part("hops", rows, Side(hops, hops, np.eye(count)), side)))
     return Attention(line, "", tuple(_part("encoder", record, side, side)))
 
 

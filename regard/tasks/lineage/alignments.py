@@ -32,7 +32,7 @@ def pictures(run: Result, sources: Sequence[str], references: Sequence[str]) -> 
 
     Of several layers the one in the middle, heads averaged.
     """
-    bundle = open_bundle(run.place / "bundle", ["encoder-decoder"])
+    bundle = open_bundle(run.place / "bundle", ["encoder-decoder", "mask-predictor"])
     layer = (run.recipe.model.decoder_layers + 1) // 2
     found = []
     for source, reference in zip(sources, references, strict=True):
