@@ -82,6 +82,16 @@ def test_every_figure_of_a_model_is_of_a_formula_and_of_its_recipe(maker):
         assert model == tomllib.loads((ROOT / figures[path.stem]["recipe"]).read_text("utf-8"))["name"]
 
 
+def test_a_formula_is_the_line_of_code_that_stands_beside_it(maker):
+    rows = [row for group in maker.tables("formulas")["group"] for row in group["rows"] if "line" in row]
+    gone = []
+    for row in rows:
+        files = {(ROOT / place.partition(":")[0]).read_text("utf-8") for place in row["code"]}
+        gone += [] if any(row["line"] in text for text in files) else [(row["form"], row["line"])]
+    assert gone == [], "write the new line into docs/lectures/formulas.toml and run `python tools/lectures.py`"
+    assert len(rows) > 60
+
+
 def test_every_document_is_there(maker):
     rows = [row for group in maker.tables("formulas")["group"] for row in group["rows"]]
     assert {number for row in rows for number in row["documents"]} == {1, 2, 3, 4, 5}

@@ -96,8 +96,9 @@ def formulas_page(language: str) -> str:
             lecture = f"[{row['lecture']}](lectures.md#{row['lecture']})" if "lecture" in row else ""
             model = f"[{row['model']}](models.md#{row['model']})" if "model" in row else ""
             documents = ", ".join(map(str, row["documents"]))
-            shown = lecture or model
-            rows.append(f"| {documents} | {_cell(row['form'])} | {row[language]} | {_code(row['code'])} | {shown} |\n")
+            line = f"<br>`{row['line'].replace('|', chr(92) + '|')}`" if "line" in row else ""
+            code = _code(row["code"]) + line
+            rows.append(f"| {documents} | {_cell(row['form'])} | {row[language]} | {code} | {lecture or model} |\n")
         parts.append(f"## {group[language]}\n\n{words['formula_heads']}{''.join(rows)}")
     return _MADE + "\n".join(parts)
 
