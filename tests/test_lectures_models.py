@@ -88,7 +88,7 @@ def test_a_word_looks_back_and_nowhere_else():
         assert now == [place]
         assert not any(word.text or word.share for word in line[place + 1 :])
         assert [word.share for word in line[:place]] == pytest.approx(weights[place, :place].tolist())
-    assert 0 < shown.numbers["mean weight of the word just before"] < 1
+    assert 0 < shown.numbers["mean weight of the word just before, from the second on"] < 1
     odd = looking_back(opened, [f"{ENGLISH[4]} \u5148"])
     assert odd.numbers["words that it does not know"] == "\u5148"
 

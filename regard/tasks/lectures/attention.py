@@ -38,7 +38,11 @@ def queries_keys_values() -> Lecture:
     rows = [f"x{n}" for n in range(1, 6)]
     return Lecture(
         {"x4": listed(words[3]), "q4": listed(queries[3]), "shape of Q": f"{len(queries)} x {queries.shape[1]}"},
-        (heat("W^Q", W_QUERY, rows, [f"q{n}" for n in range(1, 6)]),),
+        (
+            heat("x4 (5 everywhere)", words[3:], ["x4"]),
+            heat("W^Q", W_QUERY, rows, [f"q{n}" for n in range(1, 6)]),
+            heat("q4 = x4 W^Q", queries[3:], ["q4"]),
+        ),
     )
 
 

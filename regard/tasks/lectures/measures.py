@@ -93,7 +93,11 @@ def rouge_() -> Lecture:
             bars(
                 "ROUGE-N",
                 ["1", "2"],
-                {"lecture, summed": mine, "lecture, one reference": single},
+                {
+                    "lecture, summed": mine,
+                    "lecture, one reference": single,
+                    "rouge-score, F1 of the best": [value / 100 for value in standard],
+                },
             ),
         ),
     )

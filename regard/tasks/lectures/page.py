@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from regard.errors import DataError
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Lecture", "Panel", "Value", "bars", "curves", "draw", "heat", "listed"]
 
 Value = float | str | list[float]
+_NUMBERED = 36
+"""Cells of a heat map up to which their numbers are written in it."""
 Panel = Callable[["Axes"], None]
 
 
@@ -40,6 +44,12 @@ def heat(title: str, cells: Tensor, rows: Sequence[str] = (), columns: Sequence[
         at.set_title(title)
         values = cells.detach().double().tolist()
         at.imshow(values, aspect="auto" if len(values) > 12 or len(values[0]) > 12 else "equal", cmap="viridis")
+        at.locator_params(integer=True)
+        if cells.numel() <= _NUMBERED:
+            middle = float(cells.min() + cells.max()) / 2
+            for (row, column), value in np.ndenumerate(values):
+                ink = "white" if value <= middle else "black"
+                at.text(column, row, f"{value:.2g}", ha="center", va="center", color=ink, fontsize=8)
         if rows:
             at.set_yticks(range(len(rows)), rows)
         if columns:
@@ -86,7 +96,11 @@ def bars(title: str, names: Sequence[str], heights: Mapping[str, Sequence[float]
             shift = (number - (len(heights) - 1) / 2) * width
             at.bar([place + shift for place in range(len(names))], list(values), width, label=label)
         at.set_xticks(range(len(names)), names)
+        if len(heights) == 1:
+            at.set(ylabel=y or next(iter(heights)))
+            return
         at.set(ylabel=y)
+        at.margins(y=0.25)  # for the legend
         at.legend()
 
     return panel

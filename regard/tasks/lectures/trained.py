@@ -173,7 +173,7 @@ def looking_back(
     numbers = _of_bundle(opened)
     unknown = [name for name in names[1:] if opened.source.unfamiliar(opened.source.encode(name))]
     numbers["words that it does not know"] = ", ".join(unknown) or "none"
-    numbers["mean weight of the word just before"] = float(np.mean(np.diagonal(matrix, -1)))
+    numbers["mean weight of the word just before, from the second on"] = float(np.mean(np.diagonal(matrix, -1)[1:]))
     shaded = []
     for place, row in enumerate(matrix.tolist()):
         if place:  # the first is what begins a line, and can look at nothing
