@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-__all__ = ["BIASES", "ALiBi", "Bias", "LayerBuckets", "RelativeBuckets", "Shaw", "ShawKeys", "biases"]
+__all__ = ["BIASES", "ALiBi", "Bias", "Kerple", "LayerBuckets", "RelativeBuckets", "Shaw", "ShawKeys", "biases"]
 
 
 class Bias(Protocol):
@@ -105,6 +105,21 @@ class ALiBi(_Bias):
         return -slopes[:, None, None] * (key_places - places[:, None]).abs()  # (H, T, S)
 
 
+class Kerple(_Bias):
+    """−a log(1 + b |j − i|) with an a and a b for each head, both learned and positive (Chi et al. 2022).
+
+    It falls ever more slowly, where ALiBi's line does not; the distances that it has not seen have a value too.
+    """
+
+    def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
+        super().__init__(heads, key_width, value_width, causal)
+        self.logs = nn.Parameter(torch.zeros(2 * heads))  # of a, then of b
+
+    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+        a, b = self.logs.exp().view(2, self.heads, 1, 1)
+        return -a * (b * (key_places - places[:, None]).abs()).log1p()  # (H, T, S)
+
+
 class ShawKeys(_Bias):
     """q · a(j - i), a learned vector for each distance up to 16 places either way (Shaw et al. 2018, equation 4)."""
 
@@ -148,6 +163,7 @@ BIASES: dict[str, type[_Bias]] = {
     "shaw": Shaw,
     "shaw-keys": ShawKeys,
     "alibi": ALiBi,
+    "kerple": Kerple,
 }
 
 
