@@ -280,6 +280,19 @@ def test_alibi_is_a_slope_for_each_head() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_kerple_falls_ever_more_slowly_and_has_a_value_for_every_distance() -> None:
+    part: Any = BIASES["kerple"](2, 4, 4, True)
+    with torch.no_grad():
+        part.logs.copy_(torch.tensor([0.5, 2.0, 1.0, 3.0]).log())
+    found = part.scores(torch.zeros(1, 2, 1, 4), torch.tensor([50]), torch.arange(51))
+    assert found.shape == (2, 1, 51)
+    torch.testing.assert_close(found[1, 0, 40], -2 * torch.tensor(31.0).log())
+    torch.testing.assert_close(found[0, 0, 50], torch.tensor(0.0))
+    steps = found[:, 0].diff()
+    assert (steps > 0).all()
+    assert (steps.diff() > 0).all(), "the nearer, the steeper"
+
+
 def test_the_flexible_kernel_takes_alibi() -> None:
     """Its uncompiled form, as a GPU's packs have it."""
     torch.manual_seed(0)
