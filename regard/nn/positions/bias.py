@@ -116,7 +116,7 @@ class Kerple(_Bias):
         self.logs = nn.Parameter(torch.zeros(2 * heads))  # of a, then of b
 
     def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
-        a, b = self.logs.exp().view(2, self.heads, 1, 1)
+        a, b = self.logs.exp().view(2, self.heads, 1, 1).unbind()
         return -a * (b * (key_places - places[:, None]).abs()).log1p()  # (H, T, S)
 
 
