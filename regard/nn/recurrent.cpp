@@ -173,7 +173,7 @@ template <class F> void each_thread(int64_t B, F f) {
 }  // namespace
 
 // An LSTM's way: inputs x (T, B, I), weights wx (4 D, I) and wh (4 D, D), bias (4 D,). Hidden h (T + 1, B, D) and cells
-// c (T + 1, B, D) have their first places given and get all others; kept (T, B, 4 D) gets the gates.
+// c (T + 1, B, D) have their first places given and get all others; kept (T, D / 16, B, 4, 16) gets the gates, as they come.
 extern "C" int64_t lstm_layer(char* at, const bf16* x, const bf16* wx, const bf16* wh, const bf16* bias, bf16* h, float* c,
                               bf16* kept, int64_t T, int64_t B, int I, int D) {
     Room room{at};
@@ -198,12 +198,13 @@ extern "C" int64_t lstm_layer(char* at, const bf16* x, const bf16* wx, const bf1
                             for (int v = 0; v < 4; v++) s[r][v] = (__m512)load(bias + v * D + d);
                         add_dots<R>(given.pairs, (const uint32_t*)(x + row * I), I / 2, 1, given.panel(4 * d), s);
                         add_dots<R>(before.pairs, (const uint32_t*)(h + row * D), D / 2, 1, before.panel(4 * d), s);
-                        for (int r = 0; r < R; r++) {
+                        bf16* keep = kept + ((t * D + d) * B + (row - t * B) * W) * 4;
+                        for (int r = 0; r < R; r++, keep += PANEL) {
                             int64_t now = (row + r) * D + d, next = now + B * D;
                             Floats cell = load(c + now);
                             store(h + next, lstm_one(floats(s[r]), cell));
                             store(c + next, cell);
-                            for (int v = 0; v < 4; v++) store(kept + (row + r) * 4 * D + v * D + d, floats(s[r])[v]);
+                            for (int v = 0; v < 4; v++) store(keep + v * W, floats(s[r])[v]);
                         }
                     });
         });
@@ -219,6 +220,7 @@ extern "C" int64_t lstm_layer_back(char* at, const bf16* wh, const float* c, con
     Room room{at};
     Woven w{room.take<uint32_t>(Woven::words(4 * D, D)), 2 * D, D};
     if (!at) return room.used;
+    auto kept_at = [=](int64_t t, int64_t b, int d) { return kept + ((t * D + d) * B + b * W) * 4; };
     // Of 16 features of a row at a place, whose hidden state has this gradient from the place after.
     auto step = [=](int64_t t, int64_t b, int d, Floats g) {
         int64_t end = b * D + d, now = t * B * D + end, gates = now + 3 * (t * B + b) * D;
@@ -226,7 +228,7 @@ extern "C" int64_t lstm_layer_back(char* at, const bf16* wh, const float* c, con
         if (dh) g += load(dh + now);
         if (dlast && t == last[b]) g += load(dlast + end);
         if (dcells && t == last[b]) cell += load(dcells + end);
-        for (int v = 0; v < 4; v++) k[v] = load(kept + gates + v * D);
+        for (int v = 0; v < 4; v++) k[v] = load(kept_at(t, b, d) + v * W);
         lstm_one_back(k, load(c + now), load(c + now + B * D), g, cell);
         for (int v = 0; v < 4; v++) store(dz + gates + v * D, k[v]);
         store(dc + end, cell);
@@ -243,6 +245,14 @@ extern "C" int64_t lstm_layer_back(char* at, const bf16* wh, const float* c, con
                     tiles(from, to, [&](int64_t b, auto tall) {
                         constexpr int R = decltype(tall)::value;
                         __m512 s[R][4];
+                        for (int r = 0; r < R && t > 0; r++)  // what the step will read, while the sums are made
+                            for (int v = 0; v < 4 && d + W * v < D; v++) {
+                                int64_t now = ((t - 1) * B + b + r) * D + d + W * v;
+                                __builtin_prefetch(c + now);
+                                __builtin_prefetch(kept_at(t - 1, b + r, d + W * v));
+                                __builtin_prefetch(kept_at(t - 1, b + r, d + W * v) + PANEL / 2);
+                                if (dh) __builtin_prefetch(dh + now);
+                            }
                         dots<R>(w.pairs, (const uint32_t*)(dz + (t * B + b) * 4 * D), 2 * D, 1, w.panel(d), s);
                         for (int r = 0; r < R; r++)
                             for (int v = 0; v < 4 && d + W * v < D; v++)
