@@ -92,6 +92,14 @@ def test_a_formula_is_the_line_of_code_that_stands_beside_it(maker):
     assert len(rows) > 60
 
 
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_the_readme_quotes_the_memorial_as_it_was_translated(maker, page):
+    numbers = json.loads((maker.RESULTS / "memorial.json").read_text("utf-8"))["memorial"]
+    lines = (ROOT / "recipes" / "classical-modern-zh" / "chu-shi-biao.txt").read_text("utf-8").splitlines()
+    text = (ROOT / page).read_text("utf-8")
+    assert [line for line in lines if f"> {line}\n> → {numbers[line]}\n" not in text] == []
+
+
 def test_every_document_is_there(maker):
     rows = [row for group in maker.tables("formulas")["group"] for row in group["rows"]]
     assert {number for row in rows for number in row["documents"]} == {1, 2, 3, 4, 5}
