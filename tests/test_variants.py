@@ -144,7 +144,7 @@ def test_hard_attention_gives_every_weight_a_gradient(normalize: str, kind: str)
 
 
 @pytest.mark.parametrize("normalize", [name for name in NORMALIZERS if name != "softmax"])
-@pytest.mark.parametrize("name", ["convs2s"])
+@pytest.mark.parametrize("name", ["convs2s", "bahdanau", "luong", "luong-unfed", "luong-local-p", "lstmn-translator"])
 def test_who_looks_once_a_layer_takes_every_normaliser(name: str, normalize: str) -> None:
     config = toy.CONFIGS[name].model_copy(update={"normalize": normalize})
     laws.test_decoding_in_any_split_equals_decoding_at_once(config)

@@ -12,12 +12,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from regard.nn import Dropout, KeysValues, Layout, look_up, whole
-from regard.nn.attention import SCORES, Lengths, Score, attend
+from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, whole
+from regard.nn.attention import NORMALIZERS, SCORES, Lengths, Normalizer, Score, attend
 from regard.nn.attention.masks import matrix
 from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
 
-from .choices import ScoreName, listed
+from .choices import NormalizerName, ScoreName, listed
 from .interface import Family, LooksOnce
 
 __all__ = ["FAMILIES", "Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
@@ -35,6 +35,7 @@ class BahdanauConfig(LooksOnce):
     readout: int = Field(500, gt=0, description="l: features of the decoder's output, after the maxout")
     score: ScoreName = Field("additive", description=f"how the state is compared with annotations: {listed(*SCORES)}")
     score_width: int = Field(0, ge=0, description="n': inner features of the score; 0: as the score has by itself")
+    normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
     dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, annotations and the decoder's output")
     initial: float = Field(0.01, gt=0, description="standard deviation of the first weights, the recurrent ones aside")
 
@@ -60,6 +61,7 @@ def build(config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int
         cell(c.embedding, c.width),
         nn.Linear(c.encoder_width, cell.sums * c.width, bias=False),
         SCORES[c.score](c.encoder_width, c.width, c.score_width or (c.width if c.score == "additive" else 0)),
+        NORMALIZERS[c.normalize](),
         Maxout(c.width, c.embedding, c.encoder_width, c.readout),
         nn.Linear(c.readout, target_vocabulary),
         c.dropout,
@@ -112,6 +114,7 @@ class Bahdanau(nn.Module):
         decoder: Recurrence,
         context: nn.Linear,
         score: Score,
+        normalize: Normalizer,
         readout: Maxout,
         output: nn.Linear,
         dropout: float,
@@ -119,7 +122,7 @@ class Bahdanau(nn.Module):
         super().__init__()
         self.source, self.encoder, self.begin = source, encoder, begin
         self.target, self.decoder, self.context, self.score = target, decoder, context, score
-        self.readout, self.output = readout, output
+        self.normalize, self.readout, self.output = normalize, readout, output
         self.dropout = Dropout(dropout)
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Annotations:
@@ -147,10 +150,13 @@ class Bahdanau(nn.Module):
         step = self.decoder.loop(self.decoder.input(pieces), self.context)
         carry, memory = state.carry, state.memory
         hidden, contexts, weights = [], [], []
-        for _ in range(len(pieces)):
+        for real in Padded(layout.lengths, layout.width).inside().split(1, 1):
             hidden.append(carry[0])  # s_{i-1}, which looks and is read out (A.2.2)
             query = self.score.queries(carry[0][:, None, None])  # (B, 1, 1, …)
-            context, weight = attend(query, memory.keys, memory.values, self.score.compare, state.mask)
+            # What padding chose must not count.
+            mask = state.mask & real[:, None, None] if hasattr(self.normalize, "auxiliary") else state.mask
+            settings = mask, None, self.normalize
+            context, weight = attend(query, memory.keys, memory.values, self.score.compare, *settings)
             contexts.append(context[:, 0, 0])
             weights.append(weight)
             carry = step(carry, contexts[-1])

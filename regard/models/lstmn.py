@@ -13,11 +13,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from regard.nn import Dropout, KeysValues, Layout, look_up, whole
-from regard.nn.attention import SCORES, mix, weigh
+from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, whole
+from regard.nn.attention import NORMALIZERS, SCORES, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
-from .choices import ScoreName, listed
+from .choices import NormalizerName, ScoreName, listed
 from .interface import Family, LooksOnce, check_one_vocabulary
 from .luong import Attention
 
@@ -54,6 +54,7 @@ class LSTMNTranslatorConfig(LSTMNConfig, LooksOnce):
 
     family: Literal["lstmn-translator"] = Field("lstmn-translator", description="the model family")  # type: ignore[assignment]
     score: ScoreName = Field("additive", description=f"how the decoder's states look: {listed(*SCORES)}")
+    normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
 
 
 def build(config: LSTMNConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> LSTMN:
@@ -72,7 +73,7 @@ def build_translator(
     model = LSTMNTranslator(
         _tapes(c, source_vocabulary, pad),
         _tapes(c, target_vocabulary, pad),
-        Attention(c.width, SCORES[c.score](c.width, c.width, c.score_width), "global", 0),
+        Attention(c.width, SCORES[c.score](c.width, c.width, c.score_width), "global", 0, NORMALIZERS[c.normalize]()),
         nn.Linear(c.width, target_vocabulary),
     )
     _begin(model, c, pad)
@@ -265,7 +266,8 @@ class LSTMNTranslator(nn.Module):
         layout = layout or whole(tokens)
         x, tapes = self.decoder(tokens, state.tapes, layout, None)
         assert state.memory is not None
-        x, weights = self.attention(x.transpose(0, 1), state.memory, state.lengths, 0)
+        inside = Padded(layout.lengths, layout.width).inside()
+        x, weights = self.attention(x.transpose(0, 1), state.memory, state.lengths, 0, inside)
         if record is not None:
             record.append(weights)
         return as_laid_out(x.transpose(0, 1), layout), replace(state, tapes=tapes)

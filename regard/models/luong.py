@@ -12,11 +12,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.nn import Dropout, KeysValues, Layout, look_up, whole
-from regard.nn.attention import SCORES, Score, mix, weigh
+from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, whole
+from regard.nn.attention import NORMALIZERS, SCORES, Normalizer, Score, mix, weigh
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
-from .choices import ScoreName, listed
+from .choices import NormalizerName, ScoreName, listed
 from .interface import Family, LooksOnce
 
 __all__ = ["FAMILIES", "Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
@@ -35,6 +35,7 @@ class LuongConfig(LooksOnce):
         "bilinear", description=f"how states are compared: {listed(*SCORES)}; bilinear is the paper's general"
     )
     score_width: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
+    normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
     attention: Literal["global", "local-m", "local-p"] = Field(
         "global",
         description="look at all places, at those near the target's own (local-m) or near predicted ones (local-p)",
@@ -56,7 +57,7 @@ def build(config: LuongConfig, source_vocabulary: int, target_vocabulary: int, p
         nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad),
         Stack(c.cell, c.embedding, c.width, c.layers, c.dropout),
         nn.Linear(c.width, CELLS[c.cell].sums * c.width, bias=False) if c.input_feeding else None,
-        Attention(c.width, score, c.attention, c.window),
+        Attention(c.width, score, c.attention, c.window, NORMALIZERS[c.normalize]()),
         nn.Linear(c.width, target_vocabulary, bias=False),
         c.dropout,
     )
@@ -70,15 +71,20 @@ def build(config: LuongConfig, source_vocabulary: int, target_vocabulary: int, p
 class Attention(nn.Module):
     """Global or local attention, and the attentional state tanh(W_c [c; h]) (section 3, equations 5 to 10)."""
 
-    def __init__(self, width: int, score: Score, kind: str, window: int) -> None:
+    def __init__(self, width: int, score: Score, kind: str, window: int, normalize: Normalizer) -> None:
         super().__init__()
-        self.score, self.kind, self.window = score, kind, window
+        self.score, self.kind, self.window, self.normalize = score, kind, window, normalize
         self.output = nn.Linear(2 * width, width, bias=False)
         self.place = nn.Linear(width, width, bias=False) if kind == "local-p" else None
         self.share = nn.Linear(width, 1, bias=False) if kind == "local-p" else None
 
-    def forward(self, x: Tensor, memory: KeysValues, lengths: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """States x (B, T, D), the first at this place of the target -> attentional states, weights (B, 1, T, S)."""
+    def forward(
+        self, x: Tensor, memory: KeysValues, lengths: Tensor, first: int, inside: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """States x (B, T, D), the first at this place of the target -> attentional states, weights (B, 1, T, S).
+
+        `inside` (B, T) is false where there is only padding.
+        """
         places = torch.arange(memory.keys.shape[2], device=x.device)
         mask, nearness = (places < lengths[:, None])[:, None, None], None  # (B, 1, 1, S)
         if self.kind != "global":
@@ -86,8 +92,10 @@ class Attention(nn.Module):
             mask = mask & (distance.abs() <= self.window)
             if self.kind == "local-p":  # equation 10, its standard deviation half of the window
                 nearness = (distance / self.window).square().mul(-2.0).exp()
+        if hasattr(self.normalize, "auxiliary"):  # what padding chose must not count
+            mask = mask & inside[:, None, :, None]
         queries = self.score.queries(x[:, None])
-        weights = weigh(self.score.compare(queries, memory.keys), mask)
+        weights = weigh(self.score.compare(queries, memory.keys), mask, normalize=self.normalize)
         if nearness is not None:
             weights = weights * nearness.to(weights.dtype)
         context = mix(weights, memory.values)[:, 0]  # (B, T, D)
@@ -172,27 +180,31 @@ class Luong(nn.Module):
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets the weights (B, 1, T, S)."""
         layout = layout or whole(tokens)
         pieces = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
+        inside = Padded(layout.lengths, layout.width).inside()
         if self.feed is not None:
-            x, state, weights = self._fed(pieces, state, self.feed)
+            x, state, weights = self._fed(pieces, state, self.feed, inside)
         else:  # nothing waits for the attention, so it is one call for all places
             x, carries = self.decoder(pieces, state.carries)
-            x, weights = self.attention(self.dropout(x).transpose(0, 1), state.memory, state.lengths, state.place)
+            x = self.dropout(x).transpose(0, 1)
+            x, weights = self.attention(x, state.memory, state.lengths, state.place, inside)
             x, state = self.dropout(x.transpose(0, 1)), replace(state, carries=carries)
         if record is not None:
             record.append(weights)
         return as_laid_out(x, layout), replace(state, place=state.place + len(pieces))
 
-    def _fed(self, pieces: Tensor, state: LuongState, feed: nn.Linear) -> tuple[Tensor, LuongState, Tensor]:
+    def _fed(
+        self, pieces: Tensor, state: LuongState, feed: nn.Linear, inside: Tensor
+    ) -> tuple[Tensor, LuongState, Tensor]:
         """Step by step, since each reads the attentional state of the one before (section 3.3)."""
         steps = self.decoder.loops(pieces, feed)
         carries, fed = list(state.carries), state.fed
         hidden, weights = [], []
-        for place in range(state.place, state.place + len(pieces)):
+        for place, real in enumerate(inside.split(1, 1), start=state.place):
             x = fed
             for i, step in enumerate(steps):
                 carries[i] = step(carries[i], x)
                 x = self.dropout(carries[i][0])
-            x, weight = self.attention(x[:, None], state.memory, state.lengths, place)
+            x, weight = self.attention(x[:, None], state.memory, state.lengths, place, real)
             fed = self.dropout(x[:, 0])
             hidden.append(fed)
             weights.append(weight)
