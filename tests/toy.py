@@ -54,7 +54,7 @@ CONFIGS |= {
     "luong": LuongConfig(**_small),
     "luong-local-p": LuongConfig(**_small, score="concat", attention="local-p", window=2, cell="gru"),
     "luong-local-m": LuongConfig(**_small, score="location", attention="local-m", window=4, reverse_source=False),
-    "luong-unfed": LuongConfig(**_small, score="dot", input_feeding=False),
+    "luong-unfed": LuongConfig(**_small, score="dot", input_feeding=False, bidirectional=True, reverse_source=False),
 }
 
 

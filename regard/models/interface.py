@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from regard.errors import ModelError
@@ -29,6 +29,7 @@ __all__ = [
     "LooksOnce",
     "MaskPredictor",
     "Reader",
+    "ReadsAlong",
     "Record",
     "Spelt",
     "State",
@@ -76,6 +77,29 @@ class LooksOnce(BaseModel):
     """Attentions to look at in a layer."""
     decoder_layers: ClassVar[int] = 1
     """Layers that look."""
+
+
+class ReadsAlong(LooksOnce):
+    """A config whose encoder is a recurrence."""
+
+    width: int
+    bidirectional: bool = Field(False, description="the encoder reads in both directions, each with half of the width")
+    reverse_source: bool = Field(True, description="the encoder reads the source from its end to its beginning")
+
+    @model_validator(mode="after")
+    def _reads(self) -> Self:
+        if self.bidirectional and self.width % 2:
+            raise ValueError(
+                f"width ({self.width}) must be even, half for each direction of the encoder; try {self.width + 1}"
+            )
+        if self.bidirectional and self.reverse_source:
+            raise ValueError("bidirectional reads the source both ways; set reverse_source = false")
+        return self
+
+    @property
+    def direction(self) -> Literal["forwards", "backwards", "both"]:
+        """In which the encoder reads."""
+        return "both" if self.bidirectional else "backwards" if self.reverse_source else "forwards"
 
 
 class EncoderDecoder(Protocol):

@@ -17,12 +17,12 @@ from regard.nn.attention import NORMALIZERS, SCORES, Normalizer, Score, mix, wei
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
 from .choices import NormalizerName, ScoreName, listed
-from .interface import Family, LooksOnce
+from .interface import Family, ReadsAlong
 
 __all__ = ["FAMILIES", "Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
 
 
-class LuongConfig(LooksOnce):
+class LuongConfig(ReadsAlong):
     """Sizes of a stacked recurrent translator with attention on top; the defaults are the paper's (section 4.1)."""
 
     family: Literal["luong"] = Field("luong", description="the model family")
@@ -30,7 +30,6 @@ class LuongConfig(LooksOnce):
     width: int = Field(1000, gt=0, description="features of a recurrent layer")
     embedding: int = Field(1000, gt=0, description="features of a piece")
     layers: int = Field(4, gt=0, description="recurrent layers of the encoder, and of the decoder")
-    reverse_source: bool = Field(True, description="the encoder reads the source from its end to its beginning")
     score: ScoreName = Field(
         "bilinear", description=f"how states are compared: {listed(*SCORES)}; bilinear is the paper's general"
     )
@@ -49,11 +48,10 @@ class LuongConfig(LooksOnce):
 def build(config: LuongConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Luong:
     """A new, randomly initialised model."""
     c = config
-    direction: Literal["forwards", "backwards"] = "backwards" if c.reverse_source else "forwards"
     score = SCORES[c.score](c.width, c.width, c.score_width)
     model = Luong(
         nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad),
-        Stack(c.cell, c.embedding, c.width, c.layers, c.dropout, direction),
+        Stack(c.cell, c.embedding, c.width, c.layers, c.dropout, c.direction),
         nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad),
         Stack(c.cell, c.embedding, c.width, c.layers, c.dropout),
         nn.Linear(c.width, CELLS[c.cell].sums * c.width, bias=False) if c.input_feeding else None,

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
-from .interface import Family, LooksOnce
+from .interface import Family, ReadsAlong
 
 __all__ = ["FAMILIES", "Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
 
 
-class Seq2SeqConfig(LooksOnce):
+class Seq2SeqConfig(ReadsAlong):
     """Sizes of a recurrent translator without attention; the defaults are those of Sutskever et al. (section 3.4)."""
 
     heads: ClassVar[int] = 0
@@ -30,34 +30,19 @@ class Seq2SeqConfig(LooksOnce):
     width: int = Field(1000, gt=0, description="features of a recurrent layer")
     embedding: int = Field(1000, gt=0, description="features of a piece")
     layers: int = Field(4, gt=0, description="recurrent layers of the encoder, and of the decoder")
-    bidirectional: bool = Field(False, description="the encoder reads in both directions, each with half of the width")
-    reverse_source: bool = Field(True, description="the encoder reads the source from its end to its beginning")
     context: Literal["start", "every-step"] = Field(
         "start", description="the decoder sees the source as its first state (Sutskever), or at every step (Cho)"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, between layers and on the decoder's output")
     initial: float = Field(0.08, gt=0, description="weights begin uniform between minus this and this")
 
-    @model_validator(mode="after")
-    def _fits(self) -> Seq2SeqConfig:
-        if self.bidirectional and self.width % 2:
-            raise ValueError(
-                f"width ({self.width}) must be even, half for each direction of the encoder; try {self.width + 1}"
-            )
-        if self.bidirectional and self.reverse_source:
-            raise ValueError("bidirectional reads the source both ways; set reverse_source = false")
-        return self
-
 
 def build(config: Seq2SeqConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Seq2Seq:
     """A new, randomly initialised model."""
     c = config
-    direction: Literal["forwards", "backwards", "both"] = (
-        "both" if c.bidirectional else "backwards" if c.reverse_source else "forwards"
-    )
     model = Seq2Seq(
         nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad),
-        Stack(c.cell, c.embedding, c.width, c.layers, c.dropout, direction),
+        Stack(c.cell, c.embedding, c.width, c.layers, c.dropout, c.direction),
         nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad),
         Stack(c.cell, c.embedding, c.width, c.layers, c.dropout),
         Context(c.width, c.embedding, CELLS[c.cell].sums) if c.context == "every-step" else None,
