@@ -139,7 +139,7 @@ def test_predictive_local_attention_is_the_windows_softmax_times_a_gaussian() ->
     model: Any = toy.make(config, dtype=torch.float64)
     looks = model.attention
     x, keys = torch.randn(1, 1, 8, dtype=torch.float64), torch.randn(1, 1, 9, 8, dtype=torch.float64)
-    _, found = looks(x, KeysValues(keys, keys), torch.tensor([7]), 0)
+    _, found = looks(x, KeysValues(keys, keys), torch.tensor([7]), 0, torch.ones(1, x.shape[1], dtype=torch.bool))
     centre = 7 * float(torch.sigmoid(looks.share.weight @ torch.tanh(looks.place.weight @ x[0, 0])))
     inside = [s for s in range(7) if abs(s - centre) <= 2]
     scores = torch.stack([keys[0, 0, s] @ x[0, 0] for s in inside])
