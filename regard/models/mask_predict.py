@@ -155,10 +155,5 @@ class MaskPredict(nn.Module):
 
 
 FAMILIES = {
-    "mask-predict": Family(
-        MaskPredictConfig,
-        build,
-        {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
-        "mask-predictor",
-    )
+    "mask-predict": Family(MaskPredictConfig, build, transformer.FAMILIES["transformer"].small, "mask-predictor")
 }
