@@ -19,6 +19,7 @@ from regard.errors import DataError, ModelError, TextError
 from regard.models import MODELS
 from regard.search import Bracketing, Symbols, beam_search, exhaustive_search, penalty_of, ruled, start_ruled
 from regard.search.brackets import MOST_OPEN
+from regard.tasks.open import use_of
 from regard.tasks.parse import evaluate_trees, parse, score_trees
 from regard.tasks.translate import load
 from regard.text import PAD, Subwords, write_lines
@@ -355,6 +356,18 @@ def test_bad_use_of_the_command(learnt, tmp_path, capsys):
         assert main(["parse", *arguments]) == 2
         assert message in capsys.readouterr().err
     assert isinstance(next(iter_trees(gold)), Tree)
+
+
+def test_brackets_are_asked_for_of_trees_alone_and_refused_before_training(learnt, tmp_path, capsys):
+    bundle, _ = learnt
+    assert use_of(bundles.load(bundle).recipe, "runs/p") == "regard parse runs/p"
+    words = [str(bundle.parent.parent / "words")] * 2
+    command = ["train", *words, "--out", str(tmp_path / "run"), "--set", "train.updates=1"]
+    assert main([*command, "--set", 'data.metrics=["brackets", "chrf"]']) == 2
+    assert "name it alone" in capsys.readouterr().err
+    assert main([*command, "--set", 'data.metrics=["brackets"]']) == 2
+    assert "writes no trees" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 # -- a model that is told at which word it stands ----------------------------------------------------------------------

@@ -118,6 +118,17 @@ class DataConfig(BaseModel):
     )
 
     @model_validator(mode="after")
+    def _scored(self) -> Self:
+        if "brackets" in self.metrics and not self.trees:
+            raise ValueError("metrics has brackets, by which trees are scored, beside others; name it alone.")
+        return self
+
+    @property
+    def trees(self) -> bool:
+        """Whether target lines are trees."""
+        return self.metrics == ("brackets",)
+
+    @model_validator(mode="after")
     def _sides_match(self) -> Self:
         if self.source is None and self.text is None:
             raise ValueError(

@@ -61,14 +61,12 @@ from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode, mask_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines, wanted_of
 from .golden import golden
+from .parse import evaluate_trees, symbols_of
 from .prepare import Prepared, given_by, prepare
 
 __all__ = ["Interrupted", "begin_with", "fit", "speaks", "versions", "view_of"]
 
 Report = Callable[[dict[str, Any]], None]
-
-TREES = ("brackets",)
-"""`data.metrics` of a recipe whose target lines are trees: these are parsed, and scored by their brackets."""
 
 _VALID_TOKENS = 4096
 
@@ -248,7 +246,7 @@ def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.
         for file in files.files:
             if not Path(file).is_file():  # said now, not after hours of training
                 raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
-    if recipe.data.metrics != TREES:
+    if not recipe.data.trees:
         wanted_of(recipe.data.metrics)
     out.mkdir(parents=True, exist_ok=True)
     _put(out / "recipe.toml", recipes.to_toml(recipe))
@@ -263,6 +261,8 @@ def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.
         raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
     if recipe.objective == "classify":
         _check_labels(prepared.train)
+    if recipe.data.trees:
+        symbols_of(prepared.target_subwords)  # raises ModelError now, not after hours of training
     if recipe.data.batch_tokens == 0:
         recipe = _with_batches_of(recipe, _fitting(recipe, prepared, device))
         _put(out / "recipe.toml", recipes.to_toml(recipe))
@@ -540,7 +540,6 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
     """
     from .measure import measure
     from .open import open_bundle
-    from .parse import evaluate_trees
     from .translate import load
 
     def keep(name: str, lines: Iterable[str]) -> None:
@@ -565,7 +564,7 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
         return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}
 
     if recipe.objective in ("translate", "fill"):
-        translator, judge = load(path), parsed if recipe.data.metrics == TREES else translated
+        translator, judge = load(path), parsed if recipe.data.trees else translated
     elif recipe.objective in ("continue", "classify"):
         opened, judge = open_bundle(path, ["language-model", "classifier"]), measured
     else:

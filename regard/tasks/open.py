@@ -89,6 +89,8 @@ def reads_pairs(bundle: str | Path) -> bool:
 
 def use_of(recipe: Recipe, bundle: str | Path) -> str:
     """The command that uses a bundle."""
+    if recipe.data.trees:
+        return f"regard parse {bundle}"
     return f"regard {_USES[KINDS[recipe.model.family]][1]} {bundle}"
 
 

@@ -23,7 +23,7 @@ from regard.text.trees import Tree, delinearise, words_of
 from .decode import decode
 from .translate import Translator, load, search_with
 
-__all__ = ["SHORT", "Parse", "ParseEvaluation", "evaluate_trees", "parse", "score_trees"]
+__all__ = ["SHORT", "Parse", "ParseEvaluation", "evaluate_trees", "parse", "score_trees", "symbols_of"]
 
 SHORT = 40
 """Words of a sentence up to which EVALB scores apart."""
@@ -88,7 +88,7 @@ def parse(
     """
     translator = bundle if isinstance(bundle, Translator) else load(bundle)
     translator.check_forwards("a tree's brackets are kept whole from left to right")
-    symbols = _symbols_of(translator.target)
+    symbols = symbols_of(translator.target)
     if isinstance(lines, str):
         raise TextError(f"parse takes a list of lines, and {lines[:40]!r} is one string: put it in a list.")
     words = [words_of(line) for line in lines]
@@ -174,7 +174,7 @@ def score_trees(found: Sequence[Tree], gold: Sequence[Tree], *, resamples: int =
     )
 
 
-def _symbols_of(target: Subwords) -> Symbols:
+def symbols_of(target: Subwords) -> Symbols:
     """What each piece of a vocabulary is in a line of symbols. Raises ModelError if it has no brackets or no words."""
     pieces = {piece.removeprefix("\u2581"): i for i, piece in enumerate(target.pieces(range(len(target)))) if i > END}
     labels = {i: piece[1:] for piece, i in pieces.items() if piece.startswith("(") and len(piece) > 1}
