@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,14 @@ def test_runs_are_trained_once_and_tabulated_together(place, monkeypatch, capsys
     assert recipes.parse(kept, {"REGARD_DATA": str(place)}).seed == 2
     assert (results / "bahdanau-2" / "log.jsonl").exists()
 
+    elsewhere = place / "elsewhere"
+    shutil.copytree(results, elsewhere / "results")
+    assert _lineage(place, "--seeds", "2", "--no-extrapolation", "--out", str(elsewhere)) == 0
+    assert not list(elsewhere.rglob("*.safetensors")), "what was trained on another machine is not trained again"
+    assert json.loads((elsewhere / "results" / "lineage.json").read_text()) == found
+    assert _lineage(place, "--seeds", "2", "--out", str(elsewhere), "--set", "train.clip=0.5") == 2
+    assert "was trained with other settings" in capsys.readouterr().err
+
 
 def test_the_report_shows_alignments_costs_and_what_lies_beyond_the_trained_lengths(place, monkeypatch, capsys):
     monkeypatch.setattr(extrapolation, "SCHEMES", ("learned", "alibi"))
@@ -199,9 +208,11 @@ def test_the_report_shows_alignments_costs_and_what_lies_beyond_the_trained_leng
     assert {group["to"] <= beyond["longest"] for group in beyond["groups"]} == {True, False}
     short = [len(line.split()) for line in read_lines(out / "extrapolation" / "short" / "train.source")]
     assert 0 < max(short) <= beyond["longest"] < max(len(line.split()) for line in GERMAN)
-    made = {path: path.stat().st_mtime_ns for path in (out / "kept").iterdir()}
+    made = {path: path.stat().st_mtime_ns for path in (out / "results" / "kept").iterdir()}
     assert _lineage(place, "--families", "seq2seq,transformer", *gold) == 0
-    assert {path: path.stat().st_mtime_ns for path in (out / "kept").iterdir()} == made, "nothing is done again"
+    assert {path: path.stat().st_mtime_ns for path in (out / "results" / "kept").iterdir()} == made, (
+        "nothing is done again"
+    )
 
 
 def test_unequal_recipes_and_other_settings_are_refused(place, tmp_path, capsys):

@@ -105,15 +105,16 @@ def lineage(
     console = console_on(sys.stderr)
     for number, run in enumerate(runs, start=1):
         _train(run, f"run {number} of {len(runs)}: {run.family}, seed {run.seed}", console)
-        collect(run, variables)
+        collect(run)
         if number % (len(runs) // seeds) == 0:
-            write(_tabulate(out))
+            write(_tabulate(out, variables))
     schemes = plan_schemes(runs) if extrapolation else []
     for number, run in enumerate(schemes, start=1):
         _train(run, f"position scheme {number} of {len(schemes)}: {run.family}", console)
+        collect(run)
     both = (gold_text, gold) if gold_text is not None and gold is not None else None
     with console.status("") as status:
-        whole = compose(results(out), out, gold=both, schemes=schemes, progress=status.update)
+        whole = compose(results(out, variables), out, gold=both, schemes=schemes, progress=status.update)
     (out / "results" / "report.json").write_text(_json(whole), encoding="utf-8")
     (out / "report.html").write_text(page(whole, language=language), encoding="utf-8")
     write(f"written: {out / 'report.html'}\n")
@@ -136,11 +137,11 @@ def _train(run: Run, title: str, console: Console) -> None:
             raise typer.Exit(130) from None
 
 
-def _tabulate(out: Path) -> str:
+def _tabulate(out: Path, variables: dict[str, str]) -> str:
     """Write the table of all runs that are done; returns it."""
     from regard.tasks.lineage import gather, markdown, results
 
-    gathered = gather(results(out))
+    gathered = gather(results(out, variables))
     place = out / "results"
     (place / "lineage.json").write_text(_json(gathered), encoding="utf-8")
     (place / "lineage.md").write_text(markdown(gathered), encoding="utf-8")

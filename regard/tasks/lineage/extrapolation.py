@@ -39,7 +39,8 @@ def plan_schemes(runs: Sequence[Run]) -> list[Run]:
     place = out / "extrapolation" / "short"
     _write_short(like.data, place)
     return [
-        Run(f"positions-{scheme}", 1, _recipe(like, scheme, place), out, folder="extrapolation") for scheme in SCHEMES
+        Run(f"positions-{scheme}", 1, _recipe(like, scheme, place), out, "extrapolation", runs[0].variables)
+        for scheme in SCHEMES
     ]
 
 

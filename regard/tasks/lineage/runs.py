@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,15 @@ from regard.recipe import Recipe
 from regard.tasks.fit import fit
 from regard.text import split_tag, write_lines
 
-__all__ = ["FAMILIES", "QUICK", "Run", "builtin", "collect", "plan_runs", "train"]
+__all__ = ["FAMILIES", "QUICK", "Run", "builtin", "collect", "judged_by", "kept_recipe", "plan_runs", "train"]
 
 FAMILIES = ("seq2seq", "bahdanau", "luong", "convs2s", "lstmn-translator", "transformer")
 """In the order of the history."""
 QUICK = ("seq2seq", "bahdanau", "luong", "convs2s", "transformer")
 """Those that learn something in two minutes."""
+
+HYPOTHESES = "hypotheses.txt"
+"""What a run wrote for the set that it is judged by, the last of what is kept of it."""
 
 _SIZED_FOR = 15.0
 """Minutes that the recipes are sized for; with fewer, the warm-up is shorter in proportion."""
@@ -46,6 +49,8 @@ class Run:
     out: Path
     """Of all the runs."""
     folder: str = "runs"
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """That the recipe was read with."""
 
     @property
     def name(self) -> str:
@@ -56,11 +61,22 @@ class Run:
         return self.out / self.folder / self.name
 
     @property
+    def kept(self) -> Path:
+        """Where that is which the figures are made of; where it is, the run itself may be on another machine."""
+        return self.out / "results" / (self.folder if self.folder != "runs" else "") / self.name
+
+    @property
     def done(self) -> bool:
-        """Whether it is trained and scored; raises RecipeError if that was with other settings."""
-        if not (self.place / "results.json").exists():
+        """Whether it is trained and scored, here or elsewhere; raises RecipeError if that was with other settings."""
+        if (self.place / "results.json").exists():
+            alike = recipes.load(self.place / "recipe.toml") == self.recipe
+        elif (self.kept / HYPOTHESES).exists():
+            names = {name: f"${{{name}}}" for name in self.variables}
+            text = (self.kept / "recipe.toml").read_text(encoding="utf-8")
+            alike = recipes.parse(text, names) == recipes.parse(_portable(self), names)
+        else:
             return False
-        if recipes.load(self.place / "recipe.toml") != self.recipe:
+        if not alike:
             raise RecipeError(
                 f"{self.place}: was trained with other settings, and runs of one comparison are equal; choose another "
                 "--out, or the settings of before."
@@ -97,7 +113,13 @@ def plan_runs(
     }
     _check_alike(read)
     return [
-        Run(family, seed, recipe.model_copy(update={"seed": seed, "name": f"{family}-{seed}"}), out)
+        Run(
+            family,
+            seed,
+            recipe.model_copy(update={"seed": seed, "name": f"{family}-{seed}"}),
+            out,
+            variables=variables or {},
+        )
         for seed in range(1, seeds + 1)
         for family, recipe in read.items()
     ]
@@ -109,21 +131,39 @@ def train(run: Run, report: Callable[[dict[str, Any]], None] | None = None) -> N
     shutil.rmtree(run.place / "checkpoints", ignore_errors=True)  # it is done: its bundle is what remains
 
 
-def collect(run: Run, variables: Mapping[str, str] | None = None) -> Path:
-    """Copy what is worth keeping of a run that is done (recipe, log, results) to OUT/results/NAME.
+def collect(run: Run) -> None:
+    """Copy what is worth keeping of a run that is done (recipe, log, scores, what it wrote) to OUT/results.
 
     The recipe is written with the variables that it was read with, so that it names no place of this machine.
     """
-    place = run.out / "results" / run.name
-    place.mkdir(parents=True, exist_ok=True)
+    if not (run.place / "results.json").exists():
+        return  # it was made elsewhere, and this is all that is here
+    run.kept.mkdir(parents=True, exist_ok=True)
     for name in ("log.jsonl", "results.json"):
-        shutil.copyfile(run.place / name, place / name)
+        shutil.copyfile(run.place / name, run.kept / name)
+    (run.kept / "recipe.toml").write_text(_portable(run), encoding="utf-8")
+    shutil.copyfile(run.place / "hypotheses" / f"{judged_by(run.recipe)}.txt", run.kept / HYPOTHESES)
+
+
+def judged_by(recipe: Recipe) -> str:
+    """The set of which all figures are: the first test set, or the dev set if there is none."""
+    return next(iter(recipe.data.test), "dev")
+
+
+def kept_recipe(place: Path, out: Path, variables: Mapping[str, str]) -> Recipe:
+    """The recipe that `collect` kept in `place`, with the paths of this machine."""
+    text = (place / "recipe.toml").read_text(encoding="utf-8").replace('"./', f'"{out}/')
+    recipe = recipes.parse(text, variables, name=str(place / "recipe.toml"))
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"cache": str(out / "prepared")})})
+
+
+def _portable(run: Run) -> str:
+    """The recipe without paths of this machine: variables in their place, and a point for the folder of all runs."""
     data = run.recipe.data.model_copy(update={"cache": None})
     text = recipes.to_toml(run.recipe.model_copy(update={"data": data}))
-    for name, value in (variables or {}).items():
+    for name, value in run.variables.items():
         text = text.replace(value, f"${{{name}}}")
-    (place / "recipe.toml").write_text(text.replace(str(run.out), "."), encoding="utf-8")
-    return place
+    return text.replace(str(run.out), ".")
 
 
 def builtin(folder: Path) -> dict[str, Any]:

@@ -10,13 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from regard import recipe as recipes
 from regard.metrics import bleu, paired_bootstrap
 from regard.recipe import Recipe
 from regard.tasks.prepare import prepare
 from regard.text import read_lines
 
-from .runs import FAMILIES
+from .runs import FAMILIES, HYPOTHESES, judged_by, kept_recipe
 
 __all__ = ["Result", "by_length", "gather", "grouped", "interval", "markdown", "results", "spread", "told_apart"]
 
@@ -38,6 +37,7 @@ class Result:
     set: str
     hypotheses: list[str]
     place: Path
+    """Of the run itself, which may be on another machine."""
 
     @property
     def name(self) -> str:
@@ -51,17 +51,25 @@ class Result:
         return [valid.source_text(i) for i in range(len(valid))], [valid.target_text(i) for i in range(len(valid))]
 
 
-def results(out: Path) -> list[Result]:
-    """All runs in `out` that are done: the families in order, each by seed."""
+def results(out: Path, variables: Mapping[str, str] | None = None) -> list[Result]:
+    """All runs of which OUT/results holds what they wrote: the families in order, each by seed."""
     found = []
-    for file in sorted((out / "runs").glob("*/results.json")):
-        place, held = file.parent, json.loads(file.read_text(encoding="utf-8"))
-        recipe = recipes.load(place / "recipe.toml")
-        name = next(iter(recipe.data.test), "dev")
+    for file in sorted((out / "results").glob(f"*/{HYPOTHESES}")):
+        kept = file.parent
+        recipe, held = kept_recipe(kept, out, variables or {}), json.loads((kept / "results.json").read_text("utf-8"))
+        name = judged_by(recipe)
         scores = next(each["scores"] for each in held["scores"] if each["set"] == name)
-        hypotheses = read_lines(place / "hypotheses" / f"{name}.txt")
         found.append(
-            Result(recipe.model.family, recipe.seed, recipe, scores, held["training"], name, hypotheses, place)
+            Result(
+                recipe.model.family,
+                recipe.seed,
+                recipe,
+                scores,
+                held["training"],
+                name,
+                read_lines(file),
+                out / "runs" / kept.name,
+            )
         )
     order = {family: number for number, family in enumerate(FAMILIES)}
     return sorted(found, key=lambda one: (order.get(one.family, len(order)), one.family, one.seed))
