@@ -251,7 +251,9 @@ def test_groups_of_lines_are_of_like_length_and_size():
     lengths = [5, 3, 3, 9, 4, 4, 4, 20, 11, 6]
     groups = grouped(lengths, 3)
     assert sorted(i for group in groups for i in group) == list(range(10))
-    assert [[lengths[i] for i in group] for group in groups] == [[3, 3, 4, 4, 4], [5, 6, 9], [11, 20]]
+    assert [[lengths[i] for i in group] for group in groups] == [[3, 3], [4, 4, 4, 5, 6], [9, 11, 20]]
+    assert [len(group) for group in grouped([1] * 17 + [2] * 16 + [3] * 16 + [9], 3)] == [17, 16, 17], "no small rest"
+    assert grouped([2, 2], 3) == [[0, 1]]
     assert shown_lines(["a " * 5] * 3 + ["a " * 11, "a " * 15]) == [0, 3, 4]
 
 

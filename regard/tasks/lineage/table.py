@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -223,16 +223,12 @@ def _over_seeds(runs: Sequence[Result], metric: str) -> dict[str, Any]:
 
 
 def grouped(lengths: Sequence[int], count: int) -> list[list[int]]:
-    """Line numbers in groups of rising length, about `count` of equal size; lines of equal length stay together."""
+    """Line numbers in groups of rising length, `count` of them at most and as equal in size as can be; lines of equal
+    length stay together."""
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
-    groups: list[list[int]] = []
-    room = 0.0
-    for place, i in enumerate(order):
-        if not groups or (len(groups[-1]) >= room and lengths[i] > lengths[groups[-1][-1]] and len(groups) < count):
-            room = (len(order) - place) / (count - len(groups))  # an equal part of what is left
-            groups.append([])
-        groups[-1].append(i)
-    return groups
+    ends = [n for n in range(1, len(order)) if lengths[order[n]] > lengths[order[n - 1]]] + [len(order)]
+    chosen = {min(ends, key=lambda end: abs(end - len(order) * part / count)) for part in range(1, count + 1)}
+    return [order[start:end] for start, end in pairwise([0, *sorted(chosen)])]
 
 
 def spread(over: Mapping[str, Any] | None) -> str:
