@@ -68,6 +68,13 @@ def report() -> dict[str, Any]:
                 {"family": "transformer", "bleu": over(38.0, 38.5), **family},
             ],
             "by_length": {"groups": groups, "bleu": {"seq2seq": [30.0, 20.0], "transformer": [39.0, 38.0]}},
+            "by_halves": {
+                "up_to": 7, "lines": [20, 19],
+                "families": {
+                    "seq2seq": {"shorter": 30.0, "longer": 20.0, "interval": [-13.0, -7.0]},
+                    "transformer": {"shorter": 39.0, "longer": 38.0, "interval": None},
+                },
+            },
             "told_apart": [
                 {"pair": ["seq2seq", "transformer"], "differences": [14.0, 12.5], "p": [0.001, 0.2], "apart": False}
             ],
@@ -96,7 +103,7 @@ def test_the_page_needs_nothing_else_and_says_everything_twice() -> None:
     assert not re.search(r"""(src|href)\s*=\s*["'](?!data:)|@import|url\(""", text)
     assert text.count('lang="en">') == text.count('lang="zh">') > 40
     assert "Not told apart by BLEU: seq2seq / transformer." in text
-    said = ("25.00 (24.00–26.00)", "1,234,567", "Ein &lt;Mann&gt;", "A man &amp; more")
+    said = ("25.00 (24.00–26.00)", "-13.00 – -7.00", "1,234,567", "Ein &lt;Mann&gt;", "A man &amp; more")
     assert [words for words in said if words not in text] == []
     assert "<Mann>" not in text
     assert text.count('<svg class="chart"') == 5

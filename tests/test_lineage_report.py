@@ -15,10 +15,10 @@ from regard.apps.cli import main
 from regard.errors import RecipeError
 from regard.recipe import Recipe
 from regard.tasks.fit import fit
-from regard.tasks.lineage import builtin, extrapolation, plan_runs, report, train
+from regard.tasks.lineage import Result, builtin, extrapolation, plan_runs, report, train
 from regard.tasks.lineage.alignments import shown_lines
 from regard.tasks.lineage.costs import measure_layers
-from regard.tasks.lineage.table import grouped
+from regard.tasks.lineage.table import by_halves, grouped
 from regard.text import read_lines, write_lines
 from regard.train import Interrupted, loop
 
@@ -168,6 +168,7 @@ def test_runs_are_trained_once_and_tabulated_together(place, monkeypatch, capsys
         assert row["bleu"]["lowest"] <= row["bleu"]["mean"] <= row["bleu"]["highest"]
         assert row["trained"] >= 0.3
     assert sum(each["lines"] for each in found["by_length"]["groups"]) == len(GERMAN)
+    assert sum(found["by_halves"]["lines"]) == len(GERMAN)
     assert len(found["told_apart"]) == 3
     kept = (results / "bahdanau-2" / "recipe.toml").read_text()
     assert str(place) not in kept
@@ -255,6 +256,29 @@ def test_groups_of_lines_are_of_like_length_and_size():
     assert [len(group) for group in grouped([1] * 17 + [2] * 16 + [3] * 16 + [9], 3)] == [17, 16, 17], "no small rest"
     assert grouped([2, 2], 3) == [[0, 1]]
     assert shown_lines(["a " * 5] * 3 + ["a " * 11, "a " * 15]) == [0, 3, 4]
+
+
+def test_bleu_falls_where_the_longer_half_is_worse(tmp_path):
+    lines = [" ".join(f"w{(i * j) % 11}" for j in range(1, 5 + i % 8)) for i in range(64)]
+    for side in ("source", "reference"):
+        write_lines(tmp_path / side, lines)
+    files = {"source": str(tmp_path / "source"), "reference": str(tmp_path / "reference")}
+    recipe = recipes.validate({"data": {"source": "a", "target": "b", "test": {"test": files}}})
+    forgetful = [" ".join(line.split()[:5] + ["…"] * (len(line.split()) - 5)) for line in lines]
+    runs = [
+        Result(family, 1, recipe, {}, {}, "test", wrote, tmp_path)
+        for family, wrote in (("forgets", forgetful), ("knows", lines))
+    ]
+    found = by_halves(runs)
+    assert found is not None
+    assert (found["up_to"], found["lines"]) == (7, [32, 32])
+    forgets, knows = found["families"]["forgets"], found["families"]["knows"]
+    low, high = forgets["interval"]
+    assert (low + high) / 2 == pytest.approx(forgets["longer"] - forgets["shorter"])
+    assert high < 0
+    assert [knows["shorter"], knows["longer"], *knows["interval"]] == pytest.approx([100.0, 100.0, 0.0, 0.0])
+    write_lines(tmp_path / "source", ["of one length"] * 64)
+    assert by_halves(runs) is None
 
 
 def test_files_of_ones_own_stand_in_the_place_of_the_recipes(place, tmp_path, capsys):

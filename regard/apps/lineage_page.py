@@ -170,6 +170,33 @@ def _lengths(table: Plain) -> Iterator[str]:
         ("BLEU", "BLEU"),
         [(f"{g['from']}–{g['to']} ({g['lines']})",) * 2 for g in groups],
     )
+    if not (halves := table.get("by_halves")):
+        return
+    most, (few, many) = halves["up_to"], halves["lines"]
+    yield _table(
+        (
+            "Whether BLEU falls with length: the longer half of the lines against the shorter. It does where the whole "
+            "interval (95 %, bootstrap over lines) is below 0.",
+            "BLEU 是否随长度下降：较长的一半与较短的一半相比。整个区间（95 %，按行自助法）都在 0 以下的，就是下降。",
+        ),
+        [
+            ("family", "家族"),
+            (f"up to {most} words ({few})", f"至多 {most} 词（{few}）"),
+            (f"more ({many})", f"更多（{many}）"),
+            ("difference", "差"),
+            ("95 % over lines", "按行 95 %"),
+        ],
+        [
+            [
+                family,
+                f"{half['shorter']:.2f}",
+                f"{half['longer']:.2f}",
+                f"{half['longer'] - half['shorter']:+.2f}",
+                "{:+.2f} – {:+.2f}".format(*half["interval"]) if half["interval"] else "—",
+            ]
+            for family, half in halves["families"].items()
+        ],
+    )
 
 
 def _pictures(shown: Sequence[Plain]) -> Iterator[str]:

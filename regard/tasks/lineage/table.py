@@ -6,18 +6,19 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from math import hypot
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from regard.metrics import bleu, paired_bootstrap
+from regard.metrics import Score, bleu, paired_bootstrap
 from regard.recipe import Recipe
 from regard.tasks.prepare import prepare
 from regard.text import read_lines
 
 from .runs import FAMILIES, HYPOTHESES, judged_by, kept_recipe
 
-__all__ = ["Result", "by_length", "gather", "grouped", "interval", "markdown", "results", "spread", "told_apart"]
+__all__ = ["Result", "by_halves", "gather", "grouped", "interval", "markdown", "results", "spread"]
 
 _METRICS = ("bleu", "chrf", "perplexity")
 _GROUPS = 6
@@ -102,6 +103,7 @@ def gather(found: Sequence[Result]) -> dict[str, Any]:
         "threads": sorted({run.training["threads"] for run in found}),
         "families": rows,
         "by_length": by_length(found),
+        "by_halves": by_halves(found),
         "told_apart": told_apart(found),
     }
 
@@ -114,12 +116,6 @@ def by_length(found: Sequence[Result]) -> dict[str, Any]:
     sources, references = found[0].lines()
     lengths = [len(line.split()) for line in sources]
     groups = grouped(lengths, _GROUPS)
-    language = found[0].recipe.data.target_language
-
-    def score(run: Result, group: Sequence[int]) -> float:
-        picked = [run.hypotheses[i] for i in group]
-        return bleu(picked, [[references[i] for i in group]], language=language, resamples=0).value
-
     return {
         "groups": [
             {
@@ -131,10 +127,36 @@ def by_length(found: Sequence[Result]) -> dict[str, Any]:
             for group in groups
         ],
         "bleu": {
-            family: [fmean(score(run, group) for run in runs) for group in groups]
+            family: [fmean(_bleu_of(run, references, group, 0).value for run in runs) for group in groups]
             for family, runs in _by_family(found).items()
         },
     }
+
+
+def by_halves(found: Sequence[Result]) -> dict[str, Any] | None:
+    """Whether BLEU falls with the length of the source: of each family, that of the longer half of the lines less that
+    of the shorter half. None if all lines are of one length.
+
+    The halves have no line in common, so the squares of their intervals' widths add up; over seeds all is averaged.
+    """
+    sources, references = found[0].lines()
+    lengths = [len(line.split()) for line in sources]
+    halves = grouped(lengths, 2)
+    if len(halves) < 2:
+        return None
+    families: dict[str, Any] = {}
+    for family, runs in _by_family(found).items():
+        scores = [[_bleu_of(run, references, half, 1000) for half in halves] for run in runs]
+        shorter, longer = (fmean(pair[i].value for pair in scores) for i in range(2))
+        widths = [[high - low for low, high in (each.interval for each in pair if each.interval)] for pair in scores]
+        known = all(len(pair) == 2 for pair in widths)
+        either_side = fmean(hypot(*pair) for pair in widths) / 2 if known else 0.0
+        families[family] = {
+            "shorter": shorter,
+            "longer": longer,
+            "interval": [longer - shorter - either_side, longer - shorter + either_side] if known else None,
+        }
+    return {"up_to": max(lengths[i] for i in halves[0]), "lines": [len(half) for half in halves], "families": families}
 
 
 def told_apart(found: Sequence[Result], resamples: int = 1000) -> list[dict[str, Any]]:
@@ -199,7 +221,27 @@ def markdown(gathered: Mapping[str, Any]) -> str:
     unsure = [" and ".join(each["pair"]) for each in gathered["told_apart"] if not each["apart"]]
     if gathered["told_apart"]:
         lines += ["", f"Not told apart by BLEU (paired bootstrap, every seed): {'; '.join(unsure) or 'none'}."]
+    if halves := gathered["by_halves"]:
+        falls = [
+            f"{family} {half['longer'] - half['shorter']:+.2f}"
+            + (" ({:+.2f} to {:+.2f})".format(*half["interval"]) if half["interval"] else "")
+            for family, half in halves["families"].items()
+        ]
+        lines += [
+            "",
+            f"BLEU of lines of more than {halves['up_to']} words less that of the others: {'; '.join(falls)}.",
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _bleu_of(run: Result, references: Sequence[str], lines: Sequence[int], resamples: int) -> Score:
+    """Of some of the lines."""
+    return bleu(
+        [run.hypotheses[i] for i in lines],
+        [[references[i] for i in lines]],
+        language=run.recipe.data.target_language,
+        resamples=resamples,
+    )
 
 
 def _by_family(found: Iterable[Result]) -> dict[str, list[Result]]:
