@@ -220,6 +220,7 @@ def test_split_keys_and_values_are_what_is_looked_at() -> None:
 # -- positions ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 @pytest.mark.parametrize("name", BIASES)
 def test_kernels_with_a_bias_agree_with_the_reference_in_float64(name: str, kernel: Any) -> None:
@@ -293,6 +294,7 @@ def test_kerple_falls_ever_more_slowly_and_has_a_value_for_every_distance() -> N
     assert (steps.diff() > 0).all(), "the nearer, the steeper"
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_the_flexible_kernel_takes_alibi() -> None:
     """Its uncompiled form, as a GPU's packs have it."""
     torch.manual_seed(0)
