@@ -15,7 +15,7 @@ from regard.apps.cli import main
 from regard.errors import RecipeError
 from regard.recipe import Recipe
 from regard.tasks.fit import fit
-from regard.tasks.lineage import Result, builtin, extrapolation, plan_runs, report, train
+from regard.tasks.lineage import Result, builtin, collect, extrapolation, plan_runs, report, results, train
 from regard.tasks.lineage.alignments import shown_lines
 from regard.tasks.lineage.costs import measure_layers
 from regard.tasks.lineage.table import by_halves, grouped
@@ -182,6 +182,18 @@ def test_runs_are_trained_once_and_tabulated_together(place, monkeypatch, capsys
     assert json.loads((elsewhere / "results" / "lineage.json").read_text()) == found
     assert _lineage(place, "--seeds", "2", "--out", str(elsewhere), "--set", "train.clip=0.5") == 2
     assert "was trained with other settings" in capsys.readouterr().err
+
+
+def test_folders_may_be_named_as_parts_of_keys_are(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(place, "data", ignore=shutil.ignore_patterns("out", "elsewhere"))
+    variables = {"REGARD_DATA": "data"}
+    planned = plan_runs(Path("out"), Path("data/recipes"), families=["seq2seq"], minutes=0.005, variables=variables)
+    train(planned[0])
+    collect(planned[0])
+    shutil.rmtree("out/runs")
+    assert planned[0].done
+    assert [run.lines() for run in results(Path("out"), variables)] == [(GERMAN, ENGLISH)]
 
 
 def test_the_report_shows_alignments_costs_and_what_lies_beyond_the_trained_lengths(place, monkeypatch, capsys):

@@ -158,12 +158,15 @@ def kept_recipe(place: Path, out: Path, variables: Mapping[str, str]) -> Recipe:
 
 
 def _portable(run: Run) -> str:
-    """The recipe without paths of this machine: variables in their place, and a point for the folder of all runs."""
+    """The recipe without paths of this machine: variables in their place, and a point for the folder of all runs.
+
+    Only where a path begins, for folders have names such as `data` and `out`, which are parts of keys too.
+    """
     data = run.recipe.data.model_copy(update={"cache": None})
     text = recipes.to_toml(run.recipe.model_copy(update={"data": data}))
     for name, value in run.variables.items():
-        text = text.replace(value, f"${{{name}}}")
-    return text.replace(str(run.out), ".")
+        text = text.replace(f'"{value}/', f'"${{{name}}}/')
+    return text.replace(f'"{run.out}/', '"./')
 
 
 def builtin(folder: Path) -> dict[str, Any]:
