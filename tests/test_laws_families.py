@@ -261,8 +261,8 @@ def test_who_classifies_learns_labels(family: str, made: Any) -> None:
 
 
 WIDER: dict[str, tuple[dict[str, Any], float, int, float]] = {
-    "transformer": ({"width": 48, "heads": 4, "feedforward": 96, "decoder_layers": 2}, 6e-3, 500, 0.95),
-    "parser": ({"width": 48, "heads": 4, "feedforward": 96, "decoder_layers": 2}, 6e-3, 500, 0.95),
+    "transformer": ({"width": 48, "heads": 4, "feedforward": 96, "decoder_layers": 2}, 6e-3, 600, 0.95),
+    "parser": ({"width": 48, "heads": 4, "feedforward": 96, "decoder_layers": 2}, 6e-3, 600, 0.95),
     "seq2seq": ({"width": 128, "embedding": 32, "layers": 1, "cell": "gru", "initial": 0.15}, 8e-3, 400, 0.7),
     "bahdanau": ({"width": 48, "encoder_width": 48, "embedding": 24, "readout": 24, "initial": 0.2}, 1e-2, 300, 0.95),
     "luong": ({"width": 48, "embedding": 24, "layers": 1, "initial": 0.3}, 1e-2, 300, 0.95),
