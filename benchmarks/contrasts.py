@@ -16,7 +16,6 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from variants import compared, keep, show, train_all
@@ -59,10 +58,11 @@ def model_of(family: str) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    names = [name for variants in FAMILIES.values() for name in variants]
     parser.add_argument("--seeds", type=at_least(1), default=3, help="of each variant (default: 3)")
     parser.add_argument("--updates", type=at_least(1), help="of each run (default: the recipe's)")
     parser.add_argument("--minutes", type=at_least(1), default=60, help="no run begins after these (default: 60)")
-    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "contrasts", help="where runs are kept")
     parser.add_argument("--quick", action="store_true", help="two variants, one seed, 4 updates: to see that it works")
     parser.add_argument("--results", type=Path, help="where to write (default: benchmarks/results, not with --quick)")
@@ -71,23 +71,21 @@ def main() -> int:
     torch.set_num_threads(arguments.threads)
     quick = ["search.beam=1", "search.extra_length=2", "train.validate_every=4", "train.updates=4"]
     until = time.monotonic() + 60 * arguments.minutes
-    tables: dict[str, Any] = {}
-    runs: dict[str, Any] = {}
-    for family in arguments.families:
-        variants, common = FAMILIES[family], model_of(family)
+    changes, runs, tables = {}, {}, {}
+    for family, every in FAMILIES.items():
+        variants = {name: every[name] for name in every if name in (arguments.only or names)}
+        if not variants:
+            continue
+        common = model_of(family)
         if arguments.quick:
             variants, common, arguments.seeds = dict(list(variants.items())[:2]), [*common, *quick], 1
         elif arguments.updates:
             common = [*common, f"train.updates={arguments.updates}"]
+        changes[family] = variants
         runs[family] = train_all(variants, arguments.seeds, until, arguments.runs, common)
         tables[family] = compared(runs[family], ["bleu", "perplexity"])
         show(tables[family])
-    found = {
-        "changes": {family: FAMILIES[family] for family in arguments.families},
-        "runs": runs,
-        "tables": tables,
-    }
-    keep(arguments, "contrasts", found)
+    keep(arguments, "contrasts", {"changes": changes, "runs": runs, "tables": tables})
     return 0
 
 
