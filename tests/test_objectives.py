@@ -16,7 +16,7 @@ import toy
 import regard
 from regard import bundle as bundles
 from regard import recipe as recipes
-from regard.data.batches import Batch, Batches
+from regard.data.batches import Batch, Batches, key_of
 from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
 from regard.data.views import Gaps, Label, Masks
@@ -177,6 +177,15 @@ def test_what_fell_into_gaps_can_be_put_back(text: Store, subwords: Subwords, la
                 rows[line] = source
         found.append(rows)
     assert found[0] == found[1]
+
+
+def test_a_short_line_may_fall_into_a_gap_anywhere() -> None:
+    """Were something kept before every gap and nothing behind the last, it would always be the end that falls in."""
+    gaps, ids, mark = Gaps(marks=(99,)), np.arange(10), 99
+    sources = [gaps._mended(ids, key_of(0, line))[0] for line in range(1000)]
+    places = Counter(source.index(mark) for source in sources)
+    assert set(places) == set(range(9))
+    assert min(places.values()) > 70, places
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])

@@ -79,7 +79,8 @@ class Gaps:
     """T5's span corruption (Raffel et al. 2020, section 3.1.4): read the text with gaps, write what was in them.
 
     `share` of each row's pieces fall out in spans of `span` pieces on average, each span leaving a mark of its own in
-    the source; the target is each mark with what it stands for. Where the gaps are is drawn anew every epoch.
+    the source; the target is each mark with what it stands for. Where the gaps are is drawn anew every epoch, the line's
+    ends as likely as elsewhere: T5's own code lets every text end in a gap, and a short one has no other.
     """
 
     marks: tuple[int, ...]
@@ -96,7 +97,10 @@ class Gaps:
         n = len(ids)
         lost = min(max(1, round(n * self.share)), max(1, n - 1))
         spans = min(max(1, round(lost / self.span)), lost, max(1, n - lost), len(self.marks))
-        kept, gone = _parts(n - lost, spans, key_of(key, 1)), _parts(lost, spans, key_of(key, 2))
+        gone = _parts(lost, spans, key_of(key, 2))
+        # Something is kept between spans; before the first and behind the last there may be nothing.
+        kept = _parts(n - lost + 2, spans + 1, key_of(key, 1))
+        kept[0] -= 1
         source: list[int] = []
         target: list[int] = []
         place = 0
@@ -104,7 +108,7 @@ class Gaps:
             source += [*ids[place : place + before].tolist(), mark]
             target += [mark, *ids[place + before : place + before + width].tolist()]
             place += before + width
-        return source, target
+        return source + ids[place:].tolist(), target
 
 
 @dataclass(frozen=True)
