@@ -79,7 +79,7 @@ class Gaps:
     """T5's span corruption (Raffel et al. 2020, section 3.1.4): read the text with gaps, write what was in them.
 
     `share` of each row's pieces fall out in spans of `span` pieces on average, each span leaving a mark of its own in
-    the source; the target is each mark with what it stands for. Where the gaps are is drawn anew every epoch, the line's
+    the source; the target is each mark with what it stands for. Where the gaps are is drawn anew every epoch, a line's
     ends as likely as elsewhere: T5's own code lets every text end in a gap, and a short one has no other.
     """
 
