@@ -60,6 +60,12 @@ def test_recipes_that_were_not_run_say_so_and_seeds_are_told_together(maker, mon
     (tmp_path / "results" / "copy.json").write_text(json.dumps({"scores": copied}))
     (tmp_path / "recipes" / "new").mkdir(parents=True)
     (tmp_path / "recipes" / "new" / "c.toml").touch()
+    pretraining = {"best_on_dev": {"scores": {"perplexity": 9.0}}}
+    (tmp_path / "results" / "new" / "d").mkdir()
+    (tmp_path / "results" / "new" / "d" / "results.json").write_text(
+        json.dumps({"scores": [], "training": pretraining})
+    )
+    (tmp_path / "recipes" / "new" / "d.toml").touch()
     page = maker.page()
     assert "| **multi30k-de-en/a** | 20.00 [19.00, 21.00] | – |" in page
     assert "| **multi30k-de-en/b** | 32.00, 30.00 to 34.00 of 2 seeds | – |" in page
@@ -67,3 +73,4 @@ def test_recipes_that_were_not_run_say_so_and_seeds_are_told_together(maker, mon
     assert "| A copy | – | 5.00 | [result](../results/copy.json) |" in page
     assert "| Theirs | 30\\* | – | Somebody 2020 |" in page
     assert "| **new/c** | `test` | BLEU 7.00 [6.00, 8.00] |" in page
+    assert "| **new/d** | `dev` | perplexity per piece 9.00 |" in page

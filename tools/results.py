@@ -50,6 +50,12 @@ def scores_of(path: Path) -> dict[str, dict[str, Any]]:
     return {each["set"]: each["scores"] for each in json.loads(path.read_text("utf-8"))["scores"]}
 
 
+def learnt(path: Path) -> str:
+    """What a training that is scored on no set, as a pre-training is, came to on dev."""
+    best = json.loads(path.read_text("utf-8"))["training"]["best_on_dev"]["scores"]
+    return f"perplexity per piece {best['perplexity']:.2f}"
+
+
 def shown(seeds: list[dict[str, Any]], figure: str) -> str:
     """A figure with its interval, or with its range over seeds; a dash where a result has none."""
     metric, _, detail = figure.partition(":")
@@ -98,9 +104,12 @@ def others(listed: set[str]) -> list[list[str]]:
         recipe = str(path.parent.relative_to(ROOT / "results"))
         if recipe in listed or not (ROOT / "recipes" / f"{recipe}.toml").exists():
             continue
-        for name, scores in scores_of(path).items():
-            figures = [f"{HEADS[metric]} {shown([scores], metric)}" for metric in HEADS if metric in scores]
-            rows.append([f"**{recipe}**", f"`{name}`", ", ".join(figures), links(recipe, [path])])
+        sets = {
+            name: ", ".join(f"{HEADS[metric]} {shown([scores], metric)}" for metric in HEADS if metric in scores)
+            for name, scores in scores_of(path).items()
+        }
+        for name, figures in (sets or {"dev": learnt(path)}).items():
+            rows.append([f"**{recipe}**", f"`{name}`", figures, links(recipe, [path])])
     return rows
 
 
