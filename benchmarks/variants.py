@@ -27,7 +27,7 @@ import regard
 from regard.recipe import Recipe, load, to_toml
 from regard.tasks.fit import Interrupted
 
-__all__ = ["RECIPE", "compared", "found_in", "interval", "keep", "recipe_of", "show", "train_all"]
+__all__ = ["RECIPE", "compared", "found_in", "interval", "keep", "recipe_of", "show", "train_all", "train_once"]
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "multi30k-de-en" / "small.toml"
 
@@ -53,20 +53,27 @@ def train_all(
     made: dict[str, dict[int, dict[str, Any]]] = {}
     for name, changes in variants.items():
         for seed in range(1, seeds + 1):
-            recipe = recipe_of(changes, seed, common)
-            digest = hashlib.sha256(to_toml(recipe).encode()).hexdigest()[:8]
-            out = runs / f"{re.sub('[^a-z0-9]+', '-', name.lower())}-{seed}-{digest}"
-            if not (out / "results.json").is_file():
-                if time.monotonic() > until:
-                    print(f"  {name}, seed {seed}: not begun, the time is up", flush=True)
-                    continue
-                try:
-                    regard.fit(recipe, out, resume=True)
-                except Interrupted:
-                    raise KeyboardInterrupt from None
+            out = train_once(name, recipe_of(changes, seed, common), runs, until)
+            if out is None:
+                continue
             made.setdefault(name, {})[seed] = run = found_in(out)
             print(f"  {name}, seed {seed}: perplexity {run['perplexity']:.3f}, BLEU {run['bleu']:.2f}", flush=True)
     return made
+
+
+def train_once(name: str, recipe: Recipe, runs: Path, until: float) -> Path | None:
+    """The folder of a run that has ended, or is gone on with until it has; None if it has not, and the time is up."""
+    digest = hashlib.sha256(to_toml(recipe).encode()).hexdigest()[:8]
+    out = runs / f"{re.sub('[^a-z0-9]+', '-', name.lower())}-{recipe.seed}-{digest}"
+    if not (out / "results.json").is_file():
+        if time.monotonic() > until:
+            print(f"  {name}, seed {recipe.seed}: not begun, the time is up", flush=True)
+            return None
+        try:
+            regard.fit(recipe, out, resume=True)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+    return out
 
 
 def found_in(out: Path) -> dict[str, Any]:

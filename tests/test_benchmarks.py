@@ -231,3 +231,48 @@ def test_every_variant_is_a_recipe_and_differs_from_the_first(name, tmp_path, mo
         base, *others = recipes.values()
         assert base.model.family == family
         assert all(other != base for other in others)
+
+
+def _captions(folder, monkeypatch, numbers):
+    """Multi30k in small: caption n is "n" on one side and "-n" on the other."""
+    import gzip
+
+    monkeypatch.setenv("REGARD_DATA", str(folder))
+    (folder / "multi30k").mkdir()
+    for name, sign in (("de", ""), ("en", "-")):
+        text = "".join(f"{sign}{n}\n" for n in numbers)
+        for part in ("train", "val"):
+            (folder / "multi30k" / f"{part}.{name}.gz").write_bytes(gzip.compress(text.encode()))
+
+
+def test_joined_captions_are_the_same_ones_in_groups_of_every_size(tmp_path, monkeypatch):
+    from length import SIZES, by_size, write_corpus
+
+    from regard.text import read_lines
+
+    _captions(tmp_path, monkeypatch, range(1, 27))
+    paths = write_corpus(tmp_path / "joined")
+    for prefix in ("", "valid_"):
+        sources, targets = (read_lines(paths[f"{prefix}{side}"]) for side in ("source", "target"))
+        assert [" ".join(f"-{n}" for n in line.split()) for line in sources] == targets
+        for size, lines in by_size(sources).items():
+            assert {len(line.split()) for line in lines} == {size}
+            assert sorted(int(n) for line in lines for n in line.split()) == list(range(1, 25))
+    parts = by_size(read_lines(paths["valid_source"]))
+    assert list(parts) == list(SIZES)
+    assert parts[3][0] == "1 2 3"
+    assert by_size(read_lines(paths["source"]))[3][0] != "1 2 3"
+
+
+def test_a_group_is_compared_with_its_captions_one_by_one():
+    from length import SIZES, by_size, compared, joined
+
+    captions = [f"caption number {n} is about a dog which runs over {n} hills" for n in range(24)]
+    right = [line for size in SIZES for line in joined(captions, size)]
+    assert by_size(right)[4] == joined(captions, 4)
+    forgets = [line if len(line) < 90 else "a dog" for line in right]
+    found = compared(forgets, right)
+    assert [row["one_by_one"] for row in found.values()] == pytest.approx([100.0] * 3)
+    assert found["4"]["difference"] == pytest.approx(found["4"]["at_once"] - 100)
+    assert found["4"]["interval"][1] < -90
+    assert compared(right, right)["4"]["interval"] == [0.0, 0.0]
