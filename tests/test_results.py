@@ -23,7 +23,8 @@ def test_the_page_is_what_the_tool_writes(maker):
 
 
 def test_every_result_of_a_recipe_is_on_the_page(maker):
-    paths = [path.relative_to(ROOT) for path in ROOT.glob("results/*/*/results.json") if path.parts[-3] != "lineage"]
+    found = [path.relative_to(ROOT) for path in ROOT.glob("results/*/*/results.json")]
+    paths = [path for path in found if path.parts[1] not in maker.COMPARISONS]
     page = maker.PAGE.read_text("utf-8")
     assert [str(path) for path in paths if f"(../{path})" not in page] == []
 
@@ -39,7 +40,7 @@ def test_recipes_that_were_not_run_say_so_and_seeds_are_told_together(maker, mon
         test = "test"
         figures = ["bleu", "chrf"]
         note = ""
-        recipes = ["multi30k-de-en/a", "multi30k-de-en/b", "other/a"]
+        recipes = ["multi30k-de-en/a", "multi30k-de-en/b", "multi30k-de-en/d", "other/a"]
         baselines = { "A copy" = "results/copy.json" }
         published = [{ system = "Theirs", figures = ["30"], source = "Somebody 2020" }]
         """,
@@ -55,6 +56,8 @@ def test_recipes_that_were_not_run_say_so_and_seeds_are_told_together(maker, mon
     put("multi30k-de-en", "a", 20)
     put("lineage", "b-1", 30)
     put("lineage", "b-2", 34)
+    put("lineage", "d-1", 8)
+    put("convolutions", "d-1", 9)
     put("new", "c", 7)
     copied = [{"set": "test", "scores": {"chrf": {"value": 5.0, "interval": None}}}]
     (tmp_path / "results" / "copy.json").write_text(json.dumps({"scores": copied}))
@@ -69,6 +72,7 @@ def test_recipes_that_were_not_run_say_so_and_seeds_are_told_together(maker, mon
     page = maker.page()
     assert "| **multi30k-de-en/a** | 20.00 [19.00, 21.00] | – |" in page
     assert "| **multi30k-de-en/b** | 32.00, 30.00 to 34.00 of 2 seeds | – |" in page
+    assert "| **multi30k-de-en/d** | 9.00 [8.00, 10.00] | – |" in page
     assert "| **other/a** | not run | not run |" in page
     assert "| A copy | – | 5.00 | [result](../results/copy.json) |" in page
     assert "| Theirs | 30\\* | – | Somebody 2020 |" in page

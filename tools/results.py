@@ -21,6 +21,8 @@ was run with several seeds, it is the mean, and the lowest and highest of them. 
 there and its training has not been. A published figure with * is recalled from the paper, and was not looked up
 again.
 """
+COMPARISONS = ("convolutions", "lineage")
+"""Folders of `results/` that `regard lineage` made, the newest first."""
 HEADS = {
     "bleu": "BLEU",
     "chrf": "chrF",
@@ -38,11 +40,13 @@ HEADS = {
 
 
 def results_of(recipe: str) -> list[Path]:
-    """The results of recipes/`recipe`.toml: its own, or those of each seed that the lineage was compared with."""
+    """The results of recipes/`recipe`.toml: its own, or those of each seed of the newest comparison that it is in."""
     own = ROOT / "results" / recipe / "results.json"
     folder, _, name = recipe.partition("/")
-    lineage = sorted(ROOT.glob(f"results/lineage/{name}-*/results.json")) if folder == "multi30k-de-en" else []
-    return [own] if own.exists() else lineage
+    if own.exists() or folder != "multi30k-de-en":
+        return [own] if own.exists() else []
+    found = (sorted(ROOT.glob(f"results/{each}/{name}-*/results.json")) for each in COMPARISONS)
+    return next(filter(None, found), [])
 
 
 def scores_of(path: Path) -> dict[str, dict[str, Any]]:
