@@ -126,13 +126,16 @@ def main() -> int:
     families: dict[str, Any] = {}
     for family in arguments.only:
         for seed in range(1, arguments.seeds + 1):
-            out = train_once(family, recipe_of(family, seed, paths, changes), arguments.runs, until)
+            recipe = recipe_of(family, seed, paths, changes)
+            out = train_once(family, recipe, arguments.runs, until)
             if out is None:
                 continue
             found = compared(read_lines(out / "hypotheses" / "dev.txt"), read_lines(paths["valid_target"]))
             training = json.loads((out / "results.json").read_text(encoding="utf-8"))["training"]
             families.setdefault(family, {})[seed] = {
                 "by_size": found,
+                "model": recipe.model.model_dump(mode="json", exclude_defaults=True),
+                "rate": recipe.train.rate,
                 **{key: training[key] for key in ("updates", "target_tokens", "seconds", "precision")},
             }
             for size, row in found.items():
