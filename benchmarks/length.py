@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import sys
@@ -35,7 +36,7 @@ from regard.text import read_lines, write_lines
 FAMILIES = ("seq2seq", "bahdanau", "luong", "convs2s", "transformer")
 SIZES = (1, 2, 3, 4)
 """Captions that are read at once."""
-_WHOLE = 12
+_WHOLE = math.lcm(*SIZES)
 """Captions are taken in multiples of this, so that groups of every size hold the same ones."""
 
 
@@ -50,9 +51,9 @@ def write_corpus(place: Path, lines: int | None = None) -> dict[str, str]:
     Neighbours in training are drawn anew for each size. The dev set keeps its order, ones before twos, and so on.
     """
     place.mkdir(parents=True, exist_ok=True)
-    paths = {}
+    captions, paths = multi30k.folder(), {}
     for key, name in (("", "train"), ("valid_", "val")):
-        sides = [read_lines(multi30k.folder() / f"{name}.{side}.gz")[:lines] for side in ("de", "en")]
+        sides = [read_lines(captions / f"{name}.{side}.gz")[:lines] for side in ("de", "en")]
         pairs = list(zip(*sides, strict=True))
         pairs = pairs[: len(pairs) // _WHOLE * _WHOLE]
         made: list[list[str]] = [[], []]

@@ -43,8 +43,10 @@ def results_of(recipe: str) -> list[Path]:
     """The results of recipes/`recipe`.toml: its own, or those of each seed of the newest comparison that it is in."""
     own = ROOT / "results" / recipe / "results.json"
     folder, _, name = recipe.partition("/")
-    if own.exists() or folder != "multi30k-de-en":
-        return [own] if own.exists() else []
+    if own.exists():
+        return [own]
+    if folder != "multi30k-de-en":
+        return []
     found = (sorted(ROOT.glob(f"results/{each}/{name}-*/results.json")) for each in COMPARISONS)
     return next(filter(None, found), [])
 
