@@ -35,9 +35,9 @@ from record import RESULTS, circumstances, write
 from workers import BenchmarkError, Machine, at_least, exit_code, threads_option
 
 from regard.bundle import Bundle, load
+from regard.engine.decoding import PRECISIONS
+from regard.exchange.ctranslate2 import write_ctranslate2
 from regard.metrics import score
-from regard.nn.decoding import PRECISIONS
-from regard.tasks.exchange.ctranslate2 import write_ctranslate2
 from regard.text import read_lines
 
 SETTINGS = ((32, 4), (32, 1), (1, 4), (1, 1))

@@ -22,11 +22,11 @@ import torch
 from record import RESULTS, circumstances, write
 
 import regard
+from regard.exchange.compare import log_probability
+from regard.exchange.ctranslate2 import CTranslate2
+from regard.exchange.export import export
 from regard.search import SearchConfig, penalty_of
 from regard.tasks.decode import decode, independent
-from regard.tasks.exchange.compare import log_probability
-from regard.tasks.exchange.ctranslate2 import CTranslate2
-from regard.tasks.exchange.export import export
 from regard.text import read_lines
 
 SEARCHES = {

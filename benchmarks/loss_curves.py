@@ -23,7 +23,7 @@ from record import RESULTS, circumstances, write
 from workers import SCRATCH, at_least, exit_code, threads_option
 
 import regard
-from regard.nn import native
+from regard.kernels import native
 from regard.recipe import Recipe, validate
 
 PRECISIONS = ("auto", "float32")

@@ -21,8 +21,8 @@ from record import RESULTS, circumstances, write
 
 from regard.errors import DataError
 from regard.metrics import Score
-from regard.tasks.parse import score_trees
-from regard.text.trees import Tree, iter_trees
+from regard.parsing.parse import score_trees
+from regard.parsing.trees import Tree, iter_trees
 
 __all__ = ["baseline", "main"]
 

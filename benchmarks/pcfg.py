@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.text.trees import Tree, Word
+from regard.parsing.trees import Tree, Word
 
 __all__ = ["RARE", "Grammar", "Lexicon", "Rules", "annotated", "classes", "read_off"]
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         RegardError,
         TextError,
     )
+    from regard.parsing.parse import parse
     from regard.recipe import Recipe
     from regard.recipe import load as load_recipe
     from regard.tasks.evaluate import Evaluation, evaluate
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from regard.tasks.inspect import inspect
     from regard.tasks.look import Attention, look
     from regard.tasks.measure import perplexities
-    from regard.tasks.parse import parse
     from regard.tasks.score import score_lines
     from regard.tasks.translate import Translation, Translator, load
 

@@ -10,9 +10,9 @@ from decimal import Decimal
 
 import pytest
 
-from regard.data import builtin
-from regard.data.builtin import DIRECTIONS, KINDS, LANGUAGES, Example, corpus, known, unlike
 from regard.errors import DataError
+from regard.studies.demo import corpus as builtin
+from regard.studies.demo.corpus import DIRECTIONS, KINDS, LANGUAGES, Example, corpus, known, unlike
 
 PER_CELL = 60
 

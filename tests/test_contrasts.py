@@ -19,15 +19,15 @@ from regard.data.batches import Batches
 from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
 from regard.errors import BundleError, ModelError, RecipeError
+from regard.exchange.export import export
+from regard.kernels import native
 from regard.models.gpt import GPTConfig
 from regard.models.self_attentive import SelfAttentiveConfig
 from regard.models.transformer import TransformerConfig
-from regard.nn import native
+from regard.parsing.parse import parse
 from regard.tasks.align import align_lines
 from regard.tasks.constraints import Constraints
-from regard.tasks.exchange.export import export
 from regard.tasks.fit import fit
-from regard.tasks.parse import parse
 from regard.tasks.score import score_lines
 from regard.tasks.translate import Translator, load
 from regard.text import END, Subwords, write_lines

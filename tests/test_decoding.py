@@ -11,11 +11,11 @@ import torch
 import toy
 from torch import Tensor, nn
 
+from regard.engine import decoding
+from regard.engine.packing import compiled, refuses
 from regard.models.transformer import TransformerConfig
-from regard.nn import decoding
 from regard.search import Rules, SearchConfig, penalty_of
 from regard.tasks.decode import decode
-from regard.tasks.engine import compiled, refuses
 from regard.text import BEGIN, END
 
 pytestmark = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))

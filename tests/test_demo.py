@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from regard import recipe
-from regard.apps import demo as app
-from regard.data.builtin import DIRECTIONS, KINDS, Example, corpus, known, significant, split_of, write
-from regard.tasks import demo as task
+from regard.studies.demo import evaluate as task
+from regard.studies.demo import show as app
+from regard.studies.demo.corpus import DIRECTIONS, KINDS, Example, corpus, known, significant, split_of, write
 from regard.text.lines import read_lines
 
 HELDOUT = corpus("heldout", per_cell=2)

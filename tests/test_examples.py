@@ -23,9 +23,9 @@ from test_parse import random_bundle, text_of, treebank
 
 from regard import recipe as recipes
 from regard.apps.cli import main
+from regard.parsing.trees import linearise
 from regard.tasks.fit import fit
 from regard.text import write_lines
-from regard.text.trees import linearise
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

@@ -19,12 +19,12 @@ from safetensors.torch import load_file, save_file
 from regard import bundle as bundles
 from regard.apps.cli import main
 from regard.errors import RegardError
+from regard.exchange import export, import_marian
+from regard.exchange.compare import compare
+from regard.exchange.ctranslate2 import CTranslate2
+from regard.exchange.marian import HuggingFace
 from regard.search import SearchConfig
 from regard.tasks.decode import decode
-from regard.tasks.exchange import export, import_marian
-from regard.tasks.exchange.compare import compare
-from regard.tasks.exchange.ctranslate2 import CTranslate2
-from regard.tasks.exchange.marian import HuggingFace
 from regard.tasks.inspect import verify
 from regard.text import BEGIN, END, PAD, Subwords
 from regard.text.format import Kind, pieces_of, with_pieces

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from regard.apps import heatmap
-from regard.data.builtin import characters
+from regard.studies.demo.corpus import characters
 
 SOURCE = ["<2zh>", "▁Samstag", ",", "▁", "2", "1", ".", "▁November", "\u00a0€", "</s>"]
 TARGET = ["▁", "1", "1", "月", "2", "1", "日", "▁星期六", "</s>"]

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
 from regard.errors import ModelError
-from regard.nn import Dropout, LayerNorm, Packed, Padded, look_up, native
+from regard.kernels import native
+from regard.nn import Dropout, LayerNorm, Packed, Padded, look_up
 from regard.nn.attention import NORMALIZERS, SCORES, Both, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
 from regard.nn.attention.kernels import KERNELS, Call, Reference, choose
 from regard.nn.dropout import keep_mask

@@ -16,8 +16,8 @@ from regard.data.batches import Batches
 from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
+from regard.kernels import native
 from regard.models.transformer import TransformerConfig, build
-from regard.nn import native
 from regard.search import SearchConfig
 from regard.tasks.decode import decode
 from regard.text import Subwords

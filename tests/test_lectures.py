@@ -10,7 +10,7 @@ import pytest
 
 from regard.apps.cli import main
 from regard.errors import DataError
-from regard.tasks.lectures import LECTURES, TRAINED, Lecture, about, lecture
+from regard.studies.lectures import LECTURES, TRAINED, Lecture, about, lecture
 
 
 @cache

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.tasks.lectures import LECTURES, TRAINED, lecture
+from regard.studies.lectures import LECTURES, TRAINED, lecture
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "lectures"

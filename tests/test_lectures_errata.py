@@ -18,8 +18,8 @@ from regard.nn.attention.masks import matrix
 from regard.nn.attention.scores import Additive, ReducedRank
 from regard.nn.positions import sinusoids
 from regard.nn.recurrent import GRU
-from regard.tasks.lectures import attention, generation, lecture, measures
-from regard.tasks.lectures.positions import rotation_matrix
+from regard.studies.lectures import attention, generation, lecture, measures
+from regard.studies.lectures.positions import rotation_matrix
 from regard.train.config import TrainConfig
 from regard.train.schedules import Schedule, paper
 

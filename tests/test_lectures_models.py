@@ -13,11 +13,11 @@ from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard import recipe as recipes
 from regard.apps.cli import main
-from regard.apps.shades import shades
 from regard.errors import DataError
 from regard.models import MODELS
-from regard.tasks.lectures import TRAINED, Shown, Word, looks, trained
-from regard.tasks.lectures.trained import PAIRS, decoding_steps, looking_back, memorial, pronoun, question
+from regard.studies.lectures import TRAINED, Shown, Word, looks, trained
+from regard.studies.lectures.shades import shades
+from regard.studies.lectures.trained import PAIRS, decoding_steps, looking_back, memorial, pronoun, question
 from regard.tasks.look import look
 from regard.tasks.open import Opened
 from regard.tasks.score import score_lines

@@ -15,12 +15,13 @@ from torch import Tensor
 
 from regard import recipe as recipes
 from regard.errors import ModelError, RecipeError, RegardError
+from regard.exchange.export import export
+from regard.kernels import native
 from regard.models import MODELS
 from regard.models.luong import LuongConfig
-from regard.nn import KeysValues, native
+from regard.nn import KeysValues
 from regard.tasks.align import align_lines
 from regard.tasks.costs import count_costs
-from regard.tasks.exchange.export import export
 from regard.tasks.forced import forced
 from regard.tasks.translate import Candidate, Translation, Translator, load
 from regard.text import UNK

@@ -10,7 +10,7 @@ from chromium import offline
 from test_lineage_page import report
 from test_look_page import CHROMIUM, chromium  # noqa: F401  (a fixture, and whether it can be had)
 
-from regard.apps.lineage_page import page
+from regard.studies.lineage.report_page import page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 

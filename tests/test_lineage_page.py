@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from regard.apps.chart import chart
-from regard.apps.lineage_page import page
 from regard.nn.attention import SCORES, Window
 from regard.nn.attention.core import attend
 from regard.nn.attention.masks import matrix
-from regard.tasks.lineage.costs import LAYERS, TABLE, measure_layers, restricted
+from regard.studies.lineage.chart import chart
+from regard.studies.lineage.costs import LAYERS, TABLE, measure_layers, restricted
+from regard.studies.lineage.report_page import page
 
 # -- what layers cost --------------------------------------------------------------------------------------------------
 

@@ -14,11 +14,11 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import RecipeError
 from regard.recipe import Recipe
+from regard.studies.lineage import Result, builtin, collect, extrapolation, plan_runs, report, results, train
+from regard.studies.lineage.alignments import shown_lines
+from regard.studies.lineage.costs import measure_layers
+from regard.studies.lineage.table import by_halves, grouped
 from regard.tasks.fit import fit
-from regard.tasks.lineage import Result, builtin, collect, extrapolation, plan_runs, report, results, train
-from regard.tasks.lineage.alignments import shown_lines
-from regard.tasks.lineage.costs import measure_layers
-from regard.tasks.lineage.table import by_halves, grouped
 from regard.text import read_lines, write_lines
 from regard.train import Interrupted, loop
 
@@ -304,7 +304,7 @@ def test_files_of_ones_own_stand_in_the_place_of_the_recipes(place, tmp_path, ca
 
 def test_the_built_in_corpus_has_one_direction(tmp_path, monkeypatch):
     pytest.importorskip("babel")
-    monkeypatch.setattr("regard.tasks.lineage.runs._LINES", {"train": 3, "valid": 2, "heldout": 2})
+    monkeypatch.setattr("regard.studies.lineage.runs._LINES", {"train": 3, "valid": 2, "heldout": 2})
     table = builtin(tmp_path)
     source, target = read_lines(table["source"]), read_lines(table["target"])
     assert len(source) == len(target) == 15

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.builtin import corpus
-from regard.data.nearest import Nearest, distances
+from regard.studies.demo.corpus import corpus
+from regard.studies.demo.nearest import Nearest, distances
 
 LINES = st.text(st.sampled_from("ab1年\U0001f600"), max_size=64)
 

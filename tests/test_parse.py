@@ -17,13 +17,13 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError, ModelError, TextError
 from regard.models import MODELS
-from regard.search import Bracketing, Symbols, beam_search, exhaustive_search, penalty_of, ruled, start_ruled
-from regard.search.brackets import MOST_OPEN
+from regard.parsing.parse import evaluate_trees, parse, score_trees
+from regard.parsing.rules import MOST_OPEN, Bracketing, Symbols
+from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
+from regard.search import beam_search, exhaustive_search, penalty_of, ruled, start_ruled
 from regard.tasks.open import use_of
-from regard.tasks.parse import evaluate_trees, parse, score_trees
 from regard.tasks.translate import load
 from regard.text import PAD, Subwords, write_lines
-from regard.text.trees import Tree, iter_trees, linearise, tree_of, words_of
 
 NOUNS, VERBS, PREPOSITIONS = ["cat", "dog", "man", "hill", "hat"], ["sees", "likes", "finds"], ["on", "in", "with"]
 
@@ -108,7 +108,7 @@ END = 8
 def written(ids):
     """The tree that these ids are over as many words as they have."""
     names = {3: "(A", 4: ")A", 5: "(B", 6: ")B", 7: "XX"}
-    from regard.text.trees import delinearise
+    from regard.parsing.trees import delinearise
 
     return delinearise(" ".join(names[i] for i in ids), ["w"] * ids.count(7))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.text.trees import Tree, Word, tree_of
+from regard.parsing.trees import Tree, Word, tree_of
 
 PLACE = Path(__file__).resolve().parent.parent / "benchmarks"
 

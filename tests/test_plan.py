@@ -17,11 +17,11 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batch, Batches
 from regard.errors import ModelError
+from regard.kernels import native
 from regard.models import FAMILIES, KINDS, MODELS, TransformerConfig
 from regard.models.bert import BERTConfig
 from regard.models.gpt import GPTConfig
 from regard.models.interface import layout_of
-from regard.nn import native
 from regard.recipe import Recipe
 from regard.tasks import fit as fitting
 from regard.tasks import plan as planning

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.nn import Dropout, FeedForward, LayerNorm, products
-from regard.nn.products import Linear
+from regard.kernels import products
+from regard.kernels.products import Linear
+from regard.nn import Dropout, FeedForward, LayerNorm
 from regard.train import label_smoothed, projected_loss
 
 pytestmark = pytest.mark.skipif(products.refusal() is not None, reason=str(products.refusal()))

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from regard import bundle as bundles
 from regard.apps.cli import app
 from regard.bundle import SCALE
+from regard.engine import decoding
 from regard.errors import BundleError, ModelError, TextError
-from regard.nn import decoding
 from regard.tasks.inspect import verify
 from regard.tasks.quantize import KINDS, quantize, quantized
 from regard.tasks.translate import load

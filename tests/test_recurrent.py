@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.nn import native, products
+from regard.kernels import native, products
 from regard.nn.recurrent import CELLS, LSTM, Maxout, Products, Stack, gru_cell, lstm_cell
 
 PEERS: dict[str, Any] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}

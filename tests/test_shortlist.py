@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from regard import bundle as bundles
 from regard.apps.cli import app
+from regard.engine import decoding
+from regard.engine.packing import compiled
 from regard.errors import DataError, ModelError, TextError
 from regard.models.transformer import TransformerConfig
-from regard.nn import decoding
 from regard.search import SearchConfig
 from regard.tasks.decode import decode
-from regard.tasks.engine import compiled
 from regard.tasks.quantize import quantize
 from regard.tasks.shortlist import shortlist
 from regard.tasks.translate import Constraints, load
@@ -243,7 +243,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(listed, precision):
 
 def test_ctranslate2_is_given_the_same(listed, tmp_path):
     pytest.importorskip("ctranslate2")
-    from regard.tasks.exchange.ctranslate2 import write_ctranslate2
+    from regard.exchange.ctranslate2 import write_ctranslate2
 
     bundle = bundles.load(listed)
     write_ctranslate2(bundle, tmp_path)

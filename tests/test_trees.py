@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from regard.apps.cli import main
 from regard.errors import DataError, TextError
-from regard.metrics.brackets import bracket_scores
-from regard.text.trees import DEEPEST, Tree, Word, delinearise, iter_trees, linearise, tree_of, words_of
+from regard.parsing.brackets import bracket_scores
+from regard.parsing.trees import DEEPEST, Tree, Word, delinearise, iter_trees, linearise, tree_of, words_of
 
 CAT = "(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))"
 

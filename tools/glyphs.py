@@ -14,7 +14,7 @@ from pathlib import Path
 from fontTools.pens.svgPathPen import SVGPathPen
 from fontTools.ttLib import TTCollection
 
-from regard.data.builtin import characters
+from regard.studies.demo.corpus import characters
 
 OUT = Path(__file__).parent.parent / "regard" / "apps" / "glyphs.json"
 FAMILY = "Noto Sans CJK SC"

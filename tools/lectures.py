@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from regard.tasks.lectures import LECTURES, TRAINED, about
+from regard.studies.lectures import LECTURES, TRAINED, about
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "lectures"

@@ -14,7 +14,7 @@ from pathlib import Path
 from look import LAPTOP, OUT, PHONE, browser
 from PIL import Image
 
-from regard.apps.lineage_page import page
+from regard.studies.lineage.report_page import page
 
 
 def main(report: Path) -> None:

@@ -118,7 +118,7 @@ def _marian_or_pegasus(path: str) -> Any:
     from transformers import MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 
     from regard.bundle import load
-    from regard.tasks.exchange import marian
+    from regard.exchange import marian
 
     bundle = load(path)
     config = bundle.recipe.model

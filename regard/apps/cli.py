@@ -13,9 +13,12 @@ from typing import Annotated
 
 import typer
 
-from regard.apps import language, lecture, lineage, look, make, parsing, use
+from regard.apps import language, look, make, use
 from regard.apps.terminal import write
 from regard.errors import RegardError
+from regard.parsing import commands as parsing
+from regard.studies.lectures import command as lecture
+from regard.studies.lineage import command as lineage
 
 __all__ = ["app", "main"]
 

@@ -213,7 +213,7 @@ def import_(
     ] = True,
 ) -> None:
     """Make a bundle of another library's model."""
-    from regard.tasks.exchange import import_marian
+    from regard.exchange import import_marian
     from regard.text import read_lines
 
     found = import_marian(directory, out, lines=read_lines(golden) if golden else (), verify=verify)
@@ -234,7 +234,7 @@ def export(
     ] = True,
 ) -> None:
     """Write a bundle for another library, and say what differs there."""
-    from regard.tasks.exchange import export as write_for
+    from regard.exchange import export as write_for
 
     found = write_for(bundle, to, out, quantization=quantization, verify=verify)
     what = "Not verified." if found is None else str(found)
@@ -305,7 +305,7 @@ def demo(
     ask: Annotated[bool, typer.Option("--input/--no-input", help="Take lines from you at the end.")] = True,
 ) -> None:
     """Train a small Transformer on the built-in corpus in minutes, and show what it can do."""
-    from regard.apps.demo import demo as run
+    from regard.studies.demo.show import demo as run
 
     run(out, ask=ask)
 

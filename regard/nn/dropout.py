@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from . import native
+from regard.kernels import native
 
 __all__ = ["Dropout", "keep_mask"]
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from . import products
+from regard.kernels import products
+from regard.kernels.products import Linear
+
 from .dropout import Dropout
-from .products import Linear
 
 __all__ = ["ACTIVATIONS", "GATES", "FeedForward", "GatedFeedForward"]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from . import native, products
+from regard.kernels import native, products
+
 from .dropout import Dropout
 from .layout import Layout
 
@@ -38,7 +38,7 @@ __all__ = [
 Carry = tuple[Tensor, ...]
 """What goes from one place to the next: hidden (B, D), and an LSTM's cells (B, D)."""
 
-_SOURCE = Path(__file__).with_name("recurrent.cpp")
+_SOURCE = native.SOURCES / "recurrent.cpp"
 
 
 # -- between layouts and columns ---------------------------------------------------------------------------------------

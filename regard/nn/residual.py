@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from . import native
+from regard.kernels import native
+
 from .dropout import Dropout
 from .layout import Layout
 

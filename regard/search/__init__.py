@@ -2,7 +2,6 @@
 
 from .automaton import MOST, Phrases, Spelling, occurs
 from .beam import beam_search, beam_steps
-from .brackets import Bracketing, Symbols
 from .candidates import Beams, Choose, best
 from .config import SearchConfig
 from .constraints import Rule, Ruled, Rules, allot, ruled, start_ruled
@@ -22,7 +21,6 @@ __all__ = [
     "MOST",
     "PENALTIES",
     "Beams",
-    "Bracketing",
     "Choose",
     "Covered",
     "Draw",
@@ -37,7 +35,6 @@ __all__ = [
     "SearchConfig",
     "Spelling",
     "Step",
-    "Symbols",
     "Together",
     "allot",
     "beam_search",

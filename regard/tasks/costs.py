@@ -26,9 +26,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import ModelError
+from regard.kernels import native
 from regard.models import MODELS
 from regard.models.interface import capacity_of, layout_of
-from regard.nn import native
 from regard.text import PAD
 from regard.train import OBJECTIVES, Objective, TrainConfig
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.engine.decoding import Decoder
 from regard.errors import ModelError
 from regard.models import KINDS
 from regard.models.interface import EncoderDecoder, Layout, capacity_of, device_of, layout_of
-from regard.nn.decoding import Decoder
 from regard.recipe import Recipe
 from regard.search import (
     Covered,

@@ -18,7 +18,8 @@ import torch
 from torch import distributed
 
 from regard.data.workers import cores
-from regard.nn import decoding, native, products
+from regard.engine import decoding
+from regard.kernels import native, products
 from regard.nn.attention import kernels
 from regard.search import SearchConfig
 from regard.train import resolve_precision

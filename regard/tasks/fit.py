@@ -38,11 +38,12 @@ from regard.models import parameter_count
 from regard.models.interface import device_named
 from regard.nn.attention import kernels
 from regard.nn.embedding import damp, fold
+from regard.parsing.parse import evaluate_trees, symbols_of
+from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe
 from regard.search import SearchConfig
 from regard.text import END, Subwords, read_lines, write_lines
 from regard.text.lines import read_labelled, read_pairs, references_of
-from regard.text.trees import delinearise, words_of
 from regard.train import (
     OBJECTIVES,
     Interrupted,
@@ -61,7 +62,6 @@ from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode, mask_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines, wanted_of
 from .golden import golden
-from .parse import evaluate_trees, symbols_of
 from .prepare import Prepared, given_by, prepare
 
 __all__ = ["Interrupted", "begin_with", "fit", "speaks", "versions", "view_of"]

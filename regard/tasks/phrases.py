@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from regard.errors import TextError
-from regard.text.trees import OUTER, Tree, Word, iter_trees
+from regard.parsing.trees import OUTER, Tree, Word, iter_trees
 
 __all__ = ["phrases"]
 

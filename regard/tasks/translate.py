@@ -20,10 +20,11 @@ from pydantic import ValidationError
 
 from regard import bundle as bundles
 from regard.bundle import Bundle, Calibration
+from regard.engine.decoding import Decoder, is_fast
+from regard.engine.packing import compiled, refuses
 from regard.errors import BundleError, ModelError, TextError
 from regard.metrics.sentence import likeness
 from regard.models.interface import EncoderDecoder, device_of
-from regard.nn.decoding import Decoder, is_fast
 from regard.recipe import Recipe
 from regard.search import Hypothesis, SearchConfig, Spelling, expected_utilities
 from regard.text import END, UNK, Shortlist, Subwords, split_tag, tag
@@ -33,7 +34,6 @@ from regard.text.words import words
 from .constraints import NONE, Constraints, Demand, demands_of, rules_of, spelling_of
 from .decode import decode, decode_steps, independent, mask_of
 from .details import Link, Word, links_of, steps_of, sums_of, words_of
-from .engine import compiled, refuses
 from .forced import Forced, forced
 from .open import check_kind, places_of
 

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from regard.data.ahead import Ahead
 from regard.data.batches import Batch, Batches
 from regard.errors import CheckpointError, ModelError, ParallelError
+from regard.kernels import native
 from regard.models.interface import capacity_of, device_of
-from regard.nn import native
 
 from . import checkpoint
 from .config import TrainConfig

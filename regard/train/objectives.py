@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.kernels import native, products
 from regard.models.interface import Kind, Layout
-from regard.nn import native, products
 
 __all__ = [
     "GAPS",

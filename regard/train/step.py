@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.errors import ModelError
+from regard.kernels import products
 from regard.models.interface import Layout, layout_of
-from regard.nn import products
 
 from .objectives import OBJECTIVES, Objective, Side, projected_loss, token_losses
 

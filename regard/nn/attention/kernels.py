@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .. import native
+from regard.kernels import native
+
 from ..dropout import Dropout
 from ..layout import Layout, Packed
 from ..positions.bias import Bias

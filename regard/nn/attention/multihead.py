@@ -9,12 +9,12 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from regard.errors import ModelError
+from regard.kernels.products import Linear
 
 from ..dropout import Dropout
 from ..layout import Layout
 from ..positions.bias import Bias
 from ..positions.rotary import Rotary
-from ..products import Linear
 from ..state import KeysValues
 from .core import softmax
 from .kernels import Call, run

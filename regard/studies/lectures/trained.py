@@ -21,13 +21,13 @@ from torch import Tensor
 
 from regard.errors import DataError
 from regard.nn.attention import ScaledDot, attend
+from regard.tasks.details import shares_of
+from regard.tasks.forced import hidden_of, logits_of
+from regard.tasks.look import Part, look
+from regard.tasks.open import Opened, open_bundle, rectangle
+from regard.tasks.translate import Translator
 from regard.text.words import words
 
-from ..details import shares_of
-from ..forced import hidden_of, logits_of
-from ..look import Part, look
-from ..open import Opened, open_bundle, rectangle
-from ..translate import Translator
 from .page import Value
 
 __all__ = ["PAIRS", "TRAINED", "Shown", "Word", "looks", "trained"]

@@ -15,7 +15,7 @@ from rich.table import Table
 from regard.apps import heatmap
 
 if TYPE_CHECKING:
-    from regard.tasks.demo import Demo
+    from .evaluate import Demo
 
 __all__ = ["demo", "prompt", "show"]
 
@@ -28,7 +28,7 @@ STAGES = {
 
 def demo(out: str | Path = "demo", *, ask: bool = True, console: Console | None = None) -> None:
     """Run the demonstration into a directory and show it; then, if `ask` and at a terminal, take the user's lines."""
-    from regard.tasks import demo as task
+    from . import evaluate as task
 
     console = console or Console()
     console.print("A small Transformer learns to rewrite dates, times, numbers and amounts")
@@ -104,8 +104,8 @@ def draw(done: Demo) -> list[Path]:
 
 
 def _overall(done: Demo) -> Table:
-    from regard.data.builtin import KINDS
-    from regard.tasks.demo import SYSTEMS, rate
+    from .corpus import KINDS
+    from .evaluate import SYSTEMS, rate
 
     table = Table(title=f"Exact match on {len(done.answers):,} held-out lines, %", title_justify="left")
     table.caption = (
@@ -121,8 +121,8 @@ def _overall(done: Demo) -> Table:
 
 
 def _directions(done: Demo) -> Table:
-    from regard.data.builtin import LANGUAGES
-    from regard.tasks.demo import rate
+    from .corpus import LANGUAGES
+    from .evaluate import rate
 
     table = Table(title="The model by direction, %", title_justify="left")
     for heading in ("from", *(f"to {name}" for name in LANGUAGES.values())):
@@ -169,7 +169,7 @@ def prompt(translate: Callable[[str], str], console: Console, read: Callable[[st
 
 def reply(line: str, translate: Callable[[str], str]) -> list[str]:
     """What to print for a line with a tag: the translation, after a warning where it is no more than a guess."""
-    from regard.data.builtin import unlike
+    from .corpus import unlike
 
     why = unlike(line)
     output = escape(translate(line))
@@ -180,8 +180,9 @@ def reply(line: str, translate: Callable[[str], str]) -> list[str]:
 
 def _tagged(line: str, read: Callable[[str], str]) -> str | None:
     """The line with a tag; the target language is asked for where it has none. None if the answer is no language."""
-    from regard.data.builtin import LANGUAGES
     from regard.text.languages import split_tag, tag
+
+    from .corpus import LANGUAGES
 
     if split_tag(line)[0] is not None:
         code, rest = split_tag(line)

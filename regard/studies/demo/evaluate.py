@@ -17,9 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.builtin import KINDS, LANGUAGES, Example, Kind, Value, corpus, typed, write
 from regard.data.config import DataConfig
-from regard.data.nearest import Nearest
 from regard.models import TransformerConfig
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
@@ -27,6 +25,9 @@ from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import write_lines
 from regard.train.config import TrainConfig
+
+from .corpus import KINDS, LANGUAGES, Example, Kind, Value, corpus, typed, write
+from .nearest import Nearest
 
 __all__ = [
     "LINES",

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from . import native
+from regard.kernels import native
 
 __all__ = [
     "ACTIVATIONS",

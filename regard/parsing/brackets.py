@@ -17,9 +17,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from ..errors import DataError
-from .bootstrap import SEED, Rows, interval_of, resampled
-from .result import Score, resamples_for
+from regard.errors import DataError
+from regard.metrics.bootstrap import SEED, Rows, interval_of, resampled
+from regard.metrics.result import Score, resamples_for
 
 __all__ = ["PUNCTUATION", "Bracket", "bracket_scores"]
 

@@ -15,9 +15,10 @@ from regard.apps.use import Alpha, BatchSize, Beam, Bfloat16, BundlePath, Device
 from regard.errors import TextError
 
 if TYPE_CHECKING:
-    from regard.tasks.parse import ParseEvaluation
     from regard.tasks.translate import Translator
-    from regard.text.trees import Tree
+
+    from .parse import ParseEvaluation
+    from .trees import Tree
 
 __all__ = ["parse", "trees"]
 
@@ -79,8 +80,9 @@ def parse(
 
 def _parsed(translator: Translator, file: str, options: dict[str, Any]) -> Iterator[Tree | None]:
     """Each line's tree, a chunk at a time, so that a file may be of any length."""
-    from regard.tasks.parse import parse
     from regard.text import iter_lines
+
+    from .parse import parse
 
     typed = file == "-" and sys.stdin.isatty()
     lines = iter_lines(sys.stdin.buffer if file == "-" else file, allow_empty=file == "-")
@@ -102,8 +104,8 @@ def _lines(found: Iterator[Tree | None] | list[Tree], in_trees: bool) -> Iterato
 
 
 def _evaluated(translator: Translator, gold: Path, options: dict[str, Any]) -> ParseEvaluation:
-    from regard.tasks.parse import evaluate_trees
-    from regard.text.trees import iter_trees
+    from .parse import evaluate_trees
+    from .trees import iter_trees
 
     wanted = list(iter_trees(gold))
     with console_on(sys.stderr).status("parsing") as status:
@@ -116,7 +118,7 @@ def _evaluated(translator: Translator, gold: Path, options: dict[str, Any]) -> P
 
 
 def _show(found: ParseEvaluation) -> None:
-    from regard.tasks.parse import SHORT
+    from .parse import SHORT
 
     for scores, of in ((found.scores, ""), (found.short, f" of at most {SHORT} words")):
         if scores:
@@ -133,7 +135,8 @@ def trees(
 ) -> None:
     """A treebank as a parser is trained on: its words and its trees, in two files; or the trees without traces."""
     from regard.text import write_lines
-    from regard.text.trees import iter_trees, linearise
+
+    from .trees import iter_trees, linearise
 
     found = list(iter_trees(file))
     if words is not None:

@@ -1,7 +1,7 @@
 """Lines in, trees out: constituency parsing as translation (Vaswani et al. 2017, section 6.3).
 
 A bundle trained on words and lines of symbols (`regard trees` makes both of a treebank) writes a symbol after another
-under rules that leave only whole trees over exactly the line's words; see `regard.search.brackets`.
+under rules that leave only whole trees over exactly the line's words; see `regard.parsing.rules`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from regard.bundle import Bundle
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score
-from regard.metrics.brackets import bracket_scores
-from regard.search import Bracketing, Symbols
+from regard.tasks.decode import decode
+from regard.tasks.translate import Translator, load, search_with
 from regard.text import END, Subwords
-from regard.text.trees import Tree, delinearise, words_of
 
-from .decode import decode
-from .translate import Translator, load, search_with
+from .brackets import bracket_scores
+from .rules import Bracketing, Symbols
+from .trees import Tree, delinearise, words_of
 
 __all__ = ["SHORT", "Parse", "ParseEvaluation", "evaluate_trees", "parse", "score_trees", "symbols_of"]
 
@@ -155,7 +155,7 @@ def evaluate_trees(
 
 
 def score_trees(found: Sequence[Tree], gold: Sequence[Tree], *, resamples: int = 1000) -> dict[str, Score]:
-    """F1, precision, recall and exact match of trees over the same words, see `regard.metrics.brackets`.
+    """F1, precision, recall and exact match of trees over the same words, see `regard.parsing.brackets`.
 
     Raises DataError, naming the tree, where the words differ, and for unequal counts.
     """

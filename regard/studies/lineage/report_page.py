@@ -9,8 +9,9 @@ from importlib.resources import files
 from typing import Any
 
 from regard.apps import heatmap
-from regard.apps.chart import Words, chart, say
-from regard.tasks.lineage.table import interval, spread
+
+from .chart import Words, chart, say
+from .table import interval, spread
 
 __all__ = ["page"]
 

@@ -35,7 +35,9 @@ __all__ = [
     "takes",
 ]
 
-_SOURCE = Path(__file__).with_name("native.cpp")
+SOURCES = Path(__file__).parent
+"""Where the C++ of the kernels lies."""
+_SOURCE = SOURCES / "native.cpp"
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 _TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2  # of malloc.h

@@ -15,11 +15,12 @@ from typing import Any
 import tomli_w
 
 from regard import recipe as recipes
-from regard.data.builtin import corpus
 from regard.errors import RecipeError
 from regard.recipe import Recipe
 from regard.tasks.fit import fit
 from regard.text import split_tag, write_lines
+
+from ..demo.corpus import corpus
 
 __all__ = ["FAMILIES", "QUICK", "Run", "builtin", "collect", "judged_by", "kept_recipe", "plan_runs", "train"]
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.models.interface import capacity_of
-from regard.nn import decoding
-from regard.nn.decoding import Decoder, Shape, Words
+
+from . import decoding
+from .decoding import Decoder, Shape, Words
 
 __all__ = ["compiled", "refuses"]
 

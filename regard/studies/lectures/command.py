@@ -12,8 +12,8 @@ from regard.apps.use import Json
 from regard.errors import DataError
 
 if TYPE_CHECKING:
-    from regard.tasks.lectures import Lecture, Shown
-    from regard.tasks.lectures.page import Value
+    from . import Lecture, Shown
+    from .page import Value
 
 __all__ = ["lecture"]
 
@@ -34,8 +34,8 @@ def lecture(
     as_json: Json = False,
 ) -> None:
     """The lectures on attention as running code: a formula's numbers and, with --out, its figure; alone, the list."""
-    from regard.tasks.lectures import LECTURES, TRAINED, about, looks, trained
-    from regard.tasks.lectures import lecture as computed
+    from . import LECTURES, TRAINED, about, looks, trained
+    from . import lecture as computed
 
     if kind not in _KINDS:
         raise DataError(f"--kind is {kind}; pictures are {' or '.join(_KINDS)}.")
@@ -71,8 +71,9 @@ def lecture(
 
 def _draw(one: Lecture | Shown, file: Path, title: str) -> None:
     from regard.apps.look import png
-    from regard.apps.shades import shades
-    from regard.tasks.lectures import Lecture, draw
+
+    from . import Lecture, draw
+    from .shades import shades
 
     if isinstance(one, Lecture):
         draw(one, file)

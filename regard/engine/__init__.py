@@ -1,0 +1,1 @@
+"""The compiled decoder: a packed model and its beam search in C++."""

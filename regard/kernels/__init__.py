@@ -1,0 +1,1 @@
+"""Compiled stand-ins for parts of `nn`, in C++."""

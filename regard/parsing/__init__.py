@@ -1,0 +1,1 @@
+"""Constituency parsing as translation: treebanks, the rules of a tree, scores and commands."""

@@ -1,0 +1,1 @@
+"""Lectures, lineage and the demonstration: built on everything else, imported only by their commands."""
