@@ -91,7 +91,7 @@ _PLACES = {
     "load": "tasks.translate:load",
     "load_recipe": "recipe:load",
     "look": "tasks.look:look",
-    "parse": "tasks.parse:parse",
+    "parse": "parsing.parse:parse",
     "perplexities": "tasks.measure:perplexities",
     "score_lines": "tasks.score:score_lines",
     **{name: f"errors:{name}" for name in __all__ if name.endswith("Error")},

@@ -29,6 +29,7 @@ from regard.kernels import native
 __all__ = [
     "ACTIVATIONS",
     "PRECISIONS",
+    "SOURCE",
     "STOPS",
     "Decoder",
     "Found",
@@ -46,14 +47,14 @@ STOPS = ("bound", "first", "beam", "full")
 Pair = tuple[Tensor, Tensor | None]
 """A matrix (N, K) and its bias (N,), or a norm's gain and bias (D,); float32."""
 
-_SOURCE = Path(__file__).with_name("decoding.cpp")
+SOURCE = Path(__file__).with_name("decoding.cpp")
 _PANEL = 64
 """Outputs of a matrix come in whole panels; see decoding.cpp."""
 
 
 def refusal() -> str | None:
     """None if the decoder can be used here, else why not."""
-    return native.refusal() or native.built(_SOURCE)[1] or None
+    return native.refusal() or native.built(SOURCE)[1] or None
 
 
 def is_fast(precision: str) -> bool:
@@ -130,7 +131,7 @@ class Decoder:
 
         Each is asked for when the one before is packed, so that they need not be in memory all at once.
         """
-        library = native.built(_SOURCE)[0]
+        library = native.built(SOURCE)[0]
         assert library is not None
         for function in (library.decoder_new, library.search_new, library.steps_new):
             function.restype = ctypes.c_void_p

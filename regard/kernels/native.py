@@ -70,7 +70,8 @@ def built(source: Path = _SOURCE) -> tuple[ctypes.CDLL | None, str]:
     try:
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
         key = "\0".join((version, torch.__version__, str(runtime), _processor(), *_FLAGS)).encode()
-        text = b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))
+        headers = sorted({*source.parent.glob("*.h"), *SOURCES.glob("*.h")})
+        text = b"".join(path.read_bytes() for path in (source, *headers))
         name = f"{source.stem}-{hashlib.sha256(key + text).hexdigest()[:16]}.so"
         place = Path.home() / ".cache" / "regard" / name
         if not place.exists():
@@ -78,7 +79,7 @@ def built(source: Path = _SOURCE) -> tuple[ctypes.CDLL | None, str]:
             with tempfile.TemporaryDirectory(dir=place.parent) as folder:
                 part, made = Path(folder) / "native.o", Path(folder) / "native.so"
                 for command in (
-                    [compiler, *_FLAGS, "-c", str(source), "-o", str(part)],
+                    [compiler, *_FLAGS, f"-I{SOURCES}", "-c", str(source), "-o", str(part)],
                     [compiler, "-shared", str(part), str(runtime), "-o", str(made)],
                 ):
                     done = subprocess.run(command, capture_output=True, text=True)

@@ -1,0 +1,22 @@
+"""The compiled parts are built wherever there is a compiler, so that nobody goes without them in silence."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+
+import pytest
+
+from regard.engine import decoding
+from regard.kernels import native
+
+
+@pytest.mark.skipif(
+    platform.system() != "Linux" or not (shutil.which("c++") or shutil.which("g++")), reason="needs Linux and g++"
+)
+@pytest.mark.parametrize(
+    "source", [*sorted(native.SOURCES.glob("*.cpp")), decoding.SOURCE], ids=lambda source: source.stem
+)
+def test_every_source_is_built_where_there_is_a_compiler(source):
+    library, reason = native.built(source)
+    assert library is not None, reason
