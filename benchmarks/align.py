@@ -6,7 +6,7 @@
 `--text` is what benchmarks/align_text.py wrote, and the bundle was trained on it (recipes/align): it writes English,
 and English words are linked to those of the other side. Rule, layer and head are chosen on the Chinese-English gold set
 alone; German-English and English-French are then scored as they were chosen. Beside it stand the naive reading (the
-step that writes the piece, all layers and heads averaged) and eflomal (Östling and Tiedemann 2016), trained for each
+step that writes the token, all layers and heads averaged) and eflomal (Östling and Tiedemann 2016), trained for each
 pair on the same lines, the gold set's sentences among them; Chinese it reads by characters, which are traced back to
 their words. eflomal also has a second direction: the best way to join the two is chosen on Chinese-English, and all
 ways are in the results. It is GPL, so it belongs in an environment of its own (`pip install eflomal`). What is not

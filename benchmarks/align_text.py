@@ -4,9 +4,9 @@
 
 For each pair of languages it writes train, valid and gold, one file a language; and, of all pairs together, the other
 language to English, train.source and train.target, valid.source and valid.target. Gold sets
-come as words; text as people write it would leave a model to guess at their pieces. So here all is folded (NFKC, lower
+come as words; text as people write it would leave a model to guess at their tokens. So here all is folded (NFKC, lower
 case, plain quotes), words are cut from punctuation, English 's and n't from what they follow; French is spelt out as
-the gold set does (l' is le, du is de le); Chinese is left in one piece. Lines with markup are left out. The sentences
+the gold set does (l' is le, du is de le); Chinese is left in one token. Lines with markup are left out. The sentences
 of the gold set, never its links, are the last lines of train, as is usual for aligners, which are asked about the text
 that they learn from.
 """

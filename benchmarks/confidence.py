@@ -60,7 +60,7 @@ def main() -> int:
         translator, read_lines(arguments.source), read_lines(arguments.reference), progress=lambda what: print(what)
     )
     translator.calibration = found
-    for name in ("pieces", "words"):
+    for name in ("tokens", "words"):
         for step, one in found.report[name].items():
             print(f"{name}, {step}: calibration error {one['error']:.2%}, AUC {one['auc']:.3f}")
     result = {

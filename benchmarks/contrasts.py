@@ -4,7 +4,7 @@
 
 Each is one key of a recipe. The small Transformer of `recipes/multi30k-de-en/small.toml` and Bahdanau's model are
 trained on Multi30k German to English, several seeds each, as many updates for all of a family; BLEU and
-perplexity a piece are of the dev set. A contrast of Bahdanau's model is compared with Bahdanau's model. Perplexity is
+perplexity a token are of the dev set. A contrast of Bahdanau's model is compared with Bahdanau's model. Perplexity is
 never weighted, whatever the training loss.
 
 Runs are kept in `--runs` and taken up again; with `--minutes` no run begins after so many.
@@ -69,7 +69,7 @@ def main() -> int:
     threads_option(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    quick = ["search.beam=1", "search.extra_length=2", "train.validate_every=4", "train.updates=4"]
+    quick = ["search.beam=1", "search.extra_length=2", "train.validate_every=4", "train.max_updates=4"]
     until = time.monotonic() + 60 * arguments.minutes
     changes, runs, tables = {}, {}, {}
     for family, every in FAMILIES.items():
@@ -80,7 +80,7 @@ def main() -> int:
         if arguments.quick:
             variants, common, arguments.seeds = dict(list(variants.items())[:2]), [*common, *quick], 1
         elif arguments.updates:
-            common = [*common, f"train.updates={arguments.updates}"]
+            common = [*common, f"train.max_updates={arguments.updates}"]
         changes[family] = variants
         runs[family] = train_all(variants, arguments.seeds, until, arguments.runs, common)
         tables[family] = compared(runs[family], ["bleu", "perplexity"])

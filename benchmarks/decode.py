@@ -11,10 +11,10 @@ it computes in, so that it need not convert. A beam stops when as many hypothese
 CTranslate2's rule; Hugging Face keeps its own. Regard decodes `batch` sentences at a time and takes the next where one
 is done; CTranslate2 and the loop around Hugging Face are given all sentences and cut them into batches by length.
 
-Target tokens are pieces, the end counted, of what each system wrote itself. Latencies are of calls with one sentence,
+Target tokens are tokens, the end counted, of what each system wrote itself. Latencies are of calls with one sentence,
 with all threads on it. Memory is the most that was resident in a process that decodes at batch 32 and beam 4, and
 nothing else; `baseline` is a process that only imports PyTorch and Regard. Costs are microseconds a target token of
-Regard's in int8, all translations made to have as many pieces.
+Regard's in int8, all translations made to have as many tokens.
 
 With `--shortlist` all of it is done again, but for Hugging Face, which has none: each system over the bundle's
 shortlist (`regard shortlist`), CTranslate2 over the same as its vmap. It takes the union of a batch's lists, Regard
@@ -77,10 +77,10 @@ class Bench:
         lines = read_lines(arguments.source)
         self.sources = [bundle.source.encode(line) for line in lines]
         self.references = read_lines(arguments.reference)
-        self.pieces = bundle.source.pieces(range(len(bundle.source)))
+        self.tokens = bundle.source.tokens(range(len(bundle.source)))
         self.extra = bundle.recipe.search.extra_length
         self.exact: list[str] = []
-        """What Regard writes in float32, over all pieces."""
+        """What Regard writes in float32, over all tokens."""
 
     def run(self, choice: Choice, settings: list[dict[str, Any]], turns: int) -> dict[str, Any]:
         directory = self.folder / choice.precision
@@ -96,7 +96,7 @@ class Bench:
                 "shortlist": choice.shortlist,
                 "bundle": str(self.bundle.path),
                 "directory": str(directory),
-                "pieces": self.pieces if choice.system == "ctranslate2" else [],
+                "tokens": self.tokens if choice.system == "ctranslate2" else [],
                 "sources": self.sources,
                 "alpha": 1.0,
                 "extra": self.extra,

@@ -4,7 +4,7 @@
 
 The bundle goes through `regard export --to ctranslate2`. Both sides then search with the same beam, the same penalty
 (a power of the length, the end counted) and the same rule for stopping (`stop = "beam"`: when as many have finished as
-the beam holds). Outputs are compared piece by piece. Where they differ, both are scored by the model in float64: a gap
+the beam holds). Outputs are compared token by token. Where they differ, both are scored by the model in float64: a gap
 of the size of float32's rounding says that the two were a tie. Exit code 1 if fewer than `--floor` percent are equal.
 """
 
@@ -125,7 +125,7 @@ def main() -> int:
             "bundle": translator.recipe.name,
             "parameters": translator.bundle.parameters,
             "lines": len(lines),
-            "largest_difference_of_a_golden_piece": verified.largest if verified else None,
+            "largest_difference_of_a_golden_token": verified.largest if verified else None,
             "runs": runs,
         },
     )

@@ -4,7 +4,7 @@
 
 Everything goes through the command line, as a user's run would: `python -m regard train RECIPE --out DIR [--resume]`.
 Dropout, subword sampling, gradient accumulation, validation, the best weights and averaging are on. Two recipes: BPE
-in rectangles with a moving average, and unigram pieces packed without padding with the mean of the last snapshots.
+in rectangles with a moving average, and unigram tokens packed without padding with the mean of the last snapshots.
 
 Moments are drawn from a seed: some SIGKILLs wait for a file that exists only inside a save (of a checkpoint, of a
 snapshot or the best weights, of the bundle) or while the token store is written or the dev set scored, and strike a
@@ -69,10 +69,10 @@ decoder_layers = 2
 dropout = 0.2
 
 [train]
-updates = {updates}
+max_updates = {updates}
 accumulate = 3
 schedule = "inverse-sqrt"
-rate = 3e-3
+learning_rate = 3e-3
 warmup = 10
 clip = 1.0
 precision = "float32"

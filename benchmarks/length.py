@@ -118,9 +118,9 @@ def main() -> int:
     threads_option(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    changes = [f"train.updates={arguments.updates}"]
+    changes = [f"train.max_updates={arguments.updates}"]
     if arguments.quick:
-        changes = ["train.updates=4", "search.beam=1", "search.extra_length=2", "text.shrink=true"]
+        changes = ["train.max_updates=4", "search.beam=1", "search.extra_length=2", "text.shrink=true"]
         arguments.only, arguments.seeds = arguments.only[:1], 1
     paths = write_corpus(arguments.runs / ("quick" if arguments.quick else "data"), 48 if arguments.quick else None)
     until = time.monotonic() + 60 * arguments.minutes
@@ -136,7 +136,7 @@ def main() -> int:
             families.setdefault(family, {})[seed] = {
                 "by_size": found,
                 "model": recipe.model.model_dump(mode="json", exclude_defaults=True),
-                "rate": recipe.train.rate,
+                "rate": recipe.train.learning_rate,
                 **{key: training[key] for key in ("updates", "target_tokens", "seconds", "precision")},
             }
             for size, row in found.items():

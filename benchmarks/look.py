@@ -1,6 +1,6 @@
 """How soon the page of `regard look` opens and answers a click, in Chromium, and how large it is.
 
-The page of 512 pieces has six layers of eight heads: 12.6 million weights, drawn at random, for what they are changes
+The page of 512 tokens has six layers of eight heads: 12.6 million weights, drawn at random, for what they are changes
 nothing. Opening is from the browser's start on the file to the first picture drawn; a click is on one of the small
 pictures or a select, until the next picture has been painted.
 """
@@ -40,9 +40,9 @@ CHOOSE = f"""async ([selector, value]) => {{
 
 
 def side(count: int) -> Side:
-    """So many pieces, of which two make a word now and then."""
+    """So many tokens, of which two make a word now and then."""
     word = np.cumsum(np.arange(count) % 3 != 2) - 1
-    names = tuple(f"▁piece{i}" for i in range(count))
+    names = tuple(f"▁token{i}" for i in range(count))
     return Side(names, tuple(f"word{i}" for i in range(word[-1] + 1)), np.eye(word[-1] + 1)[word])
 
 
@@ -53,18 +53,18 @@ def weights(rows: int, columns: int, layers: int, heads: int) -> np.ndarray:
 
 
 def own(count: int, layers: int, heads: int) -> Attention:
-    """A model of one side over so many pieces."""
+    """A model of one side over so many tokens."""
     return Attention("", "", (Part("encoder", weights(count, count, layers, heads), side(count), side(count)),))
 
 
 def sentence() -> Attention:
-    """A translator of six layers of eight heads over a sentence of thirty words, as pieces."""
-    pieces = side(WORDS * 3 // 2)
+    """A translator of six layers of eight heads over a sentence of thirty words, as tokens."""
+    tokens = side(WORDS * 3 // 2)
     parts = [
-        Part(name, weights(len(pieces.names), len(pieces.names), LAYERS, HEADS), pieces, pieces)
+        Part(name, weights(len(tokens.names), len(tokens.names), LAYERS, HEADS), tokens, tokens)
         for name in ("encoder", "cross", "decoder")
     ]
-    return Attention(" ".join(pieces.words), " ".join(pieces.words), tuple(parts))
+    return Attention(" ".join(tokens.words), " ".join(tokens.words), tuple(parts))
 
 
 def measured(chromium: Any, file: Path, layers: int, heads: int, rounds: int) -> dict[str, Any]:
@@ -93,15 +93,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small page once, not kept")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    pieces, layers, heads, rounds = (48, 2, 2, 1) if options.quick else (512, LAYERS, HEADS, options.rounds)
+    tokens, layers, heads, rounds = (48, 2, 2, 1) if options.quick else (512, LAYERS, HEADS, options.rounds)
     small = len(page(sentence()).encode())
     with tempfile.TemporaryDirectory() as place, browser() as opened:
         file = Path(place) / "attention.html"
-        file.write_text(page(own(pieces, layers, heads)), encoding="utf-8")
+        file.write_text(page(own(tokens, layers, heads)), encoding="utf-8")
         result = {
             **circumstances(),
             "chromium": opened.version,
-            "pieces": pieces,
+            "tokens": tokens,
             "layers": layers,
             "heads": heads,
             "rounds": rounds,

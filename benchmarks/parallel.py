@@ -41,7 +41,7 @@ from typing import Any
 from record import RESULTS, circumstances, write
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
-"""Of a loss, in nats a piece."""
+"""Of a loss, in nats a token."""
 PATIENCE = 900
 """Seconds until a run or a moment that does not come is an error."""
 
@@ -70,10 +70,10 @@ decoder_layers = 2
 dropout = 0.0
 
 [train]
-updates = {updates}
+max_updates = {updates}
 accumulate = 2
 schedule = "inverse-sqrt"
-rate = 1e-3
+learning_rate = 1e-3
 warmup = 10
 clip = 1.0
 precision = "{precision}"

@@ -24,7 +24,7 @@ from record import RESULTS, circumstances, write
 
 from regard.data import Filters, Store
 from regard.data.workers import cores
-from regard.text import Subwords, read_pairs, write_lines
+from regard.text import Tokenizer, read_pairs, write_lines
 
 
 def files_of(store: Path) -> dict[str, str]:
@@ -49,7 +49,7 @@ def main() -> int:
     arguments = parser.parse_args()
 
     pairs = list(read_pairs(arguments.source, arguments.target))
-    subwords = Subwords.train((line for pair in pairs for line in pair), size=arguments.size)
+    tokenizer = Tokenizer.train((line for pair in pairs for line in pair), size=arguments.size)
     filters = Filters(drop_duplicates=arguments.duplicates)
     seconds: dict[int, list[float]] = {workers: [] for workers in arguments.workers}
     first: dict[str, str] = {}
@@ -63,7 +63,7 @@ def main() -> int:
                 place = Path(folder) / "store"
                 began = time.perf_counter()
                 store = Store.build(
-                    place, read_pairs(*names), subwords, subwords, filters, "benchmark", workers=workers
+                    place, read_pairs(*names), tokenizer, tokenizer, filters, "benchmark", workers=workers
                 )
                 seconds[workers].append(time.perf_counter() - began)
                 found = files_of(place)
@@ -86,7 +86,7 @@ def main() -> int:
         "cores": cores(),
         "pairs": count,
         "shards": len(first) - 1,
-        "vocabulary": len(subwords),
+        "vocabulary": len(tokenizer),
         "drop_duplicates": arguments.duplicates,
         "same_files": same,
         "runs": runs,

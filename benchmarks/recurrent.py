@@ -64,7 +64,7 @@ def compare(arguments: argparse.Namespace) -> Table:
         "width": arguments.width,
         "dropout": 0.2,
         "smoothing": 0.1,
-        "vocabulary": len(prepared.source_subwords),
+        "vocabulary": len(prepared.source_tokenizer),
     }
     models = models_of(arguments.width, arguments.width // 2, arguments.layers, shape["dropout"])
     python = interpreter("joeynmt")
@@ -144,7 +144,7 @@ def main() -> int:
     parser.add_argument("--batch-tokens", type=at_least(64), help="padded tokens a side (default: 2048)")
     parser.add_argument("--width", type=at_least(2), help="of recurrent layers; embeddings have half (default: 512)")
     parser.add_argument("--layers", type=at_least(1), default=2, help="of encoder and decoder; Bahdanau has one")
-    parser.add_argument("--vocabulary", type=at_least(300), default=8000, help="joint BPE pieces")
+    parser.add_argument("--vocabulary", type=at_least(300), default=8000, help="joint BPE tokens")
     parser.add_argument(
         "--results", type=Path, help="where to write (default: benchmarks/results, nowhere with --quick)"
     )

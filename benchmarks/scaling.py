@@ -2,7 +2,7 @@
 
     ./run bench scaling
 
-Batches are random pieces, all sentences of one length; each point is a process of its own, driven by the Trainer. A
+Batches are random tokens, all sentences of one length; each point is a process of its own, driven by the Trainer. A
 straight line is fitted through the seconds of a step against the tokens of a batch: where its R² is near 1, cost is
 linear in tokens.
 """

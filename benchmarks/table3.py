@@ -4,7 +4,7 @@
 
 A Transformer of width 128 (`recipes/multi30k-de-en/small.toml`) is trained on the first 10,000 pairs of Multi30k,
 German to English, with one thing changed at a time, three seeds each and as many updates, batches and target tokens
-for all; perplexity a piece and BLEU are of the dev set. So few pairs are read seven times, and a model without dropout
+for all; perplexity a token and BLEU are of the dev set. So few pairs are read seven times, and a model without dropout
 begins to know them by heart, as the paper's does in 100,000 steps; with all 29,000 that would take far longer. Rows are
 named as in the paper. The four directions that are asked for come first: one head is the worst of (A), a smaller d_k is
 worse (B), no dropout is the worst of (D), label smoothing raises perplexity (D).
@@ -98,7 +98,7 @@ def main() -> int:
         variants = dict(list(variants.items())[:2])
         arguments.seeds, arguments.updates = 1, 4
         common += ["search.beam=1", "search.extra_length=2", "train.validate_every=4"]
-    common += [f"train.updates={arguments.updates}", f"train.warmup={arguments.updates // 10}"]
+    common += [f"train.max_updates={arguments.updates}", f"train.warmup={arguments.updates // 10}"]
     until = time.monotonic() + 60 * arguments.minutes
     made = train_all(variants, arguments.seeds, until, arguments.runs, [*common, *shortened(arguments.pairs)])
     table = compared(made, ["perplexity", "bleu"])

@@ -1,4 +1,4 @@
-"""Memory of one training step at 32,000 pieces: Regard against a plain loop that forms all logits at once.
+"""Memory of one training step at 32,000 tokens: Regard against a plain loop that forms all logits at once.
 
     ./run bench train_memory
 
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["small", "base"])
     parser.add_argument("--vocabulary", type=at_least(8), default=32_000)
     parser.add_argument("--batch-tokens", type=at_least(32), default=4096, help="tokens a side")
-    parser.add_argument("--length", type=at_least(2), default=32, help="pieces of a sentence, its end counted")
+    parser.add_argument("--length", type=at_least(2), default=32, help="tokens of a sentence, its end counted")
     parser.add_argument("--steps", type=at_least(1), default=3, help="measured steps")
     parser.add_argument("--quick", action="store_true", help="a tiny model: to see that it works")
     parser.add_argument(

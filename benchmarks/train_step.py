@@ -2,7 +2,7 @@
 
     REGARD_DATA=… ./run bench train_step
 
-All train the same Transformer (4 + 4 layers, width 256, 8,000 joint BPE pieces, tied embeddings, dropout 0.1) on
+All train the same Transformer (4 + 4 layers, width 256, 8,000 joint BPE tokens, tied embeddings, dropout 0.1) on
 Multi30k English to German, each in a process of its own, in turn, over several rounds. The peers read the same batches
 in the same order, rectangles of at most `--batch-tokens` a side, padding included. Regard reads these very batches with
 `--layout padded`; with `--layout packed` it has as many tokens a side without padding. Each peer gets an environment of
@@ -13,17 +13,17 @@ its own (`.peers/`, made once with the versions below) and its best setting:
 * torch-transformer: torch.nn.Transformer in a plain loop.
 * marian: Hugging Face's MarianMTModel in a plain loop.
 * joeynmt, eole: their models and losses in a plain loop, on Regard's buckets of near-equal length.
-* joeynmt-own: JoeyNMT 2.3 as its users run it, `python -m joeynmt train` on the text as pieces, in float32, for it has
-  no 16-bit training on CPUs. Batches, loop, optimiser and dropout are its own; only the pieces are Regard's.
+* joeynmt-own: JoeyNMT 2.3 as its users run it, `python -m joeynmt train` on the text as tokens, in float32, for it has
+  no 16-bit training on CPUs. Batches, loop, optimiser and dropout are its own; only the tokens are Regard's.
 
 The plain loop (`peers/loop.py`) reads batches that are in memory before the clock starts, and has fused AdamW; peers
 are tried with bfloat16 autocast and without in the first round, and go on with the quicker. Where a peer can leave out
 dropout that the paper does not have (attention weights, inside the feed-forward network), it does. The first batches
 are not timed.
 
-A target token is a piece to predict, the end of the sentence counted, padding not; each system must count those that
+A target token is a token to predict, the end of the sentence counted, padding not; each system must count those that
 the batches hold. Memory is the most that was resident in the process. Utilisation is the operations of `flops.py` (6
-for each multiply-add of a matrix that a piece really passes through, attention's own products counted, padding not) a
+for each multiply-add of a matrix that a token really passes through, attention's own products counted, padding not) a
 second, over the most that the machine did in any round in a large square product in bfloat16 or float32 on as many
 threads (`peers/peak.py`).
 
@@ -86,7 +86,7 @@ QUICK = {**SHAPE, "layers": 1, "width": 64, "feedforward": 256}
 REFERENCE = "regard (float32)"
 
 Lengths = list[tuple[int, int]]
-"""Pieces of the source and of the target of pairs, ends counted."""
+"""Tokens of the source and of the target of pairs, ends counted."""
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,11 @@ def unsorted(lengths: Lengths, tokens: int, count: int) -> list[list[int]]:
 
 
 def save_text(folder: Path, prepared: Prepared, lines: list[int]) -> None:
-    """The pieces of these lines and the vocabulary, as `peers/joeynmt_own.py` reads them."""
-    subwords, store = prepared.source_subwords, prepared.train
+    """The tokens of these lines and the vocabulary, as `peers/joeynmt_own.py` reads them."""
+    tokenizer, store = prepared.source_tokenizer, prepared.train
     for side, ids_of in (("source", store.source_ids), ("target", store.target_ids)):
-        write_lines(folder / f"train.{side}", (" ".join(subwords.pieces(ids_of(line))) for line in lines))
-    write_lines(folder / "vocabulary.txt", subwords.pieces(range(END + 1, len(subwords))))
+        write_lines(folder / f"train.{side}", (" ".join(tokenizer.tokens(ids_of(line))) for line in lines))
+    write_lines(folder / "vocabulary.txt", tokenizer.tokens(range(END + 1, len(tokenizer))))
 
 
 def lengths_of(batch: Batch) -> Lengths:
@@ -192,7 +192,7 @@ def spread(values: list[float]) -> dict[str, Any]:
 def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     machine = Machine(arguments.threads, arguments.isa)
     prepared = multi30k.load(SCRATCH / f"multi30k-{arguments.vocabulary}", arguments.vocabulary)
-    shape = {**(QUICK if arguments.quick else SHAPE), "vocabulary": len(prepared.source_subwords)}
+    shape = {**(QUICK if arguments.quick else SHAPE), "vocabulary": len(prepared.source_tokenizer)}
     pythons = {system: interpreter(system) for system in arguments.only}
     steps = arguments.warmup + arguments.steps
     padded = batches_of(prepared, arguments.batch_tokens, "padded", steps)
@@ -318,7 +318,7 @@ def main() -> int:
         default=DataConfig.model_fields["layout"].default,
         help="of Regard's batches (default: the recipe's)",
     )
-    parser.add_argument("--vocabulary", type=at_least(300), default=8000, help="joint BPE pieces")
+    parser.add_argument("--vocabulary", type=at_least(300), default=8000, help="joint BPE tokens")
     parser.add_argument(
         "--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME", help=", ".join(SYSTEMS)
     )

@@ -77,7 +77,7 @@ def train_once(name: str, recipe: Recipe, runs: Path, until: float) -> Path | No
 
 
 def found_in(out: Path) -> dict[str, Any]:
-    """Dev perplexity a piece and BLEU of a run that has ended; its training seconds, updates and target tokens."""
+    """Dev perplexity a token and BLEU of a run that has ended; its training seconds, updates and target tokens."""
     result = json.loads((out / "results.json").read_text(encoding="utf-8"))
     events = [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     last = [event for event in events if event["event"] == "validate"][-1]

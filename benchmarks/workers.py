@@ -93,7 +93,7 @@ def save_batches(path: Path, batches: Sequence[tuple[NDArray[np.int64], NDArray[
 
 
 def synthetic(count: int, rows: int, length: int, vocabulary: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Batches of `rows` pairs of random pieces, all `length` long on both sides, ends counted."""
+    """Batches of `rows` pairs of random tokens, all `length` long on both sides, ends counted."""
     draw = np.random.default_rng(1)
     batches = []
     for _ in range(count):

@@ -5,7 +5,7 @@
     recipe.toml            everything the run depended on, decoding defaults included
     golden.json            sentences with the ids and the output that they must give
     calibration.json       how its probabilities are to be read, if that was measured
-    shortlist.safetensors  the target pieces that each source piece goes with, if they were learnt
+    shortlist.safetensors  the target tokens that each source token goes with, if they were learnt
     bundle.json            format, provenance, scores; size and SHA-256 of every file, and of itself
 
 Sizes and digests tell damage; golden ids tell a tokeniser that reads the same file differently; golden outputs,
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors import numpy as plain
 from safetensors.torch import save_file
@@ -36,9 +36,9 @@ from regard import recipe as recipes
 from regard.disk import digest, sync
 from regard.errors import BundleError, RecipeError, TextError
 from regard.models import MODELS
-from regard.models.interface import Spelt
+from regard.models.interface import NeedsVocabulary
 from regard.recipe import Recipe
-from regard.text import PAD, Shortlist, Subwords
+from regard.text import PAD, Shortlist, Tokenizer
 from regard.text.order import in_order
 
 __all__ = [
@@ -80,7 +80,7 @@ class Golden(BaseModel):
 
     source: str
     source_ids: tuple[int, ...]
-    """Ids of the source's pieces, without begin and end."""
+    """Ids of the source's tokens, without begin and end."""
     target_ids: tuple[int, ...]
     output: str
 
@@ -105,20 +105,22 @@ class Calibration(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     temperature: float = Field(1.0, gt=0, description="logits are divided by it before the softmax")
-    pieces: tuple[tuple[float, float], ...] = Field(
-        (), description="a curve from probability to confidence; empty: none"
+    tokens: tuple[tuple[float, float], ...] = Field(
+        (),
+        validation_alias=AliasChoices("tokens", "pieces"),  # what files written before version 0.2 call it
+        description="a curve from probability to confidence; empty: none",
     )
-    words: tuple[tuple[float, float], ...] = Field((), description="the same of the product of a word's pieces")
-    rule: Literal["input", "output"] = Field("output", description="the step that tells where a piece comes from")
+    words: tuple[tuple[float, float], ...] = Field((), description="the same of the product of a word's tokens")
+    rule: Literal["input", "output"] = Field("output", description="the step that tells where a token comes from")
     layer: int = Field(0, ge=0, description="of the decoder, from 1, that alignments are read off; 0: their mean")
     report: dict[str, Any] = Field(default_factory=dict, description="what it was measured on, before and after")
 
-    def piece(self, log_probability: float) -> float:
-        """The confidence in a piece whose log-probability at the temperature this is."""
-        return on_curve(self.pieces, math.exp(log_probability))
+    def token(self, log_probability: float) -> float:
+        """The confidence in a token whose log-probability at the temperature this is."""
+        return on_curve(self.tokens, math.exp(log_probability))
 
     def word(self, log_probability: float) -> float:
-        """The confidence in a word whose pieces' log-probabilities at the temperature add up to this."""
+        """The confidence in a word whose tokens' log-probabilities at the temperature add up to this."""
         return on_curve(self.words, math.exp(log_probability))
 
 
@@ -135,8 +137,8 @@ class Bundle:
 
     path: Path
     recipe: Recipe
-    source: Subwords
-    target: Subwords
+    source: Tokenizer
+    target: Tokenizer
     golden: tuple[Golden, ...]
     provenance: Provenance
     parameters: int
@@ -156,18 +158,19 @@ class Bundle:
         return model.eval()
 
     def shortlist(self) -> Shortlist | None:
-        """The target pieces that each source piece goes with; None unless `regard shortlist` learnt them."""
+        """The target tokens that each source token goes with; None unless `regard shortlist` learnt them."""
         if _SHORTLIST not in self.files:
             return None
         found = plain.load_file(self.path / _SHORTLIST)
-        return Shortlist(found["always"], found["starts"], found["pieces"])
+        # Files written before version 0.2 call the tokens pieces.
+        return Shortlist(found["always"], found["starts"], found["tokens" if "tokens" in found else "pieces"])
 
 
-def new_model(recipe: Recipe, source: Subwords, target: Subwords) -> nn.Module:
+def new_model(recipe: Recipe, source: Tokenizer, target: Tokenizer) -> nn.Module:
     """A randomly initialised model of a recipe, for these vocabularies."""
     model: nn.Module = MODELS[recipe.model.family][1](recipe.model, len(source), len(target), PAD)
     if hasattr(model, "spell"):
-        cast(Spelt, model).spell(source.pieces(range(len(source))), target.pieces(range(len(target))))
+        cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
     return model
 
 
@@ -179,14 +182,14 @@ def save(
     *,
     recipe: Recipe,
     weights: Mapping[str, Tensor],
-    source: Subwords,
-    target: Subwords,
+    source: Tokenizer,
+    target: Tokenizer,
     provenance: Provenance,
     golden: Sequence[Golden],
 ) -> Path:
     """Write a bundle so that a crash or a full disk at any moment leaves the old one, or the new one, whole.
 
-    `weights` are a model's named parameters; where source and target have the same Subwords, they are stored once.
+    `weights` are a model's named parameters; where source and target have the same tokenizer, they are stored once.
     Raises BundleError if it cannot be written; nothing half-written is left.
     """
     path = Path(path)
@@ -196,8 +199,8 @@ def save(
         save_file(contiguous, part / _WEIGHTS)
         joint = source.digest == target.digest
         models = {_JOINT: source} if joint else dict(zip(_SEPARATE, (source, target), strict=True))
-        for name, subwords in models.items():
-            (part / name).write_bytes(subwords.to_bytes())
+        for name, tokenizer in models.items():
+            (part / name).write_bytes(tokenizer.to_bytes())
         (part / _RECIPE).write_text(recipes.to_toml(recipe), encoding="utf-8")
         _write_json(part / _GOLDEN, [g.model_dump(mode="json") for g in golden])
         parameters = sum(tensor.numel() for name, tensor in contiguous.items() if not name.endswith(SCALE))
@@ -331,8 +334,8 @@ def load(path: str | Path) -> Bundle:
         if name not in files:
             raise BundleError(f"{path / _CARD}: lists no {name}, so this is no whole bundle; get it again.")
     try:
-        source, target = _subwords(path, models)
-        recipe = recipes.load(path / _RECIPE)
+        source, target = _tokenizer(path, models)
+        recipe = recipes.load(path / _RECIPE, accept_renamed=True)
         bundle = Bundle(
             path=path,
             recipe=recipe,
@@ -421,9 +424,9 @@ def _check_file(file: Path, known: Mapping[str, Any]) -> None:
         )
 
 
-def _subwords(path: Path, models: Sequence[str]) -> tuple[Subwords, Subwords]:
-    source = Subwords.load(path / models[0])
-    return source, source if models[1] == models[0] else Subwords.load(path / models[1])
+def _tokenizer(path: Path, models: Sequence[str]) -> tuple[Tokenizer, Tokenizer]:
+    source = Tokenizer.load(path / models[0])
+    return source, source if models[1] == models[0] else Tokenizer.load(path / models[1])
 
 
 def _fill(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:

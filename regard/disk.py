@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-__all__ = ["digest", "settle", "sync"]
+__all__ = ["atomic_rename", "digest", "sync"]
 
 
 def sync(path: Path) -> None:
@@ -18,7 +18,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def settle(part: Path, path: Path) -> None:
+def atomic_rename(part: Path, path: Path) -> None:
     """Give a whole file its name so that it survives a power cut: its contents first, then the name."""
     sync(part)
     os.replace(part, path)

@@ -30,7 +30,7 @@ from regard.text.config import TextConfig
 from regard.train import OBJECTIVES
 from regard.train.config import TrainConfig
 
-__all__ = ["Recipe", "load", "parse", "template", "to_toml", "validate"]
+__all__ = ["RENAMED", "Recipe", "load", "parse", "template", "to_toml", "validate"]
 
 _FAMILY = "transformer"
 """What a `[model]` table is when it names no family."""
@@ -48,6 +48,15 @@ _KINDS: dict[Any, str] = {
 }
 
 Place = tuple[str, ...]
+
+RENAMED: dict[Place, str] = {
+    ("train", "updates"): "max_updates",
+    ("train", "rate"): "learning_rate",
+    ("model", "initial"): "init_range",
+    ("model", "score_size"): "score_width",
+    ("search", "no_repeat"): "no_repeat_ngram_size",
+}
+"""Keys of older recipes and what they are called now: errors name the new key, and older bundles are read with it."""
 
 
 class _ByFamily:
@@ -70,7 +79,7 @@ class Recipe(BaseModel):
     name: str = Field("", description="what the run is called")
     seed: int = Field(1, ge=0, lt=2**31, description="of the initial weights, the order, dropout and sampling")
     data: DataConfig = Field(description="text files and how batches are made of them")
-    text: TextConfig = Field(default_factory=TextConfig, description="how text becomes pieces")
+    text: TextConfig = Field(default_factory=TextConfig, description="how text becomes tokens")
     model: Annotated[Any, _ByFamily()] = Field(
         default_factory=lambda: MODELS[_FAMILY][0](), description="the model family and its sizes"
     )
@@ -139,9 +148,16 @@ class Recipe(BaseModel):
         return self
 
 
-def load(path: str | Path, variables: Mapping[str, str] | None = None, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a recipe file; `variables` fill in `${NAME}`, `overrides` such as "train.rate=0.5" replace values.
+def load(
+    path: str | Path,
+    variables: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    accept_renamed: bool = False,
+) -> Recipe:
+    """Read a recipe file; `variables` fill in `${NAME}`, `overrides` such as "train.learning_rate=0.5" replace values.
 
+    With `accept_renamed` the keys of older recipes are read under their present names (see `RENAMED`).
     Raises RecipeError for a missing file, text that is not TOML, wrong keys and wrong values.
     """
     path = Path(path)
@@ -151,17 +167,24 @@ def load(path: str | Path, variables: Mapping[str, str] | None = None, overrides
         raise RecipeError(f"{path}: the recipe cannot be read ({error.strerror}); `regard init` writes one.") from None
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path}: not UTF-8 (byte {error.start + 1}); a recipe is TOML in UTF-8.") from None
-    return parse(text, variables, overrides, name=str(path))
+    return parse(text, variables, overrides, name=str(path), accept_renamed=accept_renamed)
 
 
 def parse(
-    text: str, variables: Mapping[str, str] | None = None, overrides: Iterable[str] = (), *, name: str = "recipe"
+    text: str,
+    variables: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    name: str = "recipe",
+    accept_renamed: bool = False,
 ) -> Recipe:
     """A recipe from TOML; `name` is for messages. See `load`."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{name}: not valid TOML: {error}.") from None
+    if accept_renamed:
+        _rename(tables)
     for override in overrides:
         _override(tables, override)
     return validate(_expand(tables, (), variables or {}, name), name=name)
@@ -179,6 +202,14 @@ def validate(tables: Mapping[str, Any], *, name: str = "recipe") -> Recipe:
 def to_toml(recipe: Recipe, *, defaults: bool = True) -> str:
     """The recipe as TOML, with or without what is as the defaults say; `parse` gives the same recipe back."""
     return tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True, exclude_defaults=not defaults))
+
+
+def _rename(tables: dict[str, Any]) -> None:
+    """Give the keys of an older recipe their present names."""
+    for (table, old), new in RENAMED.items():
+        keys = tables.get(table)
+        if isinstance(keys, dict) and old in keys:
+            keys.setdefault(new, keys.pop(old))
 
 
 def _article(kind: str) -> str:
@@ -209,11 +240,11 @@ def _expand(value: Any, place: Place, variables: Mapping[str, str], name: str) -
 
 
 def _override(tables: dict[str, Any], override: str) -> None:
-    """Put "train.rate=0.5" into the tables; a value that is no TOML is taken for text."""
+    """Put "train.learning_rate=0.5" into the tables; a value that is no TOML is taken for text."""
     key, equals, written = override.partition("=")
     place = key.strip().split(".")
     if not equals or not all(place):
-        raise RecipeError(f"--set {override}: must be table.key=value, like --set train.updates=2000.")
+        raise RecipeError(f"--set {override}: must be table.key=value, like --set train.max_updates=2000.")
     try:
         value = tomllib.loads(f"value = {written}")["value"]
     except tomllib.TOMLDecodeError:
@@ -312,6 +343,8 @@ def _unknown(place: Place, value: Any, tables: Mapping[str, Any]) -> str:
     fields = known.model_fields if known is not None else {}
     what = "table" if isinstance(value, Mapping) else "key"
     where = f"[{'.'.join(place)}]" if what == "table" else _show(place)
+    if (new := RENAMED.get(place)) in fields:
+        return f"{where}: this key is called {new} now; write {new} instead."
     if near := difflib.get_close_matches(key, fields, 1):
         return f"{where}: unknown {what}; did you mean {near[0]}?"
     if above == ["model"] and (others := [name for name, (config, _) in MODELS.items() if key in config.model_fields]):

@@ -11,7 +11,7 @@ from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.models import MODELS
 from regard.tasks.decode import decode
-from regard.text import PAD, Subwords
+from regard.text import PAD, Tokenizer
 
 ENGLISH = """A man in an orange hat is starring at something .
 Two young, White males are outside near many bushes.
@@ -43,11 +43,11 @@ Eine Ballettklasse mit fünf Mädchen, die nacheinander springen.""".splitlines(
 def small_bundle(
     path: Path, *, separate: bool = False, tags: tuple[str, ...] = (), seed: int = 1, **tables: Any
 ) -> bundles.Bundle:
-    """Save a bundle of a random Transformer with a few hundred pieces at `path`, and load it."""
+    """Save a bundle of a random Transformer with a few hundred tokens at `path`, and load it."""
     symbols = [f"<2{code}>" for code in tags]
-    both = Subwords.train([*ENGLISH, *GERMAN], size=400, symbols=symbols)
-    source = Subwords.train(ENGLISH, size=330, symbols=symbols) if separate else both
-    target = Subwords.train(GERMAN, size=350) if separate else both
+    both = Tokenizer.train([*ENGLISH, *GERMAN], size=400, symbols=symbols)
+    source = Tokenizer.train(ENGLISH, size=330, symbols=symbols) if separate else both
+    target = Tokenizer.train(GERMAN, size=350) if separate else both
     recipe = recipes.validate(
         {
             "name": "small",

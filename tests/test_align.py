@@ -1,4 +1,4 @@
-"""Word alignments from attention: the two rules, words from pieces, both directions, and the error rate."""
+"""Word alignments from attention: the two rules, words from tokens, both directions, and the error rate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from regard.tasks.align import (
     Choice,
     Reading,
     _choices,
-    _of_pieces,
+    _of_tokens,
     align_lines,
     choose,
     pharaoh,
@@ -44,7 +44,7 @@ def translator(bundle):
 
 
 class Looking(torch.nn.Module):
-    """Stands in for a model: in layer 2 the step whose input is piece t looks at piece t, elsewhere at piece 0."""
+    """Stands in for a model: in layer 2 the step whose input is token t looks at token t, elsewhere at token 0."""
 
     def __init__(self):
         super().__init__()
@@ -57,13 +57,13 @@ class Looking(torch.nn.Module):
         return memory
 
     def decode(self, tokens, state, layout, record):
-        (rows, steps), pieces = tokens.shape, state.shape[1]
-        first = torch.zeros(rows, 2, steps, pieces)
+        (rows, steps), length = tokens.shape, state.shape[1]
+        first = torch.zeros(rows, 2, steps, length)
         first[..., 0] = 1
         second = first.clone()
         for step in range(1, steps):
             second[:, :, step] = 0
-            second[:, :, step, min(step - 1, pieces - 1)] = 1
+            second[:, :, step, min(step - 1, length - 1)] = 1
         record += [first, second]
         return tokens, state
 
@@ -84,7 +84,7 @@ def plain(rule, layer, head=0, symmetry="target"):
 LINES = ["A man in an orange hat .", "", "Two  men\tare at the stove", "土卫 is smiling ▁ ö"]
 
 
-def test_the_input_rule_reads_the_step_that_reads_the_piece(looking):
+def test_the_input_rule_reads_the_step_that_reads_the_token(looking):
     found = align_lines(looking, LINES, LINES, choice=plain("input", 2))
     assert [pharaoh(a.links) for a in found] == [
         " ".join(f"{i}-{i}" for i in range(len(line.split()))) for line in LINES
@@ -92,7 +92,7 @@ def test_the_input_rule_reads_the_step_that_reads_the_piece(looking):
 
 
 def test_the_output_rule_reads_the_step_before(looking):
-    # One piece late, so that the first piece of each word looks at the word before, or the last one's pieces do.
+    # One token late, so that the first token of each word looks at the word before, or the last one's tokens do.
     (found,) = align_lines(looking, ["a b c d"], ["a b c d"], choice=plain("output", 2))
     assert found.links == ((0, 0), (0, 1), (1, 2), (2, 3))
     (other,) = align_lines(looking, ["a b c d"], ["a b c d"], choice=plain("input", 1))
@@ -145,13 +145,13 @@ def test_chinese_words_are_read_without_spaces(looking):
 
 @pytest.mark.parametrize("form", ["nfc", "nfkc"])
 def test_normalization_moves_no_word(tmp_path, form):
-    from regard.text import Subwords
+    from regard.text import Tokenizer
 
-    subwords = Subwords.train([*ENGLISH, "ﬁne e\u0301 ½ ①"], size=400, normalization=form)
+    tokenizer = Tokenizer.train([*ENGLISH, "ﬁne e\u0301 ½ ①"], size=400, normalization=form)
     bundle = small_bundle(tmp_path / "b")
     line = "ﬁ ﬁ e\u0301 ½ ① \u00a8 e\u0301 man"
     found = align_lines(
-        Translator(Looking(), bundle.recipe, subwords, subwords), [line], [line], choice=plain("input", 2)
+        Translator(Looking(), bundle.recipe, tokenizer, tokenizer), [line], [line], choice=plain("input", 2)
     )
     assert pharaoh(found[0].links) == " ".join(f"{i}-{i}" for i in range(len(line.split())))
 
@@ -173,7 +173,7 @@ def test_what_is_not_there_is_refused(translator, reading, message):
 def test_lines_that_cannot_be_read_are_named(translator):
     with pytest.raises(TextError, match="2 source lines but 1 target lines"):
         align_lines(translator, ["a", "b"], ["a"])
-    with pytest.raises(TextError, match=r"target line 2 has .* pieces"):
+    with pytest.raises(TextError, match=r"target line 2 has .* tokens"):
         align_lines(translator, ["a", "b"], ["a", "b " * 5000])
     with pytest.raises(TextError, match="source line 1 contains a NUL"):
         align_lines(translator, ["a\0"], ["b"])
@@ -242,9 +242,9 @@ def test_two_readings_are_better_than_one(looking):
     record = [np.zeros((1, 5, 4), np.float32), np.zeros((1, 5, 4), np.float32)]
     record[0][0, 1:3], record[1][0, 1:3] = np.eye(4)[:2], 0.25
     record[0][0, 3:], record[1][0, 3:] = 0.25, np.eye(4)[2:]
-    both = _of_pieces(record, (Reading("input", 1), Reading("input", 2)))
+    both = _of_tokens(record, (Reading("input", 1), Reading("input", 2)))
     assert both.argmax(axis=1).tolist() == [0, 1, 2, 3]
-    assert _of_pieces(record, (Reading("input", 1),)).argmax(axis=1).tolist() == [0, 1, 0, 0]
+    assert _of_tokens(record, (Reading("input", 1),)).argmax(axis=1).tolist() == [0, 1, 0, 0]
 
 
 # -- the error rate ----------------------------------------------------------------------------------------------------

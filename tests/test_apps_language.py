@@ -29,7 +29,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     sizes = {"width": 16, "heads": 2, "layers": 1, "max_positions": 24}
     text = {"text": str(folder / "text"), "valid_text": str(folder / "text")}
     labels = {"source": str(folder / "labelled"), "labels": "first", "valid_lines": 5}
-    train = {"updates": 2, "average": "none"}
+    train = {"max_updates": 2, "average": "none"}
     made = {}
     for kind, data, spelling, family in (
         ("stream", {**text, "context": 12}, {"kind": "characters", "byte_fallback": False}, "gpt"),
@@ -111,7 +111,7 @@ def test_classify_and_embed(bundles: dict[str, Path], capsys: pytest.CaptureFixt
 def test_perplexity_and_evaluate(bundles: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     write_lines(tmp_path / "text", ["a b c", "d"])
     shown = _run(capsys, "perplexity", bundles["stream"], tmp_path / "text").splitlines()
-    assert [line.split(" per ")[1].split(":")[0] for line in shown] == ["piece", "word", "character"]
+    assert [line.split(" per ")[1].split(":")[0] for line in shown] == ["token", "word", "character"]
     told = json.loads(_run(capsys, "evaluate", bundles["lines"], "--source", tmp_path / "text", "--json"))["scores"]
     assert told["word"]["detail"]["count"] == 6
     write_lines(tmp_path / "labels", ["yes", "no"])

@@ -116,7 +116,7 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
             ["train", "recipe.toml", "--set", "model.width=512", "--set", "model.heads=6"],
             r"heads \(6\) must divide width \(512\); try 4 or 8",
         ),
-        (["train", "recipe.toml", "--set", "train.rate=fast"], r'\[train\] rate = "fast": must be a number'),
+        (["train", "recipe.toml", "--set", "train.learning_rate=fast"], r'\[train\] rate = "fast": must be a number'),
         (
             ["train", "recipe.toml", "--set", "data.test.x.source=a", "--set", "data.test.x.reference=b"],
             "a: no such file",
@@ -212,7 +212,7 @@ def test_a_disk_that_is_full_when_the_bundle_is_saved(
     """The message says what to do, the training is not lost, and doing it gives the bundle."""
     with monkeypatch.context() as patch:
         patch.setattr(bundles, "sync", full)
-        assert main(train("train.updates=4", "train.save_every=2")) == 2
+        assert main(train("train.max_updates=4", "train.save_every=2")) == 2
     shown = capsys.readouterr().err
     assert re.search(
         r"regard: run/bundle: the bundle could not be saved: no space is left on the disk; free some", shown
@@ -236,7 +236,7 @@ def test_a_disk_that_is_full_when_a_checkpoint_is_saved(
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", second_fails)
-        assert main(train("train.updates=6", "train.save_every=2", "train.validate_every=100")) == 2
+        assert main(train("train.max_updates=6", "train.save_every=2", "train.validate_every=100")) == 2
     assert re.search(r"could not be saved .*No space left.* [Ff]ree some space", capsys.readouterr().err)
     newest = checkpoint.latest(Path("run/checkpoints"))
     assert newest is not None
@@ -256,7 +256,7 @@ def test_a_full_disk_under_the_output(place: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent as Unix does")
 def test_ctrl_c_saves_says_how_to_go_on_and_going_on_works(place: Path) -> None:
-    endless = train("train.updates=1000000", "train.validate_every=1000000", "train.save_every=1000000")
+    endless = train("train.max_updates=1000000", "train.validate_every=1000000", "train.save_every=1000000")
     for arguments in (endless, ["train", "run/recipe.toml", "--out", "run", "--resume"]):
         code, shown = interrupted(arguments)
         assert code == 130, shown
@@ -335,7 +335,7 @@ def test_a_line_of_fifty_thousand_characters(place: Path, capsys: pytest.Capture
     assert main(["translate", "bundle", "long.en", "--beam", "1", "--max-length", "2", "--no-batch-independent"]) == 0
     assert capsys.readouterr().out.count("\n") == 1
     for word in (["score", "bundle", "long.en", "long.en"], ["align", "bundle", "long.en", "long.en"]):
-        refused(word, r"line 1 has [\d,]+ pieces.* at most", capsys)
+        refused(word, r"line 1 has [\d,]+ tokens.* at most", capsys)
     write("longer.en", f"{line}x\n")
     refused(["translate", "bundle", "longer.en"], "50,001 characters; at most 50,000", capsys)
 
@@ -374,7 +374,7 @@ def test_weights_of_another_model_under_a_bundles_name(place: Path, capsys: pyte
     [
         (["--include", "ein Mann", "--forbid", "Mann"], "requires 'ein Mann' and forbids 'Mann', which is in it"),
         (["--prefix", "Ein Hund .", "--forbid", "Hund"], "forbidden"),
-        (["--include", "ein langer Satz", "--max-length", "2"], r"needs \d+ pieces, and at most 2 are allowed"),
+        (["--include", "ein langer Satz", "--max-length", "2"], r"needs \d+ tokens, and at most 2 are allowed"),
         (["--min-length", "5", "--max-length", "3"], r"min_length \(5\) must be at most max_length \(3\)"),
         (["--temperature", "2"], "set samples to at least 1"),
         (["--include", "\ud800"], "half of a surrogate pair"),

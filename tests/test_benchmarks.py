@@ -52,7 +52,7 @@ def test_the_operations_of_a_step_are_those_that_pytorch_counts():
 def test_the_operations_worked_out_by_hand():
     from flops import step_flops
 
-    # One layer of width 2 and feed-forward 3, vocabulary 5; 2 source pieces, 1 target piece.
+    # One layer of width 2 and feed-forward 3, vocabulary 5; 2 source tokens, 1 target token.
     source = 2 * (4 * 4 + 2 * 2 * 3 + 2 * 4)
     target = 1 * (4 * 4 + 2 * 4 + 2 * 2 * 3 + 2 * 5)
     attention = 2 * 2 * (2 * 2 + 1 * 1 + 2 * 1)

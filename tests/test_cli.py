@@ -20,7 +20,7 @@ from regard.apps.cli import main
 WORDS = ["train", "translate", "evaluate", "score", "generate", "fill", "classify", "embed", "perplexity", "phrases"]
 WORDS += ["inspect", "init", "plan", "prepare", "get", "demo", "doctor"]
 QUICK = [
-    "train.updates=6",
+    "train.max_updates=6",
     "train.validate_every=3",
     "train.log_every=2",
     "model.width=16",
@@ -102,7 +102,7 @@ def test_two_files_become_a_translator(corpus: Path, tmp_path: Path, capsys: pyt
     assert "60 pairs:" in shown.err
     assert "[model]\nwidth = 16" in shown.err, "the recipe is printed"
     assert "dev loss" in shown.err
-    assert regard.load_recipe(out / "recipe.toml").train.updates == 6, "and written into the output"
+    assert regard.load_recipe(out / "recipe.toml").train.max_updates == 6, "and written into the output"
     assert regard.load_recipe(out / "recipe.toml") == regard.load(out / "bundle").recipe
 
     assert main(["translate", str(out / "bundle"), pair[0], "--beam", "1"]) == 0
@@ -206,11 +206,11 @@ def test_score_gives_a_line_a_line(bundle: Path, files: tuple[str, str], capsys:
     values = [float(line) for line in shown.out.splitlines()]
     assert len(values) == len(ENGLISH)
     assert "perplexity" in shown.err
-    assert main(["score", str(bundle), *files, "--json", "--pieces"]) == 0
+    assert main(["score", str(bundle), *files, "--json", "--tokens"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for value, record in zip(values, records, strict=True):
         assert record["log_probability"] == pytest.approx(value, abs=1e-4)
-        assert sum(p for _, p in record["pieces"]) == pytest.approx(value, abs=1e-3)
+        assert sum(p for _, p in record["tokens"]) == pytest.approx(value, abs=1e-3)
 
 
 def test_inspect_and_doctor_speak_to_people_and_to_programs(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

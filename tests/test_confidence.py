@@ -30,7 +30,7 @@ from regard.tasks.forced import forced
 from regard.tasks.long import LongTranslation, translate_long
 from regard.tasks.score import score_lines
 from regard.tasks.translate import Translator, load
-from regard.text import END, PAD, Subwords
+from regard.text import END, PAD, Tokenizer
 from regard.text.words import words
 
 LINES = [*ENGLISH[:4], "", "A 😀 can't — 3.5 %", "▁ cafe\u0301 \u05e9\u05dc\u05d5\u05dd"]
@@ -69,27 +69,27 @@ def test_words_cover_all_but_spaces_once(line: str) -> None:
 
 
 @pytest.mark.parametrize("normalization", ["identity", "nfc", "nfkc"])
-def test_pieces_stand_where_they_are_whatever_is_done_to_the_line(normalization: Any) -> None:
-    subwords = Subwords.train([*ENGLISH, *GERMAN], size=400, normalization=normalization)
+def test_tokens_stand_where_they_are_whatever_is_done_to_the_line(normalization: Any) -> None:
+    tokenizer = Tokenizer.train([*ENGLISH, *GERMAN], size=400, normalization=normalization)
     for line in [*LINES, "  two  spaces ", "\ufb01ne \u00bd"]:
-        places = subwords.spans(line)
+        places = tokenizer.spans(line)
         assert [start for start, _ in places] == sorted(start for start, _ in places)
         assert {i for start, end in places for i in range(start, end)} == set(range(len(line)))
-        ids = subwords.encode(line)
-        text = subwords.decode(ids)
-        spans = subwords.spans_of(ids)
+        ids = tokenizer.encode(line)
+        text = tokenizer.decode(ids)
+        spans = tokenizer.spans_of(ids)
         assert {i for start, end in spans for i in range(start, end)} == set(range(len(text)))
         if text == line:
             assert spans == places
-    assert subwords.spans_of([*subwords.encode("A man"), END])[-1] == (5, 5)
+    assert tokenizer.spans_of([*tokenizer.encode("A man"), END])[-1] == (5, 5)
 
 
-def test_a_words_pieces_are_added_and_a_lone_space_is_the_next_words() -> None:
+def test_a_words_tokens_are_added_and_a_lone_space_is_the_next_words() -> None:
     text, places = "ab cd", [(0, 2), (3, 5)]
-    pieces = [(0, 1), (1, 2), (2, 3), (3, 5)]
-    assert sums_of([-1.0, -2.0, -4.0, -8.0, -16.0], pieces, places) == [-3.0, -12.0]
+    tokens = [(0, 1), (1, 2), (2, 3), (3, 5)]
+    assert sums_of([-1.0, -2.0, -4.0, -8.0, -16.0], tokens, places) == [-3.0, -12.0]
     assert [w.text for w in words_of(text, places)] == ["ab", "cd"]
-    assert sums_of([-1.0], [(0, 2)], [(0, 1), (1, 2)]) == [-1.0, -1.0], "two words of one piece"
+    assert sums_of([-1.0], [(0, 2)], [(0, 1), (1, 2)]) == [-1.0, -1.0], "two words of one token"
 
 
 def test_links_follow_the_weights() -> None:
@@ -107,24 +107,24 @@ def test_links_follow_the_weights() -> None:
 
 
 def test_confidence_is_the_models_own_probability(translator: Translator) -> None:
-    """Uncalibrated: what `score` says of the same pieces, and for a word the product of its pieces."""
+    """Uncalibrated: what `score` says of the same tokens, and for a word the product of its tokens."""
     for line, found in zip(LINES, translator.translate(LINES, confidence=True), strict=True):
         if not line:
             assert found.words == ()
             assert found.confidences == ()
             continue
-        assert len(found.confidences) == len(found.target_pieces)
+        assert len(found.confidences) == len(found.target_tokens)
         assert math.prod(found.confidences) == pytest.approx(math.exp(found.log_probability), rel=1e-6)
         assert [word.text for word in found.words] == [found.text[w.start : w.end] for w in found.words]
         assert all(0 < word.confidence <= 1 for word in found.words if word.confidence is not None)
         scored = score_lines(translator, [line], [found.text])[0]
-        if scored.pieces == found.target_pieces:
+        if scored.tokens == found.target_tokens:
             assert [math.exp(x) for x in scored.log_probabilities] == pytest.approx(found.confidences)
 
 
 def test_a_forced_phrase_is_no_surer_for_being_forced(translator: Translator) -> None:
     [kept] = translator.translate([ENGLISH[0]], search={"max_length": 1}, confidence=True)
-    assert len(kept.confidences) == len(kept.target_pieces) == 1
+    assert len(kept.confidences) == len(kept.target_tokens) == 1
     [other] = translator.translate([ENGLISH[0]], constraints=Constraints(include=("Spielhaus",)), confidence=True)
     [word] = [word for word in other.words if word.text == "Spielhaus"]
     assert (word.confidence or 0) < 0.01, "a random model does not believe in it"
@@ -139,7 +139,7 @@ def test_details_do_not_depend_on_the_batch(translator: Translator) -> None:
         assert [(a.source, a.target) for a in alone.alignment] == [(a.source, a.target) for a in found.alignment]
         if line:
             assert found.attention is not None
-            assert found.attention.shape == (len(found.target_pieces), len(found.source_pieces))
+            assert found.attention.shape == (len(found.target_tokens), len(found.source_tokens))
             assert found.attention.sum(axis=1) == pytest.approx(1, abs=1e-5)
             assert all(found.source_words[link.source].text in line for link in found.alignment)
             assert {link.target for link in found.alignment} <= set(range(len(found.words)))
@@ -161,7 +161,7 @@ def test_a_line_that_is_cut_keeps_its_places(translator: Translator) -> None:
     assert all(found.text[w.start : w.end] == w.text for w in found.words)
     assert [w.text for w in found.source_words] == [line[a:b] for a, b in words(line)]
     assert max(link.source for link in found.alignment) > len(found.parts[0].source_words)
-    assert len(found.confidences) == len(found.target_pieces)
+    assert len(found.confidences) == len(found.target_tokens)
 
 
 def test_a_languages_tag_is_no_word(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_json_of_the_command_line(translator: Translator, tmp_path: Path, capsys
     found = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
     assert [one["text"] for one in found] == plain
     assert [one["line"] for one in found] == [1, 2, 3]
-    assert {"words", "pieces", "source_words", "alignment", "attention", "hypotheses"} <= found[0].keys()
+    assert {"words", "tokens", "source_words", "alignment", "attention", "hypotheses"} <= found[0].keys()
     assert found[0]["words"][0].keys() == {"text", "start", "end", "confidence"}
-    assert found[1].keys() == {"line", "text", "log_probability", "score", "ended", "unfamiliar"}
+    assert found[1].keys() == {"line", "text", "log_probability", "score", "ended", "unknown_count"}
     assert main([*line, "--json"]) == 0
     assert "words" not in json.loads(capsys.readouterr().out.splitlines()[0])
     assert main([*line, "--stream", "--confidence"]) == 2
@@ -217,8 +217,8 @@ def test_the_temperature_is_found(sharpness: float) -> None:
 
 
 def test_a_temperature_is_a_distribution_still() -> None:
-    """Made to write any of them, the probabilities of all first pieces sum to one, whatever the temperature."""
-    bundle_ids = [[piece] for piece in range(4, 400)]
+    """Made to write any of them, the probabilities of all first tokens sum to one, whatever the temperature."""
+    bundle_ids = [[token] for token in range(4, 400)]
 
     def sums(model: Any, temperature: float) -> float:
         made = forced(model, [[5, 6]] * len(bundle_ids), bundle_ids, temperature=temperature, batch_size=400)
@@ -236,11 +236,11 @@ def test_a_temperature_is_a_distribution_still() -> None:
 
 def test_no_calibration_changes_nothing() -> None:
     for p in (1e-9, 0.2, 0.5, 1.0):
-        assert Calibration().word(math.log(p)) == Calibration().piece(math.log(p)) == pytest.approx(p)
+        assert Calibration().word(math.log(p)) == Calibration().token(math.log(p)) == pytest.approx(p)
     assert Calibration().word(-math.inf) == 0
-    bent = Calibration(words=((0.2, 0.1), (0.6, 0.5)), pieces=((0.5, 0.7),))
+    bent = Calibration(words=((0.2, 0.1), (0.6, 0.5)), tokens=((0.5, 0.7),))
     assert [bent.word(math.log(p)) for p in (0.01, 0.2, 0.4, 0.9)] == pytest.approx([0.1, 0.1, 0.3, 0.5])
-    assert bent.piece(math.log(0.01)) == 0.7
+    assert bent.token(math.log(0.01)) == 0.7
 
 
 def test_a_curve_puts_right_what_is_off() -> None:
@@ -305,11 +305,11 @@ def test_a_bundle_keeps_its_calibration(tmp_path: Path, capsys: pytest.CaptureFi
     found = changed.calibration
     assert found is not None
     assert found.report["lines"] == 24
-    for name in ("pieces", "words"):
+    for name in ("tokens", "words"):
         for when in ("before", "temperature", "after"):
             assert 0 <= found.report[name][when]["error"] <= 1
             assert sum(b["count"] for b in found.report[name][when]["bins"]) == found.report[name][when]["count"]
-    assert found.report["pieces"]["before"]["count"] == sum(len(bundle.target.encode(g)) + 1 for g in GERMAN) * 2
+    assert found.report["tokens"]["before"]["count"] == sum(len(bundle.target.encode(g)) + 1 for g in GERMAN) * 2
     assert len(found.report["mutual_information"]) == 6
     picture = (tmp_path / "p.svg").read_text("utf-8")
     assert picture == svg(found.report)

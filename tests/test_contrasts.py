@@ -30,7 +30,7 @@ from regard.tasks.constraints import Constraints
 from regard.tasks.fit import fit
 from regard.tasks.score import score_lines
 from regard.tasks.translate import Translator, load
-from regard.text import END, Subwords, write_lines
+from regard.text import END, Tokenizer, write_lines
 from regard.text.order import Backwards, in_order
 from regard.train import OBJECTIVES, TrainConfig, Trainer, importance, inputs, label_smoothed, projected_loss
 
@@ -46,7 +46,8 @@ def _recipe(folder: Path, target: list[str], order: str, **train: Any) -> recipe
             "data": {"source": str(folder / "a"), "target": str(folder / "b"), "valid_lines": 8, "batch_tokens": 300},
             "text": {"kind": "words", "joint": True, "order": order},
             "model": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
-            "train": {"updates": 3, "warmup": 1, "rate": 0.02, "schedule": "constant", "precision": "float32",
+            "train": {"max_updates": 3, "warmup": 1, "learning_rate": 0.02, "schedule": "constant",
+                      "precision": "float32",
                       "average": "none", "save_every": 100, **train},
             "search": {"beam": 2, "max_length": 7},
         }
@@ -57,7 +58,7 @@ def _recipe(folder: Path, target: list[str], order: str, **train: Any) -> recipe
 
 
 def test_ids_are_turned_and_text_is_not() -> None:
-    forwards = Subwords.train(["ein Haus am See, größer als 10 Boote", *LINES], size=330, shrink=True)
+    forwards = Tokenizer.train(["ein Haus am See, größer als 10 Boote", *LINES], size=330, shrink=True)
     backwards = in_order(forwards, "right-to-left")
     assert in_order(forwards, "left-to-right") is forwards
     assert in_order(backwards, "left-to-right").digest == forwards.digest != backwards.digest
@@ -92,7 +93,7 @@ def test_right_to_left_is_left_to_right_on_words_turned_round(pair: tuple[Transl
     for a, b in zip(one, other, strict=True):
         assert a.text.split() == b.text.split()[::-1]
         assert a.log_probability == b.log_probability
-        assert a.target_pieces == b.target_pieces, "in the order in which they were written"
+        assert a.target_tokens == b.target_tokens, "in the order in which they were written"
         assert a.attention is not None
         assert b.attention is not None
         assert np.array_equal(a.attention, b.attention)
@@ -129,7 +130,7 @@ def test_what_works_from_left_to_right_is_refused(pair: tuple[Translator, Transl
     with pytest.raises(ModelError, match="can be exported"):
         export(place, "huggingface", tmp_path / "out", verify=False)
     with pytest.raises(ModelError, match="another target vocabulary"):
-        ours.together([theirs])
+        ours.ensemble_with([theirs])
     with pytest.raises(RecipeError, match=r"text\.order = 'right-to-left' is for train\.objective = 'translate'"):
         recipes.validate(
             {"data": {"text": "a"}, "text": {"order": "right-to-left"}, "model": {"family": "gpt", "heads": 2}}
@@ -180,12 +181,12 @@ def test_a_weighted_loss_is_the_weighted_sum_with_its_gradient(chunk: int, compi
     assert float(again) == pytest.approx(float(loss.detach()), rel=1e-5)
 
 
-def test_a_store_counts_its_pieces(tmp_path: Path) -> None:
-    subwords = Subwords.train(["a b c"], size=20, kind="words")
-    store = Store.build(tmp_path / "s", iter([("a", "b b c"), ("c", "b")]), subwords, subwords, Filters(max_ratio=9.0),
-                        fingerprint("s"))  # fmt: skip
-    counts = store.target.counts(len(subwords))
-    assert {subwords.pieces([i])[0]: int(n) for i, n in enumerate(counts) if n} == {"▁b": 3, "▁c": 1, "</s>": 2}
+def test_a_store_counts_its_tokens(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["a b c"], size=20, kind="words")
+    store = Store.build(tmp_path / "s", iter([("a", "b b c"), ("c", "b")]), tokenizer, tokenizer,
+                        Filters(max_ratio=9.0), fingerprint("s"))  # fmt: skip
+    counts = store.target.counts(len(tokenizer))
+    assert {tokenizer.tokens([i])[0]: int(n) for i, n in enumerate(counts) if n} == {"▁b": 3, "▁c": 1, "</s>": 2}
 
 
 def test_damping_is_a_key_of_a_recipe_and_dev_loss_is_not_weighted(tmp_path: Path) -> None:
@@ -213,10 +214,10 @@ def test_a_reader_without_attention_sees_no_padding_and_has_no_hops(pool: Any) -
         found: torch.Tensor = model.project(model.classify(*lay(rows)))
         return found
 
-    together = classes(toy.SOURCES, toy.padded)
-    torch.testing.assert_close(classes(toy.SOURCES, toy.packed), together)
+    ensemble_with = classes(toy.SOURCES, toy.padded)
+    torch.testing.assert_close(classes(toy.SOURCES, toy.packed), ensemble_with)
     for i, row in enumerate(toy.SOURCES):
-        torch.testing.assert_close(classes([row], toy.padded)[0], together[i])
+        torch.testing.assert_close(classes([row], toy.padded)[0], ensemble_with[i])
     if pool == "mean":
         x = model.encoder(model.table(torch.tensor([toy.SOURCES[0]]).T), lengths=torch.tensor([4]))[0]
         torch.testing.assert_close(model.embed(*toy.padded([toy.SOURCES[0]]))[0, 0], x.mean(0)[0])
@@ -228,8 +229,8 @@ def test_mean_pooling_in_place_of_attention_looks_everywhere_alike() -> None:
     source, layout = toy.padded(toy.SOURCES)
     target, writing = toy.padded(toy.TARGETS)
     model.decode(target, model.start(model.encode(source, layout), layout), writing, record)
-    for row, pieces in zip(record[0], toy.SOURCES, strict=True):
-        torch.testing.assert_close(row[..., : len(pieces)], torch.full_like(row[..., : len(pieces)], 1 / len(pieces)))
+    for row, tokens in zip(record[0], toy.SOURCES, strict=True):
+        torch.testing.assert_close(row[..., : len(tokens)], torch.full_like(row[..., : len(tokens)], 1 / len(tokens)))
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
@@ -238,13 +239,13 @@ def test_mean_pooling_in_place_of_attention_looks_everywhere_alike() -> None:
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_windows_as_wide_as_the_learned_places_train_whatever_their_number(layout: Any, tmp_path: Path) -> None:
     """Rectangles are filled up to a multiple of 4 columns, and must not ask for places that a model has not learnt."""
-    subwords = Subwords.train(LINES, size=100, kind="words")
+    tokenizer = Tokenizer.train(LINES, size=100, kind="words")
     pairs = (("", line) for line in LINES)
-    store = Store.build(tmp_path / "s", pairs, subwords, subwords, Filters(drop_empty=False, max_ratio=9e9), "f")
+    store = Store.build(tmp_path / "s", pairs, tokenizer, tokenizer, Filters(drop_empty=False, max_ratio=9e9), "f")
     torch.manual_seed(0)
-    model: Any = toy.make(GPTConfig(width=16, heads=2, layers=1, max_positions=7, dropout=0.0), len(subwords))  # type: ignore[arg-type]
+    model: Any = toy.make(GPTConfig(width=16, heads=2, layers=1, max_positions=7, dropout=0.0), len(tokenizer))  # type: ignore[arg-type]
     batches = Batches(store, batch_tokens=60, layout=layout, context=7)
-    config = TrainConfig(updates=2, warmup=1, precision="float32", average="none")
+    config = TrainConfig(max_updates=2, warmup=1, precision="float32", average="none")
     aim = OBJECTIVES["continue"]
     trainer = Trainer(model.train(), batches, config, tmp_path / "run", seed=1, width=16, objective=aim)
     trainer.run()

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import Batch, Batches, Filters, Store
-from regard.data.ahead import Ahead
 from regard.data.batches import _permuted
+from regard.data.prefetch import Prefetcher
 from regard.errors import DataError
-from regard.text import BEGIN, END, PAD, Subwords, read_pairs
+from regard.text import BEGIN, END, PAD, Tokenizer, read_pairs
 
 WORDS = [
     "the",
@@ -43,17 +43,17 @@ LAYOUTS = ("padded", "packed")
 
 
 @pytest.fixture(scope="module")
-def subwords() -> Subwords:
-    return Subwords.train([" ".join(WORDS)] * 3 + WORDS, size=310, shrink=True)
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([" ".join(WORDS)] * 3 + WORDS, size=310, shrink=True)
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, subwords: Subwords) -> Store:
+def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Store:
     rng = random.Random(1)
     # Some empty lines, and one longer than most budgets.
     sides = [[" ".join(rng.choices(WORDS, k=rng.randint(0, 20))) for _ in range(300)] + ["old " * 200] for _ in "st"]
     return Store.build(
-        tmp_path_factory.mktemp("data") / "s", zip(*sides, strict=True), subwords, subwords, KEEP_ALL, "f"
+        tmp_path_factory.mktemp("data") / "s", zip(*sides, strict=True), tokenizer, tokenizer, KEEP_ALL, "f"
     )
 
 
@@ -97,9 +97,9 @@ options = st.fixed_dictionaries(
 @settings(deadline=None)
 @given(options=options, sampled=st.booleans())
 def test_each_line_is_there_exactly_once_an_epoch_and_within_the_budget(
-    store: Store, subwords: Subwords, options: dict[str, Any], sampled: bool
+    store: Store, tokenizer: Tokenizer, options: dict[str, Any], sampled: bool
 ) -> None:
-    sampling = {"sampling": 0.2, "source_subwords": subwords, "target_subwords": subwords} if sampled else {}
+    sampling = {"sampling": 0.2, "source_subwords": tokenizer, "target_subwords": tokenizer} if sampled else {}
     batches = Batches(store, **options, **sampling)
     seen: list[int] = []
     for batch in epoch_of(batches):
@@ -144,10 +144,10 @@ def test_packed_holds_what_padded_holds(store: Store) -> None:
 @settings(deadline=None, max_examples=40)
 @given(options=options, steps=st.integers(0, 60), sampled=st.booleans())
 def test_going_on_from_any_position_is_exact(
-    store: Store, subwords: Subwords, options: dict[str, Any], steps: int, sampled: bool
+    store: Store, tokenizer: Tokenizer, options: dict[str, Any], steps: int, sampled: bool
 ) -> None:
     options = {**options, "batch_tokens": max(100, options["batch_tokens"]), "pool": max(20, options["pool"])}
-    sampling = {"sampling": 0.2, "source_subwords": subwords, "target_subwords": subwords} if sampled else {}
+    sampling = {"sampling": 0.2, "source_subwords": tokenizer, "target_subwords": tokenizer} if sampled else {}
     first = Batches(store, **options, **sampling)
     for _ in range(steps):
         next(first)
@@ -193,15 +193,15 @@ def test_sorting_keeps_padding_small(store: Store) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_one_epoch_is_in_order_and_leaves_the_position(store: Store, subwords: Subwords, layout: Any) -> None:
+def test_one_epoch_is_in_order_and_leaves_the_position(store: Store, tokenizer: Tokenizer, layout: Any) -> None:
     batches = Batches(
         store,
         batch_tokens=300,
         layout=layout,
         pool=70,
         sampling=0.5,
-        source_subwords=subwords,
-        target_subwords=subwords,
+        source_tokenizer=tokenizer,
+        target_tokenizer=tokenizer,
     )
     next(batches)
     position = batches.position()
@@ -214,11 +214,11 @@ def test_one_epoch_is_in_order_and_leaves_the_position(store: Store, subwords: S
     assert batches.position() == position
 
 
-def test_sampling_changes_the_pieces_but_not_the_text(store: Store, subwords: Subwords) -> None:
+def test_sampling_changes_the_tokens_but_not_the_text(store: Store, tokenizer: Tokenizer) -> None:
     def sampled(seed: int, epoch: int, **other: Any) -> dict[int, tuple[list[int], list[int]]]:
         batches = Batches(
             store, batch_tokens=500, seed=seed, epoch=epoch, sampling=0.3,
-            source_subwords=subwords, target_subwords=subwords, **other,
+            source_tokenizer=tokenizer, target_tokenizer=tokenizer, **other,
         )  # fmt: skip
         return {
             line: (source, target)
@@ -230,11 +230,11 @@ def test_sampling_changes_the_pieces_but_not_the_text(store: Store, subwords: Su
 
     found = sampled(1, 0)
     for line, (source, target) in found.items():
-        assert subwords.decode(source) == store.source_text(line)
-        assert subwords.decode(target) == store.target_text(line)
+        assert tokenizer.decode(source) == store.source_text(line)
+        assert tokenizer.decode(target) == store.target_text(line)
     plain = [line for line in found if found[line][0] == [*store.source_ids(line), END]]
     assert len(plain) < len(store) / 2
-    assert sampled(1, 0, pool=50, layout="packed") == found, "a line's pieces do not depend on how lines are batched"
+    assert sampled(1, 0, pool=50, layout="packed") == found, "a line's tokens do not depend on how lines are batched"
     for other in (sampled(1, 1), sampled(2, 0)):
         assert sum(other[line] != found[line] for line in found) > len(store) / 2
     alike = [line for line in found if store.source_text(line) == store.target_text(line)]
@@ -293,7 +293,7 @@ def test_batches_made_ahead_are_the_same_and_their_position_is_the_readers(store
     def new() -> Batches:
         return Batches(store, batch_tokens=300, seed=3, pool=90)
 
-    plain, ahead = new(), Ahead(new(), depth=3)
+    plain, ahead = new(), Prefetcher(new(), depth=3)
     for _ in range(40):
         assert ahead.position() == plain.position()
         assert ahead.epoch == plain.epoch
@@ -315,7 +315,7 @@ def test_what_fails_in_the_thread_is_raised_where_the_batch_is_wanted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = Batches(store, batch_tokens=300, pool=90)
-    ahead = Ahead(batches)
+    ahead = Prefetcher(batches)
     next(ahead)
 
     def broken(epoch: int, pool: int) -> Any:
@@ -330,8 +330,8 @@ def test_what_fails_in_the_thread_is_raised_where_the_batch_is_wanted(
 def test_real_batches_are_full(tmp_path: Path) -> None:
     data = Path(os.environ["REGARD_DATA"]) / "multi30k"
     pairs = list(read_pairs(data / "train.en.gz", data / "train.de.gz"))
-    subwords = Subwords.train((line for pair in pairs for line in pair), size=8000)
-    store = Store.build(tmp_path / "s", pairs, subwords, subwords, Filters(), "f")
+    tokenizer = Tokenizer.train((line for pair in pairs for line in pair), size=8000)
+    store = Store.build(tmp_path / "s", pairs, tokenizer, tokenizer, Filters(), "f")
     for layout, least in (("padded", 0.9), ("packed", 1.0)):
         made = list(epoch_of(Batches(store, batch_tokens=4096, layout=layout)))  # type: ignore[arg-type]
         tokens = sum(batch.source_tokens + batch.target_tokens for batch in made)

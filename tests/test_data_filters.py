@@ -22,7 +22,7 @@ STRICT = Filters(max_length=10, max_ratio=3, drop_duplicates=True, drop_identica
 
 
 @pytest.mark.parametrize(
-    ("pair", "pieces", "reason"),
+    ("pair", "tokens", "reason"),
     [
         (("Hi there", "Hallo"), (2, 1), None),
         (("", "Hallo"), (0, 1), "empty"),
@@ -37,9 +37,9 @@ STRICT = Filters(max_length=10, max_ratio=3, drop_duplicates=True, drop_identica
         (("a", "b"), (9, 2), "ratio"),
     ],
 )
-def test_each_rule(pair: tuple[str, str], pieces: tuple[int, int], reason: str | None) -> None:
-    assert STRICT.reason(*pair, *pieces, again=False) == reason
-    assert STRICT.reason(*pair, *pieces, again=True) == (reason or "duplicate"), "any other reason goes first"
+def test_each_rule(pair: tuple[str, str], tokens: tuple[int, int], reason: str | None) -> None:
+    assert STRICT.reason(*pair, *tokens, again=False) == reason
+    assert STRICT.reason(*pair, *tokens, again=True) == (reason or "duplicate"), "any other reason goes first"
 
 
 def test_a_pair_occurs_again_only_with_both_its_sides() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from regard.data import Filters, Store, shards
 from regard.errors import DataError, TextError
-from regard.text import Subwords, read_pairs, write_lines
+from regard.text import Tokenizer, read_pairs, write_lines
 
 Pair = tuple[str, str]
 WORDS = ["the", "old", "man", "sees", "a", "young", "dog", "in", "der", "Stadt", "und", "kauft", "Äpfel", "你好"]
@@ -37,9 +37,9 @@ def some_pairs(count: int) -> list[Pair]:
 
 
 @pytest.fixture(scope="module")
-def subwords() -> tuple[Subwords, Subwords]:
+def tokenizer() -> tuple[Tokenizer, Tokenizer]:
     pairs = some_pairs(300)
-    made = [Subwords.train([pair[side] for pair in pairs], size=310, shrink=True) for side in (0, 1)]
+    made = [Tokenizer.train([pair[side] for pair in pairs], size=310, shrink=True) for side in (0, 1)]
     return made[0], made[1]
 
 
@@ -49,7 +49,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_shards")
-def test_the_store_is_the_same_however_many_made_it(tmp_path: Path, subwords: tuple[Subwords, Subwords]) -> None:
+def test_the_store_is_the_same_however_many_made_it(tmp_path: Path, tokenizer: tuple[Tokenizer, Tokenizer]) -> None:
     pairs = some_pairs(1500)
     told: dict[int, list[int]] = {}
 
@@ -58,7 +58,7 @@ def test_the_store_is_the_same_however_many_made_it(tmp_path: Path, subwords: tu
         return Store.build(
             tmp_path / str(workers),
             iter(pairs),
-            *subwords,
+            *tokenizer,
             STRICT,
             "f",
             select=lambda pair: "你好 a" not in pair[0],
@@ -86,14 +86,14 @@ def test_the_store_is_the_same_however_many_made_it(tmp_path: Path, subwords: tu
 
 @pytest.mark.usefixtures("small_shards")
 def test_a_corpus_of_one_shard_needs_no_processes(
-    tmp_path: Path, subwords: tuple[Subwords, Subwords], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tokenizer: tuple[Tokenizer, Tokenizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("regard.data.workers.get_context")
-    assert len(Store.build(tmp_path / "s", some_pairs(20), *subwords, Filters(), "f", workers=8)) > 5
+    assert len(Store.build(tmp_path / "s", some_pairs(20), *tokenizer, Filters(), "f", workers=8)) > 5
 
 
 @pytest.mark.usefixtures("small_shards")
-def test_bad_text_and_a_worker_that_is_killed_are_told(tmp_path: Path, subwords: tuple[Subwords, Subwords]) -> None:
+def test_bad_text_and_a_worker_that_is_killed_are_told(tmp_path: Path, tokenizer: tuple[Tokenizer, Tokenizer]) -> None:
     lines = [" ".join(WORDS)] * 400
     for name in ("good", "bad"):
         write_lines(tmp_path / name, lines)
@@ -112,7 +112,7 @@ def test_bad_text_and_a_worker_that_is_killed_are_told(tmp_path: Path, subwords:
         (killing(), DataError, "killed by signal 9.*fewer workers"),
     ):
         with pytest.raises(kind, match=words):
-            Store.build(place, pairs, *subwords, Filters(), "f", workers=2)
+            Store.build(place, pairs, *tokenizer, Filters(), "f", workers=2)
         assert list(place.parent.iterdir()) == []
         assert multiprocessing.active_children() == []
 

@@ -92,7 +92,7 @@ def test_neighbours_change_no_bit(precision):
     assert all(result == results[0] for result in results)
 
 
-@pytest.mark.parametrize("settings", [{"samples": 3}, {"groups": 2}, {"no_repeat": 2, "beam": 1}])
+@pytest.mark.parametrize("settings", [{"samples": 3}, {"groups": 2}, {"no_repeat_ngram_size": 2, "beam": 1}])
 def test_searches_in_python_have_its_step(settings):
     model = toy.make(SMALL, vocabulary=90)
     search = SearchConfig(**{"beam": 4, "extra_length": 12, "batch_size": 3, **settings})

@@ -36,8 +36,8 @@ encoder_layers = 1
 decoder_layers = 1
 
 [train]
-updates = {updates}
-rate = 3e-3
+max_updates = {updates}
+learning_rate = 3e-3
 schedule = "inverse-sqrt"
 warmup = 10
 average = "ema"

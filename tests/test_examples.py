@@ -130,7 +130,7 @@ def written(name: str) -> dict[str, Any]:
             **({"target_kind": "words", "joint": False} if name in ("labels", "parser") else {}),
         },
         "model": model,
-        "train": {"updates": 2, "precision": "float32", "device": "cpu", "average": "none"},
+        "train": {"max_updates": 2, "precision": "float32", "device": "cpu", "average": "none"},
         "search": {"beam": 1, "extra_length": 5},
     }
 
@@ -217,7 +217,7 @@ def _shortened(words: list[str]) -> list[str]:
         return words
     if "--out" in words:
         shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
-    small = ["train.updates=2"]
+    small = ["train.max_updates=2"]
     if not words[1].startswith("recipes/"):
         small += [f"model.{key}={value}" for key, value in TRANSFORMER.items()]
         small += ["text.shrink=true", "search.beam=1", "search.extra_length=5"]

@@ -26,8 +26,8 @@ from regard.exchange.marian import HuggingFace
 from regard.search import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.inspect import verify
-from regard.text import BEGIN, END, PAD, Subwords
-from regard.text.format import Kind, pieces_of, with_pieces
+from regard.text import BEGIN, END, PAD, Tokenizer
+from regard.text.format import Kind, tokens_of, with_tokens
 
 transformers = pytest.importorskip("transformers", reason="needs the dev extra's transformers")
 pytest.importorskip("ctranslate2", reason="needs the dev extra's ctranslate2")
@@ -55,10 +55,10 @@ def marian(path: Path, *, share: bool = True, **settings: Any) -> Path:
     spm(path / "target.spm", GERMAN)
     sides = []
     for name in ("source.spm", "target.spm"):
-        own = [p.text for p in pieces_of((path / name).read_bytes()) if p.kind == Kind.NORMAL]
-        sides.append(own[:-7])  # some pieces are known to SentencePiece alone
+        own = [p.text for p in tokens_of((path / name).read_bytes()) if p.kind == Kind.NORMAL]
+        sides.append(own[:-7])  # some tokens are known to SentencePiece alone
     if share:
-        sides = [sorted({*sides[0], *sides[1], ">>de<<"}, key=lambda piece: piece[::-1])]
+        sides = [sorted({*sides[0], *sides[1], ">>de<<"}, key=lambda token: token[::-1])]
     else:  # pad has one id on both sides
         sides = [side[: min(map(len, sides))] for side in sides]
     for file, side in zip(("vocab.json", "target_vocab.json"), sides, strict=False):
@@ -147,11 +147,11 @@ def test_an_imported_bundle_is_a_bundle(imported: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [*LINES, ">>de<< A man is smiling.", "A ß man ü", "ßß Bär", "ü", "日ü"])
-def test_text_becomes_the_pieces_that_marians_tokenizer_makes(line: str, imported: Path, tokenizer: Any) -> None:
+def test_text_becomes_the_tokens_that_marians_tokenizer_makes(line: str, imported: Path, tokenizer: Any) -> None:
     bundle = bundles.load(imported)
     theirs = tokenizer.convert_ids_to_tokens(tokenizer(line).input_ids[:-1])
     known = set(tokenizer.get_vocab())
-    ours = [p.removeprefix("\u2581") if ">>" in p else p for p in bundle.source.pieces(bundle.source.encode(line))]
+    ours = [p.removeprefix("\u2581") if ">>" in p else p for p in bundle.source.tokens(bundle.source.encode(line))]
     # What only SentencePiece knows is unknown to Marian; here it keeps its name and has the unknown's vector.
     assert [p if p in known else "<unk>" for p in ours] == theirs
     if line == "ü":  # only the target's SentencePiece model has it
@@ -161,9 +161,9 @@ def test_text_becomes_the_pieces_that_marians_tokenizer_makes(line: str, importe
 @pytest.mark.parametrize("line", [*GERMAN, "ein 日 Mann", "Xylophon q"])
 def test_ids_become_the_text_that_marians_tokenizer_makes(line: str, imported: Path, tokenizer: Any) -> None:
     bundle = bundles.load(imported)
-    names = bundle.target.pieces(range(len(bundle.target)))
+    names = bundle.target.tokens(range(len(bundle.target)))
     theirs = tokenizer(text_target=line).input_ids[:-1]
-    ours = [names.index(piece) for piece in tokenizer.convert_ids_to_tokens(theirs)]
+    ours = [names.index(token) for token in tokenizer.convert_ids_to_tokens(theirs)]
     assert bundle.target.decode(ours) == tokenizer.decode(theirs, skip_special_tokens=True)
     assert ours == [i if names[i] in tokenizer.get_vocab() else 1 for i in bundle.target.encode(line)]
 
@@ -426,12 +426,12 @@ def test_an_export_that_computes_otherwise_is_found_out(tmp_path: Path) -> None:
 # -- SentencePiece's format --------------------------------------------------------------------------------------------
 
 
-def test_pieces_in_another_order_segment_the_same() -> None:
-    subwords = Subwords.train([*ENGLISH, *GERMAN], size=400, kind="unigram")
-    pieces = pieces_of(subwords.to_bytes())
-    first, rest = pieces[:4], pieces[4:]
-    turned = Subwords(with_pieces(subwords.to_bytes(), [*first, *reversed(rest)], unknown_surface=""))
+def test_tokens_in_another_order_segment_the_same() -> None:
+    tokenizer = Tokenizer.train([*ENGLISH, *GERMAN], size=400, kind="unigram")
+    tokens = tokens_of(tokenizer.to_bytes())
+    first, rest = tokens[:4], tokens[4:]
+    turned = Tokenizer(with_tokens(tokenizer.to_bytes(), [*first, *reversed(rest)], unknown_surface=""))
     for line in LINES:
-        assert turned.pieces(turned.encode(line)) == subwords.pieces(subwords.encode(line))
+        assert turned.tokens(turned.encode(line)) == tokenizer.tokens(tokenizer.encode(line))
         assert turned.decode(turned.encode(line)) == line
     assert (PAD, BEGIN, END) == (0, 2, 3)

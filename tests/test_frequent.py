@@ -1,4 +1,4 @@
-"""Frequent pieces: what looking at them costs, in every family that looks, and vectors of them that are shorter."""
+"""Frequent tokens: what looking at them costs, in every family that looks, and vectors of them that are shorter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from regard import bundle as bundles
 from regard.errors import ModelError
 from regard.models import FAMILIES, KINDS
-from regard.nn.embedding import damp, fold
+from regard.nn.embedding import fold_scale, scale_rows
 from regard.tasks.fit import _price, fit
 from regard.tasks.inspect import inspect
 from regard.tasks.prepare import prepare
@@ -129,7 +129,7 @@ def test_the_price_is_of_what_is_read_and_a_lines_end_is_free(tmp_path: Path) ->
     prepared = prepare(recipe.corpus, recipe.spelling, tmp_path)
     price = _price(recipe, prepared, torch.device("cpu"))
     assert price is not None
-    counts = prepared.train.source.counts(len(prepared.source_subwords))
+    counts = prepared.train.source.counts(len(prepared.source_tokenizer))
     counts[END] = 0
     share = counts / counts.sum()
     assert price.tolist() == pytest.approx((2.0 * share / (0.01 + share)).tolist(), rel=1e-5)
@@ -165,7 +165,7 @@ def test_scaled_vectors_are_those_of_a_table_with_scaled_rows(family: str) -> No
     table = next(part for part in scaled.modules() if isinstance(part, torch.nn.Embedding))
     with torch.no_grad():
         table.weight.mul_(SCALE[:, None])
-    damp(damped, SCALE)
+    scale_rows(damped, SCALE)
     losses = []
     for model in (damped, scaled):
         torch.manual_seed(1)  # of dropout, where the config says so
@@ -181,7 +181,7 @@ def test_scaled_vectors_are_those_of_a_table_with_scaled_rows(family: str) -> No
         if one.grad is not None and other.grad is not None:
             times = SCALE[:, None] if other is table.weight else 1.0
             torch.testing.assert_close(one.grad, other.grad * times, rtol=1e-8, atol=1e-10, msg=name)
-    fold(damped)
+    fold_scale(damped)
     for one, other in zip(damped.parameters(), scaled.parameters(), strict=True):
         torch.testing.assert_close(one, other)
     assert not any(name.endswith("scale") for name, _ in damped.named_buffers())
@@ -196,21 +196,21 @@ def test_the_first_table_is_the_one_of_what_is_read(family: str) -> None:
 @pytest.mark.parametrize("family", [*TIED, "transformer"])
 def test_a_table_with_other_uses_is_refused(family: str) -> None:
     with pytest.raises(ModelError, match=r"keep them apart .* or leave train\.input_damping out"):
-        damp(_model(family), SCALE)
+        scale_rows(_model(family), SCALE)
 
 
 @pytest.mark.parametrize("family", ["bahdanau", "transformer"])
-def test_vectors_of_common_pieces_stay_shorter_when_they_learn(family: str) -> None:
+def test_vectors_of_common_tokens_stay_shorter_when_they_learn(family: str) -> None:
     lengths = []
     for scale in (torch.ones(20, dtype=torch.float64), SCALE):
         model = _apart(family)
-        damp(model, scale)
+        scale_rows(model, scale)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
         for _ in range(15):
             optimizer.zero_grad()
             _step(family, model, None)(_inputs(family, "padded")).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        fold(model)
+        fold_scale(model)
         table = next(part for part in model.modules() if isinstance(part, torch.nn.Embedding))
         lengths.append(table.weight.detach().norm(dim=1))
     assert lengths[1][COMMON] < 0.4 * lengths[0][COMMON]
@@ -218,7 +218,7 @@ def test_vectors_of_common_pieces_stay_shorter_when_they_learn(family: str) -> N
 
 
 def test_a_bundle_has_the_scales_in_its_table(tmp_path: Path) -> None:
-    recipe = _recipe(tmp_path, LINES, "left-to-right", rate=1e-12)
+    recipe = _recipe(tmp_path, LINES, "left-to-right", learning_rate=1e-12)
     rows = []
     for damping in (0.0, 0.05):
         changes = {"model": recipe.model.model_copy(update={"share": "target"})}
@@ -228,7 +228,7 @@ def test_a_bundle_has_the_scales_in_its_table(tmp_path: Path) -> None:
         rows.append(bundles.load(path).model().source.table.weight.detach())  # type: ignore[union-attr]
         assert inspect(path, again=True).verified
     prepared = prepare(recipe.corpus, recipe.spelling, tmp_path / "0.05")
-    counts = torch.from_numpy(prepared.train.source.counts(len(prepared.source_subwords)))
+    counts = torch.from_numpy(prepared.train.source.counts(len(prepared.source_tokenizer)))
     counts[END] = 0
     torch.testing.assert_close(rows[1], rows[0] * rarity(counts, 0.05)[:, None], rtol=1e-5, atol=1e-6)
     assert (rarity(counts, 0.05) < 0.5).sum() == 6, "the six letters"

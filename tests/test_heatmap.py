@@ -66,8 +66,8 @@ def test_a_larger_weight_is_darker() -> None:
 def test_labels_stand_at_their_columns_and_rows() -> None:
     root = picture(weights())
     columns, rows = list(group(root, "source")), list(group(root, "target"))
-    assert [g.get("aria-label") for g in columns] == [heatmap.label(piece) for piece in SOURCE]
-    assert [g.get("aria-label") for g in rows] == [heatmap.label(piece) for piece in TARGET]
+    assert [g.get("aria-label") for g in columns] == [heatmap.label(token) for token in SOURCE]
+    assert [g.get("aria-label") for g in rows] == [heatmap.label(token) for token in TARGET]
     cells = list(group(root, "weights"))
     for g, cell in zip(columns, cells[: len(SOURCE)], strict=True):
         x = float(re.findall(r"[-0-9.]+", g.attrib["transform"])[0])
@@ -82,7 +82,7 @@ def test_the_picture_says_what_it_is() -> None:
     assert root.get("role") == "img"
     assert "星期六" in root.attrib["aria-label"]
     assert root.findtext(f"{SVG}title") == "Attention"
-    assert "each target piece looks most" in (root.findtext(f"{SVG}desc") or "")
+    assert "each target token looks most" in (root.findtext(f"{SVG}desc") or "")
 
 
 def test_every_character_of_the_corpus_has_an_outline() -> None:
@@ -104,10 +104,10 @@ def test_a_character_without_an_outline_is_left_to_the_viewer_s_fonts() -> None:
     assert "Noto Sans CJK SC" in text.attrib["font-family"]
 
 
-@pytest.mark.parametrize("piece", ["<&\">'", "\x00", "\x1b[31m", "\ud800", "\uffff", "]]>", "😀", "</svg><script>"])
-def test_any_piece_keeps_the_files_well_formed(piece: str) -> None:
-    ElementTree.fromstring(heatmap.svg([[1.0]], [piece], [piece], title=piece).encode())
-    page = heatmap.html([[1.0]], [piece], [piece], title=piece, source=piece)
+@pytest.mark.parametrize("token", ["<&\">'", "\x00", "\x1b[31m", "\ud800", "\uffff", "]]>", "😀", "</svg><script>"])
+def test_any_token_keeps_the_files_well_formed(token: str) -> None:
+    ElementTree.fromstring(heatmap.svg([[1.0]], [token], [token], title=token).encode())
+    page = heatmap.html([[1.0]], [token], [token], title=token, source=token)
     assert "<script" not in page
     page.encode()
 
@@ -168,7 +168,7 @@ def test_the_terminal_shows_the_heaviest_cell_of_a_row_densest() -> None:
         line = lines[first + row]
         assert line.strip().startswith(heatmap.label(TARGET[row]))
         before = line[: line.index("██")]
-        margin = max(cell_len(heatmap.label(piece)) for piece in TARGET) + 1
+        margin = max(cell_len(heatmap.label(token)) for token in TARGET) + 1
         assert cell_len(before) == margin + 2 * row
 
 
@@ -184,15 +184,15 @@ def test_the_terminal_has_colours_where_it_can() -> None:
 
 
 @pytest.mark.parametrize(
-    ("piece", "shown"),
+    ("token", "shown"),
     [("▁Samstag", "Samstag"), ("▁", "␣"), ("\u00a0€", "␣€"), ("</s>", "end"), ("", "␣"), ("▁▁a", "␣a"), ("年", "年")],
 )
-def test_a_label_drops_the_space_that_begins_a_word_and_shows_others(piece: str, shown: str) -> None:
-    assert heatmap.label(piece) == shown
+def test_a_label_drops_the_space_that_begins_a_word_and_shows_others(token: str, shown: str) -> None:
+    assert heatmap.label(token) == shown
 
 
-def test_weights_must_fit_the_pieces_and_be_weights() -> None:
-    with pytest.raises(ValueError, match=r"\(target pieces, source pieces\), here \(9, 10\)"):
+def test_weights_must_fit_the_tokens_and_be_weights() -> None:
+    with pytest.raises(ValueError, match=r"\(target tokens, source tokens\), here \(9, 10\)"):
         heatmap.svg(weights().T, SOURCE, TARGET)
     with pytest.raises(ValueError, match="from 0 to 1"):
         heatmap.svg(weights() * np.nan, SOURCE, TARGET)

@@ -14,7 +14,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from regard.errors import ModelError
 from regard.kernels import native
 from regard.nn import Dropout, LayerNorm, Packed, Padded, look_up
-from regard.nn.attention import NORMALIZERS, SCORES, Both, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
+from regard.nn.attention import NORMALIZERS, SCORES, AndMask, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
 from regard.nn.attention.kernels import KERNELS, Call, Reference, choose
 from regard.nn.dropout import keep_mask
 from regard.nn.positions import POSITIONS, sinusoids
@@ -28,7 +28,7 @@ MASKS: dict[str, Mask | None] = {
     "causal": Causal(2),
     "window": Window(1),
     "lengths": Lengths(torch.tensor([7, 1, 4])),
-    "both": Both(Causal(2), Lengths(torch.tensor([7, 1, 4]))),
+    "both": AndMask(Causal(2), Lengths(torch.tensor([7, 1, 4]))),
 }
 
 
@@ -137,13 +137,13 @@ def test_an_additive_score_made_in_parts_is_the_same_with_its_gradients(monkeypa
         made = part.compare(part.queries(q), part.keys(k))
         made.square().sum().backward()
         found.append([made, *(x.grad for x in (q, k, *part.parameters()))])
-    for whole, pieces in zip(*found, strict=True):
-        torch.testing.assert_close(whole, pieces)
+    for whole, tokens in zip(*found, strict=True):
+        torch.testing.assert_close(whole, tokens)
 
 
 def test_a_location_score_refuses_more_places_than_it_has() -> None:
     part = SCORES["location"](D, size=6)
-    with pytest.raises(ModelError, match=r"7 places to look at are more than the 6 .* larger model.score_size"):
+    with pytest.raises(ModelError, match=r"7 places to look at are more than the 6 .* larger model.score_width"):
         part.compare(part.queries(torch.randn(T, D)), part.keys(torch.randn(S, D)))
 
 
@@ -258,7 +258,7 @@ def test_the_flexible_kernel_agrees_with_attend_on_packs(mask: str) -> None:
     torch.manual_seed(0)
     lengths = torch.tensor([3, 9, 1, 20])
     layout = Packed(lengths, 20, 40)
-    meaning = {"causal": Causal(), "window": Both(Causal(), Window(2)), "lengths": Lengths(lengths)}[mask]
+    meaning = {"causal": Causal(), "window": AndMask(Causal(), Window(2)), "lengths": Lengths(lengths)}[mask]
     exact = [torch.randn(1, H, 40, 16, dtype=torch.float64) for _ in "qkv"]
     low, high = (Call(*(x.to(t) for x in exact), SCORES["dot"](16), meaning, False, layout) for t in FLOATS)  # type: ignore[misc]
     flexible = next(kernel for kernel in KERNELS if kernel.name == "flexible")
@@ -267,7 +267,7 @@ def test_the_flexible_kernel_agrees_with_attend_on_packs(mask: str) -> None:
     torch.testing.assert_close(fast[:, :, :33].double(), Reference().run(high)[0][:, :, :33], rtol=1e-5, atol=1e-5)
 
 
-def test_gradients_of_a_frequent_piece_are_summed_in_float32() -> None:
+def test_gradients_of_a_frequent_token_are_summed_in_float32() -> None:
     torch.manual_seed(0)
     table, ids, g = torch.randn(5, 8), torch.randint(0, 3, (3000,)), torch.rand(3000, 8).bfloat16()
     low = torch.nn.Embedding.from_pretrained(table.bfloat16(), freeze=False)
@@ -306,8 +306,8 @@ def test_layouts_hold_the_same_tokens(lengths: list[int]) -> None:
     assert rectangle.shape == (len(lengths), max(lengths), 2)
     assert torch.equal(packed.unrows(packed.unrectangle(rectangle)), flat)
     padded = Padded(sizes, max(lengths))
-    for row, piece in zip(rectangle, flat.split(lengths), strict=True):
-        assert torch.equal(row[: len(piece)], piece)
+    for row, token in zip(rectangle, flat.split(lengths), strict=True):
+        assert torch.equal(row[: len(token)], token)
     assert torch.equal(packed.positions(), torch.cat([padded.positions()[:n] for n in lengths]))
 
 

@@ -30,7 +30,7 @@ from regard.tasks.decode import decode
 from regard.tasks.fit import fit, view_of
 from regard.tasks.inspect import inspect
 from regard.tasks.measure import measure
-from regard.text import Subwords, write_lines
+from regard.text import Tokenizer, write_lines
 from regard.train import MASK, OBJECTIVES, Interrupted, TrainConfig, Trainer
 
 SMALL = {name: family.small for name, family in FAMILIES.items()}
@@ -56,7 +56,7 @@ def test_a_family_goes_by_the_name_that_its_config_has(family: str) -> None:
     assert MODELS[family][0](**SMALL[family]).family == family
 
 
-# -- the future, padding, neighbours, pieces ---------------------------------------------------------------------------
+# -- the future, padding, neighbours, tokens ---------------------------------------------------------------------------
 
 
 def _config(family: str) -> Any:
@@ -75,7 +75,7 @@ def test_who_translates_keeps_the_laws(family: str) -> None:
 
 @pytest.mark.parametrize("family", WRITING)
 def test_who_goes_on_keeps_the_laws(family: str) -> None:
-    others.test_a_language_model_in_pieces_is_the_whole_and_sees_no_future(_config(family))
+    others.test_a_language_model_in_tokens_is_the_whole_and_sees_no_future(_config(family))
 
 
 @pytest.mark.parametrize("family", [family for family in KINDS if family not in PAIRED])
@@ -87,12 +87,12 @@ def test_who_reads_one_side_sees_no_padding_and_no_neighbour(family: str) -> Non
 
 
 @pytest.fixture(scope="module")
-def subwords() -> Subwords:
-    return Subwords.train([f"{' '.join(LETTERS)} copy reverse yes no"], size=100, kind="words", symbols=[MASK])
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([f"{' '.join(LETTERS)} copy reverse yes no"], size=100, kind="words", symbols=[MASK])
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory, subwords: Subwords) -> dict[str, Store]:
+def stores(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> dict[str, Store]:
     """150 lines as pairs with themselves reversed, as text, and with a label."""
     lines = _words(150, 1)
     keep = Filters(drop_empty=False, max_ratio=1e9)
@@ -102,22 +102,22 @@ def stores(tmp_path_factory: pytest.TempPathFactory, subwords: Subwords) -> dict
         "labels": ((line, "yes" if "a" in line else "no") for line in lines),
     }
     folder = tmp_path_factory.mktemp("stores")
-    return {n: Store.build(folder / n, p, subwords, subwords, keep, fingerprint(n)) for n, p in made.items()}
+    return {n: Store.build(folder / n, p, tokenizer, tokenizer, keep, fingerprint(n)) for n, p in made.items()}
 
 
 @pytest.mark.parametrize("family", SMALL)
-def test_resuming_is_exact(family: str, stores: dict[str, Store], subwords: Subwords, tmp_path: Path) -> None:
+def test_resuming_is_exact(family: str, stores: dict[str, Store], tokenizer: Tokenizer, tmp_path: Path) -> None:
     aim = _aim(family)
     store = stores["labels" if aim == "classify" else "pairs" if OBJECTIVES[aim].reads == "pairs" else "text"]
     config, build = MODELS[family]
     sizes = config(**SMALL[family], dropout=0.2)
-    settings = TrainConfig(updates=4, accumulate=2, average="ema", warmup=2, precision="float32", save_every=100)
+    settings = TrainConfig(max_updates=4, accumulate=2, average="ema", warmup=2, precision="float32", save_every=100)
 
     def trainer(out: Path, stop_after: int = 0) -> Trainer:
         torch.manual_seed(3)
         made = Trainer(
-            build(sizes, len(subwords), len(subwords)),
-            Batches(store, batch_tokens=120, layout="packed", seed=5, view=view_of(aim, subwords)),
+            build(sizes, len(tokenizer), len(tokenizer)),
+            Batches(store, batch_tokens=120, layout="packed", seed=5, view=view_of(aim, tokenizer)),
             settings,
             out,
             seed=5,
@@ -193,8 +193,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     def of(family: str) -> Path:
         if family not in found:
             folder = tmp_path_factory.mktemp(family)
-            learns = {"updates": 150, "rate": RATES.get(family, 1e-2)}
-            recipe = _recipe(family, folder, **(learns if family in LEARNING else {"updates": 2, "rate": 1e-3}))
+            learns = {"max_updates": 150, "learning_rate": RATES.get(family, 1e-2)}
+            recipe = _recipe(
+                family, folder, **(learns if family in LEARNING else {"max_updates": 2, "learning_rate": 1e-3})
+            )
             assert recipes.parse(recipes.to_toml(recipe)) == recipe
             found[family] = fit(recipe, folder / "run")
         return found[family]
@@ -222,17 +224,17 @@ def test_a_line_is_answered_alone_as_in_company(family: str, made: Any) -> None:
                 [(c.text, pytest.approx(c.probability, rel=1e-9)) for c in row]
                 for row in regard.classify(made(family), given)
             ]
-        return [regard.perplexities(made(family), [line])["piece"].detail["nats"] for line in given]
+        return [regard.perplexities(made(family), [line])["token"].detail["nats"] for line in given]
 
-    together = answers(lines)
+    ensemble_with = answers(lines)
     if _aim(family) in ("continue", "mask"):
-        found = regard.perplexities(made(family), lines)["piece"].detail
-        counts = [regard.perplexities(made(family), [line])["piece"].detail["count"] for line in lines]
+        found = regard.perplexities(made(family), lines)["token"].detail
+        counts = [regard.perplexities(made(family), [line])["token"].detail["count"] for line in lines]
         assert found["nats"] * found["count"] == pytest.approx(
-            sum(a * b for a, b in zip(together, counts, strict=True)), rel=1e-9
+            sum(a * b for a, b in zip(ensemble_with, counts, strict=True)), rel=1e-9
         )
     else:
-        assert together == [answers([line])[0] for line in lines]
+        assert ensemble_with == [answers([line])[0] for line in lines]
 
 
 def test_weights_come_back_bit_for_bit(made: Any) -> None:
@@ -263,17 +265,22 @@ def test_who_classifies_learns_labels(family: str, made: Any) -> None:
 WIDER: dict[str, tuple[dict[str, Any], float, int, float]] = {
     "transformer": ({"width": 48, "heads": 4, "feedforward": 96, "decoder_layers": 2}, 6e-3, 600, 0.95),
     "parser": ({"width": 48, "heads": 4, "feedforward": 96, "decoder_layers": 2}, 6e-3, 600, 0.95),
-    "seq2seq": ({"width": 128, "embedding": 32, "layers": 1, "cell": "gru", "initial": 0.15}, 8e-3, 400, 0.7),
-    "bahdanau": ({"width": 48, "encoder_width": 48, "embedding": 24, "readout": 24, "initial": 0.2}, 1e-2, 300, 0.95),
-    "luong": ({"width": 48, "embedding": 24, "layers": 1, "initial": 0.3}, 1e-2, 300, 0.95),
+    "seq2seq": ({"width": 128, "embedding": 32, "layers": 1, "cell": "gru", "init_range": 0.15}, 8e-3, 400, 0.7),
+    "bahdanau": (
+        {"width": 48, "encoder_width": 48, "embedding": 24, "readout": 24, "init_range": 0.2},
+        1e-2,
+        300,
+        0.95,
+    ),
+    "luong": ({"width": 48, "embedding": 24, "layers": 1, "init_range": 0.3}, 1e-2, 300, 0.95),
     "convs2s": ({"width": 48, "channels": 48}, 1e-2, 300, 0.95),
-    "lstmn-translator": ({"width": 48, "embedding": 24, "score_width": 24, "initial": 0.3}, 1e-2, 400, 0.9),
+    "lstmn-translator": ({"width": 48, "embedding": 24, "score_width": 24, "init_range": 0.3}, 1e-2, 400, 0.9),
 }
 """Of families that translate: sizes, rate, updates, the least share of fresh lines that come out right; of others, as
 its page says, 1e-2, 400, 0.9. One vector for a whole line: what was not seen comes out less surely."""
 
 
-def _trained(family: str, sizes: dict[str, Any], store: Store, words: Subwords, out: Path, **train: Any) -> Any:
+def _trained(family: str, sizes: dict[str, Any], store: Store, words: Tokenizer, out: Path, **train: Any) -> Any:
     torch.manual_seed(1)
     config, build = MODELS[family]
     aim = _aim(family)
@@ -287,7 +294,7 @@ def _trained(family: str, sizes: dict[str, Any], store: Store, words: Subwords, 
     return model.float().eval()
 
 
-def _share(model: Any, words: Subwords, sources: list[str], right: list[str], mask: int | None = None) -> float:
+def _share(model: Any, words: Tokenizer, sources: list[str], right: list[str], mask: int | None = None) -> float:
     """Of lines that come out right."""
     ids = [words.encode(line) for line in sources]
     found = decode(model, ids, SearchConfig(beam=1), batch_independent=False, mask=mask)
@@ -299,34 +306,34 @@ def _fresh(seen: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory, subwords: Subwords) -> Store:
+def asked(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Store:
     """Lines that begin with what is to be done with the rest: "copy a b" and "reverse a b"."""
     pairs = [pair for line in _words(900, 5, 4) for pair in ((f"copy {line}", line), (f"reverse {line}", line[::-1]))]
     path = tmp_path_factory.mktemp("asked") / "store"
-    return Store.build(path, iter(pairs), subwords, subwords, Filters(max_ratio=9.0), fingerprint("asked"))
+    return Store.build(path, iter(pairs), tokenizer, tokenizer, Filters(max_ratio=9.0), fingerprint("asked"))
 
 
 @pytest.mark.parametrize("family", TRANSLATING)
 def test_who_translates_learns_to_copy_and_to_reverse_as_asked(
-    family: str, asked: Store, subwords: Subwords, tmp_path: Path
+    family: str, asked: Store, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     sizes, rate, updates, least = WIDER.get(family, ({}, 1e-2, 400, 0.9))
-    model = _trained(family, sizes, asked, subwords, tmp_path, rate=rate, updates=updates)
+    model = _trained(family, sizes, asked, tokenizer, tmp_path, learning_rate=rate, max_updates=updates)
     fresh = _fresh(_words(900, 5, 4))
     for task, right in (("copy", fresh), ("reverse", [line[::-1] for line in fresh])):
-        share = _share(model, subwords, [f"{task} {line}" for line in fresh], right)
+        share = _share(model, tokenizer, [f"{task} {line}" for line in fresh], right)
         assert share >= least, (task, share)
 
 
-def test_mask_predict_learns_to_copy(subwords: Subwords, tmp_path: Path) -> None:
+def test_mask_predict_learns_to_copy(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """To reverse it learns in `test_mask_predict.py`; both at once take it longer."""
     lines = _words(1800, 5)
     pairs = ((line, line) for line in lines)
-    store = Store.build(tmp_path / "s", pairs, subwords, subwords, Filters(), fingerprint("copies"))
+    store = Store.build(tmp_path / "s", pairs, tokenizer, tokenizer, Filters(), fingerprint("copies"))
     sizes = {"width": 64, "heads": 4, "feedforward": 128, "encoder_layers": 2, "decoder_layers": 2, "length_range": 4}
-    model = _trained("mask-predict", sizes, store, subwords, tmp_path, rate=4e-3, updates=700)
+    model = _trained("mask-predict", sizes, store, tokenizer, tmp_path, learning_rate=4e-3, max_updates=700)
     fresh = _fresh(lines)
-    assert _share(model, subwords, fresh, fresh, subwords.id_of(MASK)) >= 0.9
+    assert _share(model, tokenizer, fresh, fresh, tokenizer.id_of(MASK)) >= 0.9
 
 
 def test_every_family_learns_somewhere() -> None:

@@ -40,11 +40,11 @@ def test_decoding_in_any_split_equals_decoding_at_once(config: TransformerConfig
     for capacity in (None, 7, 30):
         for split in ([1] * 7, [3, 4], [1, 5, 1], [7]):
             state = model.start(memory, reading, capacity)
-            pieces = []
+            parts = []
             for part in tokens.split(split, dim=1):
                 hidden, state = model.decode(part, state)
-                pieces.append(hidden)
-            _close(torch.cat(pieces, 1), whole)
+                parts.append(hidden)
+            _close(torch.cat(parts, 1), whole)
 
 
 @EVERY

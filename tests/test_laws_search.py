@@ -33,12 +33,12 @@ from regard.search import (
 from regard.tasks.decode import decode, step_of
 
 VOCABULARY = 4
-"""0 to 2 are pieces, 3 is the end."""
+"""0 to 2 are tokens, 3 is the end."""
 
 
 @dataclass(frozen=True)
 class History:
-    """A state that is only the pieces so far, so that a table can give any distribution to any prefix."""
+    """A state that is only the tokens so far, so that a table can give any distribution to any prefix."""
 
     prefix: Tensor  # (N, t)
 
@@ -134,7 +134,7 @@ def test_finished_sentences_may_leave_or_stay(seed: int, width: int) -> None:
 
 
 def test_the_greedy_path_is_not_always_the_best() -> None:
-    """The lectures' numbers: greedy 0.5·0.4·0.4·0.6 = 0.048; with another piece at step 2 0.054 is reached."""
+    """The lectures' numbers: greedy 0.5·0.4·0.4·0.6 = 0.048; with another token at step 2 0.054 is reached."""
     after = {
         (): [0.5, 0.2, 0.2, 0.1],
         (0,): [0.1, 0.4, 0.3, 0.2],
@@ -270,7 +270,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(average: str, seed: int
     step = _table(seed, 1.5)
     alone = _beam(step, n_best=4)
     state, first = _start(3)
-    together = beam_search(
+    ensemble_with = beam_search(
         ensemble([step, step], average),
         Together((state, state)),
         first,
@@ -280,8 +280,8 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(average: str, seed: int
         penalty=penalty_of("gnmt", 0.6),
         n_best=4,
     )
-    assert [[h.ids for h in found] for found in together] == [[h.ids for h in found] for found in alone]
-    assert [h.score for f in together for h in f] == pytest.approx([h.score for f in alone for h in f], abs=1e-5)
+    assert [[h.ids for h in found] for found in ensemble_with] == [[h.ids for h in found] for found in alone]
+    assert [h.score for f in ensemble_with for h in f] == pytest.approx([h.score for f in alone for h in f], abs=1e-5)
 
 
 def test_an_ensemble_is_the_mean_that_it_names() -> None:
@@ -317,20 +317,20 @@ def test_a_diverse_beam_of_one_group_is_the_beam(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_diverse_beam_reports_the_models_log_probabilities_and_differs(seed: int) -> None:
     step = _table(seed, 0.5)
-    first_pieces = []
+    first_tokens = []
     for diversity in (0.0, 50.0):
         found = _diverse(step, groups=4, n_best=4, diversity=diversity)
         for sentence, hypotheses in enumerate(found):
             assert len({tuple(h.ids) for h in hypotheses}) == len(hypotheses)
             for h in hypotheses:
                 total, state = 0.0, History(torch.tensor([[sentence]]))
-                for before, piece in zip([9, *h.ids], [*h.ids, 3][: len(h.ids) + h.ended], strict=False):
+                for before, token in zip([9, *h.ids], [*h.ids, 3][: len(h.ids) + h.ended], strict=False):
                     values, state = step(torch.tensor([before]), state)
-                    total += float(values[0, piece])
+                    total += float(values[0, token])
                 assert h.log_probability == pytest.approx(total, abs=1e-5)
                 assert h.score == pytest.approx(total / penalty_of("gnmt", 0.6)(len(h.ids) + h.ended), abs=1e-5)
-        first_pieces.append(sum(len({h.ids[:1][0] if h.ids else 3 for h in each}) for each in found))
-    assert first_pieces[0] < first_pieces[1]
+        first_tokens.append(sum(len({h.ids[:1][0] if h.ids else 3 for h in each}) for each in found))
+    assert first_tokens[0] < first_tokens[1]
     # Batches do not matter.
     one = _diverse(step, 1, groups=2, n_best=2)
     assert one[0] == _diverse(step, 3, groups=2, n_best=2)[0]

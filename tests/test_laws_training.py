@@ -1,4 +1,4 @@
-"""Laws 7 and 8: resuming is exact, the Transformer learns; with the loss, the schedules and the optimiser's pieces."""
+"""Laws 7 and 8: resuming is exact, the Transformer learns; with the loss, the schedules and the optimiser's tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.kernels import native
 from regard.models.transformer import TransformerConfig, build
 from regard.search import SearchConfig
 from regard.tasks.decode import decode
-from regard.text import Subwords
+from regard.text import Tokenizer
 from regard.train import (
     SCHEDULES,
     Interrupted,
@@ -43,13 +43,13 @@ def _words(count: int, seed: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Subwords]:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Tokenizer]:
     """1,500 pairs of letters and the same letters backwards."""
     lines = _words(1500, 1)
-    subwords = Subwords.train(lines, size=300, kind="unigram", shrink=True)
+    tokenizer = Tokenizer.train(lines, size=300, kind="unigram", shrink=True)
     path = tmp_path_factory.mktemp("toy") / "store"
     pairs = ((line, line[::-1]) for line in lines)
-    return Store.build(path, pairs, subwords, subwords, Filters(), fingerprint("toy")), subwords
+    return Store.build(path, pairs, tokenizer, tokenizer, Filters(), fingerprint("toy")), tokenizer
 
 
 # -- the loss ----------------------------------------------------------------------------------------------------------
@@ -124,12 +124,12 @@ def test_padding_is_neither_scored_nor_learnt_from() -> None:
     torch.testing.assert_close(found[0][0], found[0][1])
 
 
-def test_a_pack_filled_up_to_a_constant_shape_gives_the_same_and_is_one_graph(corpus: tuple[Store, Subwords]) -> None:
+def test_a_pack_filled_up_to_a_constant_shape_gives_the_same_and_is_one_graph(corpus: tuple[Store, Tokenizer]) -> None:
     """What a GPU runs: constant tokens, lines and widths, and no break that would keep a compiler from the whole."""
-    store, subwords = corpus
+    store, tokenizer = corpus
     torch.manual_seed(3)
     sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, dropout=0.0)
-    step = Step(build(sizes, len(subwords), len(subwords)), 0.1, 100)
+    step = Step(build(sizes, len(tokenizer), len(tokenizer)), 0.1, 100)
     batch = next(Batches(store, batch_tokens=400, layout="packed", seed=5))
     found = []
     for full, compiled in ((0, False), (512, False), (512, True)):
@@ -178,10 +178,10 @@ def test_plateau_waits_then_cuts() -> None:
 # -- resuming ----------------------------------------------------------------------------------------------------------
 
 CONFIG = TrainConfig(
-    updates=12,
+    max_updates=12,
     accumulate=3,
     schedule="inverse-sqrt",
-    rate=3e-3,
+    learning_rate=3e-3,
     warmup=4,
     clip=1.0,
     average="ema",
@@ -192,12 +192,14 @@ CONFIG = TrainConfig(
 )
 
 
-def _trainer(store: Store, subwords: Subwords, out: Path, config: TrainConfig, events: list[dict[str, Any]]) -> Trainer:
+def _trainer(
+    store: Store, tokenizer: Tokenizer, out: Path, config: TrainConfig, events: list[dict[str, Any]]
+) -> Trainer:
     torch.manual_seed(3)
     model = build(
         TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, dropout=0.3),
-        len(subwords),
-        len(subwords),
+        len(tokenizer),
+        len(tokenizer),
     )
     batches = Batches(
         store,
@@ -206,8 +208,8 @@ def _trainer(store: Store, subwords: Subwords, out: Path, config: TrainConfig, e
         seed=5,
         pool=700,
         sampling=0.3,
-        source_subwords=subwords,
-        target_subwords=subwords,
+        source_tokenizer=tokenizer,
+        target_tokenizer=tokenizer,
     )
     return Trainer(
         model,
@@ -230,7 +232,7 @@ def _everything(trainer: Trainer) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_resuming_after_any_batch_is_exact(corpus: tuple[Store, Subwords], tmp_path: Path, precision: str) -> None:
+def test_resuming_after_any_batch_is_exact(corpus: tuple[Store, Tokenizer], tmp_path: Path, precision: str) -> None:
     """Dropout, subword sampling, accumulation, averaging and validation on; stopped after every possible batch."""
     config = CONFIG.model_copy(update={"precision": precision})
     events: list[dict[str, Any]] = []
@@ -263,7 +265,7 @@ def test_resuming_after_any_batch_is_exact(corpus: tuple[Store, Subwords], tmp_p
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(
-    corpus: tuple[Store, Subwords], tmp_path: Path
+    corpus: tuple[Store, Tokenizer], tmp_path: Path
 ) -> None:
     _trainer(*corpus, tmp_path, CONFIG, []).run()
     older, newest = sorted((tmp_path / "checkpoints").iterdir())
@@ -280,10 +282,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(
     assert _trainer(*corpus, tmp_path, CONFIG, []).resume() == older
 
 
-def test_early_stopping_and_the_best_weights(corpus: tuple[Store, Subwords], tmp_path: Path) -> None:
+def test_early_stopping_and_the_best_weights(corpus: tuple[Store, Tokenizer], tmp_path: Path) -> None:
     config = CONFIG.model_copy(
         update={
-            "updates": 40,
+            "max_updates": 40,
             "validate_every": 2,
             "patience": 3,
             "keep": "best",
@@ -306,9 +308,9 @@ def test_early_stopping_and_the_best_weights(corpus: tuple[Store, Subwords], tmp
     assert all(torch.equal(v, kept[1][n]) for n, v in trainer.final_weights().items())
 
 
-def test_the_mean_of_the_last_snapshots(corpus: tuple[Store, Subwords], tmp_path: Path) -> None:
+def test_the_mean_of_the_last_snapshots(corpus: tuple[Store, Tokenizer], tmp_path: Path) -> None:
     config = CONFIG.model_copy(
-        update={"updates": 6, "average": "last", "average_last": 2, "average_every": 2, "accumulate": 1}
+        update={"max_updates": 6, "average": "last", "average_last": 2, "average_every": 2, "accumulate": 1}
     )
     trainer = _trainer(*corpus, tmp_path, config, [])
     held: list[dict[str, Tensor]] = []
@@ -327,17 +329,17 @@ def test_the_mean_of_the_last_snapshots(corpus: tuple[Store, Subwords], tmp_path
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_batch_that_does_not_fit_is_cut_and_training_goes_on(
-    corpus: tuple[Store, Subwords], tmp_path: Path, precision: str
+    corpus: tuple[Store, Tokenizer], tmp_path: Path, precision: str
 ) -> None:
     """Memory is made short for more than 20 rows; what the failed attempts left behind must not count."""
-    store, subwords = corpus
+    store, tokenizer = corpus
     events: list[dict[str, Any]] = []
     found = []
     for short in (False, True):
         torch.manual_seed(3)
         sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, dropout=0.0)
-        config = CONFIG.model_copy(update={"updates": 2, "precision": precision})
-        batches, model = Batches(store, batch_tokens=400, seed=5), build(sizes, len(subwords), len(subwords))
+        config = CONFIG.model_copy(update={"max_updates": 2, "precision": precision})
+        batches, model = Batches(store, batch_tokens=400, seed=5), build(sizes, len(tokenizer), len(tokenizer))
         trainer = Trainer(model, batches, config, tmp_path / f"{short}", seed=5, width=16, report=events.append)
         forward = trainer.step.forward
 
@@ -363,13 +365,13 @@ def test_a_batch_that_does_not_fit_is_cut_and_training_goes_on(
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
-def _reversed(model: Any, rate: float, updates: int, layout: Any, corpus: tuple[Store, Subwords], out: Path) -> float:
+def _reversed(model: Any, rate: float, updates: int, layout: Any, corpus: tuple[Store, Tokenizer], out: Path) -> float:
     """The share of fresh lines that the model reverses after so many updates."""
-    store, subwords = corpus
+    store, tokenizer = corpus
     config = TrainConfig(
-        updates=updates,
+        max_updates=updates,
         schedule="linear",
-        rate=rate,
+        learning_rate=rate,
         warmup=60,
         clip=1.0,
         label_smoothing=0.0,
@@ -385,14 +387,14 @@ def _reversed(model: Any, rate: float, updates: int, layout: Any, corpus: tuple[
     model.float()
     seen = set(_words(1500, 1))
     fresh = [line for line in _words(400, 2) if line not in seen][:100]
-    found = decode(model.eval(), [subwords.encode(x) for x in fresh], SearchConfig(beam=1), batch_independent=False)
-    right = sum(subwords.decode(h[0].ids) == line[::-1] for h, line in zip(found, fresh, strict=True))
+    found = decode(model.eval(), [tokenizer.encode(x) for x in fresh], SearchConfig(beam=1), batch_independent=False)
+    right = sum(tokenizer.decode(h[0].ids) == line[::-1] for h, line in zip(found, fresh, strict=True))
     return right / len(fresh)
 
 
 @pytest.mark.parametrize(("norm", "layout"), [("post", "padded"), ("pre", "packed")])
 def test_the_transformer_learns_to_reverse(
-    corpus: tuple[Store, Subwords], tmp_path: Path, norm: str, layout: Any
+    corpus: tuple[Store, Tokenizer], tmp_path: Path, norm: str, layout: Any
 ) -> None:
     torch.manual_seed(1)
     sizes = TransformerConfig(

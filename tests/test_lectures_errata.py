@@ -227,11 +227,11 @@ def test_training_is_parallel_although_writing_is_not():
     memory = model.encode(torch.tensor([[5, 6, 7, 3]]), layout)
     written = torch.tensor([[2, 8, 9, 10]])
     at_once = model.decode(written, model.start(memory, layout))[0]
-    state, pieces = model.start(memory, layout), []
+    state, tokens = model.start(memory, layout), []
     for t in range(4):
         hidden, state = model.decode(written[:, t : t + 1], state)
-        pieces.append(hidden)
-    assert torch.allclose(at_once, torch.cat(pieces, 1))
+        tokens.append(hidden)
+    assert torch.allclose(at_once, torch.cat(tokens, 1))
 
 
 def test_root_of_dk_is_the_scale():

@@ -19,10 +19,10 @@ from regard.studies.lectures import TRAINED, Shown, Word, looks, trained
 from regard.studies.lectures.shades import shades
 from regard.studies.lectures.trained import PAIRS, decoding_steps, looking_back, memorial, pronoun, question
 from regard.tasks.look import look
-from regard.tasks.open import Opened
+from regard.tasks.open import Pipeline
 from regard.tasks.score import score_lines
 from regard.tasks.translate import load
-from regard.text import PAD, Subwords
+from regard.text import PAD, Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = {"heads": 2, "feedforward": 32, "layers": 1}
@@ -37,14 +37,14 @@ def bundle(tmp_path_factory):
     return path
 
 
-def one_sided(family: str) -> Opened:
+def one_sided(family: str) -> Pipeline:
     """A model of one side with random weights."""
     recipe = recipes.validate(
         {"name": "small", "data": {"text": "x"}, "model": {"family": family, "width": 16, **FAMILIES[family]}}
     )
-    pieces = Subwords.train(ENGLISH, size=330)
+    tokens = Tokenizer.train(ENGLISH, size=330)
     torch.manual_seed(0)
-    return Opened(MODELS[family][1](recipe.model, len(pieces), len(pieces), PAD).eval(), recipe, pieces, pieces)
+    return Pipeline(MODELS[family][1](recipe.model, len(tokens), len(tokens), PAD).eval(), recipe, tokens, tokens)
 
 
 def test_the_steps_are_those_of_greedy_search(bundle):
@@ -52,17 +52,17 @@ def test_the_steps_are_those_of_greedy_search(bundle):
     best = load(bundle).translate([LINE], beam=1)[0]
     assert shown.numbers["translation"] == best.text
     steps = shown.lines[1:]
-    assert len(steps) == len(best.target_pieces)
-    for step, piece in zip(steps, best.target_pieces, strict=True):
+    assert len(steps) == len(best.target_tokens)
+    for step, token in zip(steps, best.target_tokens, strict=True):
         top = step[-3:]
-        assert (top[0].text, top[0].now) == (piece, True)
+        assert (top[0].text, top[0].now) == (token, True)
         assert top[0].share >= top[1].share >= top[2].share > 0
     log_probability = sum(torch.tensor(step[-3].share).log().item() for step in steps)
     assert log_probability == pytest.approx(best.log_probability, 1e-4)
     assert shown.numbers["log-probability"] == pytest.approx(best.log_probability, 1e-4)
-    assert [step[0].text for step in steps[:2]] == ["<s>", best.target_pieces[0].replace("\u2581", "")]
+    assert [step[0].text for step in steps[:2]] == ["<s>", best.target_tokens[0].replace("\u2581", "")]
     # A step looks at the whole source, and no further.
-    source = len(best.source_pieces)
+    source = len(best.source_tokens)
     assert [sum(word.share for word in step[1 : 1 + source]) for step in steps] == pytest.approx(
         [1.0] * len(steps), 1e-3
     )
@@ -72,9 +72,9 @@ def test_what_a_model_is_made_to_write_is_shown_under_its_own(bundle):
     shown = decoding_steps(bundle, [LINE, GERMAN[2]])
     own = len(decoding_steps(bundle, [LINE]).lines)
     forced = shown.lines[own + 2 :]
-    pieces = load(bundle).target.pieces(load(bundle).target.encode(GERMAN[2]))
-    assert len(forced) == len(pieces) + 1
-    assert forced[-1][0].text.replace(" ", "") == "".join(pieces).replace("\u2581", "")
+    tokens = load(bundle).target.tokens(load(bundle).target.encode(GERMAN[2]))
+    assert len(forced) == len(tokens) + 1
+    assert forced[-1][0].text.replace(" ", "") == "".join(tokens).replace("\u2581", "")
     found = score_lines(load(bundle), [LINE], [GERMAN[2]])[0]
     assert shown.numbers[f"made to write {GERMAN[2]!r}, log-probability"] == pytest.approx(found.log_probability, 1e-4)
 

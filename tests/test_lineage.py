@@ -38,7 +38,7 @@ FAMILIES = list(SIZES)
 def translators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Translator]:
     folder = tmp_path_factory.mktemp("bundles")
     for family, sizes in SIZES.items():
-        small_bundle(folder / family, model={**sizes, "initial": 0.3})
+        small_bundle(folder / family, model={**sizes, "init_range": 0.3})
     return {family: load(folder / family, device="cpu") for family in FAMILIES}
 
 
@@ -46,9 +46,9 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Translato
 def test_a_bundle_translates_alone_as_in_company(translators: dict[str, Translator], family: str) -> None:
     translator = translators[family]
     short = {"max_length": 6}
-    together = [t.text for t in translator.translate(ENGLISH[:4], beam=3, search=short)]
-    assert together == [translator.translate([line], beam=3, search=short)[0].text for line in ENGLISH[:4]]
-    assert any(together)
+    ensemble_with = [t.text for t in translator.translate(ENGLISH[:4], beam=3, search=short)]
+    assert ensemble_with == [translator.translate([line], beam=3, search=short)[0].text for line in ENGLISH[:4]]
+    assert any(ensemble_with)
 
 
 @pytest.mark.parametrize("family", ["bahdanau", "luong"])
@@ -57,7 +57,7 @@ def test_those_that_look_align_and_show_where(translators: dict[str, Translator]
     assert all(alignment.links for alignment in found)
     (shown,) = translators[family].translate(ENGLISH[:1], attention=True, beam=1, search={"max_length": 6})
     assert shown.attention is not None
-    assert shown.attention.shape == (len(shown.target_pieces), len(shown.source_pieces))
+    assert shown.attention.shape == (len(shown.target_tokens), len(shown.source_tokens))
 
 
 def test_one_fixed_vector_has_nothing_to_see_to_count_or_to_align_by(translators: dict[str, Translator]) -> None:
@@ -88,7 +88,7 @@ def test_costs_are_counted_as_for_any_model(family: str) -> None:
     assert costs.parameters == sum(p.numel() for p in build(sizes, 50, 60).parameters())
     one, more, most = (float(costs.flops.of(n, n)) for n in (10, 20, 30))
     assert 0 < one < more < most
-    # The products of all weights that a piece passes through, three times with their gradients; attention comes on top.
+    # The products of all weights that a token passes through, three times with their gradients; attention comes on top.
     through = sum(p.numel() for n, p in build(sizes, 50, 60).named_parameters() if p.dim() == 2 and "source" not in n)
     assert more - one > 6 * 10 * 0.5 * (through - 60 * 16)
 
@@ -171,7 +171,7 @@ def test_a_score_that_the_widths_do_not_allow_is_refused() -> None:
 
 
 def test_the_source_word_looked_at_most_takes_the_place_of_an_unknown_one(translators: dict[str, Translator]) -> None:
-    """Of a model that is made to write unknown pieces: each becomes the word that its step looked at."""
+    """Of a model that is made to write unknown tokens: each becomes the word that its step looked at."""
     for family in ("bahdanau", "luong"):
         translator = translators[family]
         written = (UNK, translator.target.encode(GERMAN[0])[0], UNK)

@@ -60,7 +60,7 @@ def report() -> dict[str, Any]:
     sizes, seconds = [64, 128], {layer: [1e-4, 4e-4] for layer in LAYERS}
     return {
         "table": {
-            "set": "test", "lines": 39, "minutes": 15.0, "languages": ["de", "en"], "pieces": 8000,
+            "set": "test", "lines": 39, "minutes": 15.0, "languages": ["de", "en"], "tokens": 8000,
             "search": {"beam": 5, "alpha": 1.0, "penalty": "gnmt"}, "signatures": {"bleu": "nrefs:1"},
             "precision": ["bfloat16"], "threads": [2],
             "families": [

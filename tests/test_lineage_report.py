@@ -49,7 +49,8 @@ def _timed(place: Path, **train: Any) -> Recipe:
             "text": {"size": 400, "shrink": True},
             "model": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
             "train": {
-                "minutes": 0.5, "updates": 10**9, "schedule": "linear", "rate": 0.01, "warmup": 5, "log_every": 1,
+                "minutes": 0.5, "max_updates": 10**9, "schedule": "linear", "learning_rate": 0.01,
+                "warmup": 5, "log_every": 1,
                 "average": "none", "precision": "float32", "device": "cpu", **train,
             },
             "search": {"beam": 1, "extra_length": 2},
@@ -130,7 +131,7 @@ def place(tmp_path_factory):
             {model}
             [train]
             schedule = "linear"
-            rate = 0.01
+            learning_rate = 0.01
             warmup = 10
             average = "none"
             device = "cpu"

@@ -26,14 +26,14 @@ from regard.errors import DataError, ModelError, TextError
 from regard.models import MODELS
 from regard.models.interface import Record, layout_of
 from regard.tasks.look import Attention, Part, Side, _side, look
-from regard.tasks.open import Opened
+from regard.tasks.open import Pipeline
 from regard.tasks.translate import load
-from regard.text import BEGIN, END, PAD, Subwords
+from regard.text import BEGIN, END, PAD, Tokenizer
 
 LINE, TARGET = ENGLISH[4], GERMAN[4]
 OTHERS = {
-    "bahdanau": {"width": 24, "encoder_width": 32, "embedding": 16, "readout": 20, "initial": 0.3},
-    "luong": {"width": 24, "embedding": 16, "layers": 2, "initial": 0.3},
+    "bahdanau": {"width": 24, "encoder_width": 32, "embedding": 16, "readout": 20, "init_range": 0.3},
+    "luong": {"width": 24, "embedding": 16, "layers": 2, "init_range": 0.3},
     "convs2s": {"width": 16, "channels": 24, "encoder_layers": 2, "decoder_layers": 2, "max_positions": 64},
     "lstmn-translator": {"width": 16, "embedding": 12, "layers": 2, "score_width": 8},
     "mask-predict": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 2},
@@ -59,7 +59,7 @@ def sums_to_one(attention: Attention) -> None:
 
 
 def example() -> Part:
-    """Two layers of three heads over two pieces that look and three that are looked at; words: ab|c and x|yz."""
+    """Two layers of three heads over two tokens that look and three that are looked at; words: ab|c and x|yz."""
     raw = np.random.default_rng(0).random((2, 3, 3, 3)).astype(np.float32)
     weights = raw / raw.sum(axis=-1, keepdims=True)
     rows = Side(("a", "b", "c"), ("ab", "c"), np.array([[1.0, 0], [1, 0], [0, 1]]))
@@ -72,8 +72,8 @@ def example() -> Part:
 
 def test_every_layer_and_head_of_every_part(bundle: Path, found: Attention) -> None:
     translator = load(bundle, device="cpu")
-    read = [*translator.source.pieces(translator.source.encode(LINE)), "</s>"]
-    written = translator.target.pieces(translator.target.encode(TARGET))
+    read = [*translator.source.tokens(translator.source.encode(LINE)), "</s>"]
+    written = translator.target.tokens(translator.target.encode(TARGET))
     assert [part.name for part in found.parts] == ["encoder", "cross", "decoder"]
     sides = {
         "encoder": (read, read),
@@ -94,7 +94,7 @@ def test_source_is_on_columns_and_target_on_rows(bundle: Path) -> None:
     (translation,) = translator.translate([LINE], attention=True)
     cross = look(bundle, LINE).part("cross")
     assert translation.attention is not None
-    assert (cross.rows.names, cross.columns.names) == (translation.target_pieces, translation.source_pieces)
+    assert (cross.rows.names, cross.columns.names) == (translation.target_tokens, translation.source_tokens)
     np.testing.assert_allclose(cross.matrix(layer=2), translation.attention, atol=1e-5)
 
 
@@ -154,11 +154,11 @@ def test_words_are_sums_of_what_is_looked_at_and_means_of_what_looks() -> None:
     np.testing.assert_allclose(words.merged().weights, words.weights, rtol=1e-6)
 
 
-def test_words_of_pieces() -> None:
+def test_words_of_tokens() -> None:
     line = "two-year 3.5!"
-    pieces, places = ["<2de>", "▁two", "-year", "▁", "3.5!"], [(0, 0), (0, 3), (3, 8), (8, 9), (9, 13)]
-    side = _side(line, pieces, places, [(0, 8), (9, 12), (12, 13)])
-    assert side.names == (*pieces, "</s>")
+    tokens, places = ["<2de>", "▁two", "-year", "▁", "3.5!"], [(0, 0), (0, 3), (3, 8), (8, 9), (9, 13)]
+    side = _side(line, tokens, places, [(0, 8), (9, 12), (12, 13)])
+    assert side.names == (*tokens, "</s>")
     assert side.words == ("<2de>", "two-year", "3.5", "!", "</s>")
     expected = np.zeros((6, 5))
     expected[[0, 1, 2, 3, 5], [0, 1, 1, 2, 4]] = 1
@@ -187,10 +187,10 @@ def test_recurrent_and_convolutional_models(family: str, tmp_path: Path) -> None
 def test_models_of_one_side(family: str, name: str) -> None:
     sizes = {"width": 16, "heads": 2, "feedforward": 32, "layers": 2}
     recipe = recipes.validate({"name": "small", "data": {"text": "x"}, "model": {"family": family, **sizes}})
-    pieces = Subwords.train(ENGLISH, size=330)
+    tokens = Tokenizer.train(ENGLISH, size=330)
     torch.manual_seed(0)
-    model = MODELS[family][1](recipe.model, len(pieces), len(pieces), PAD).eval()
-    opened = Opened(model, recipe, pieces, pieces)
+    model = MODELS[family][1](recipe.model, len(tokens), len(tokens), PAD).eval()
+    opened = Pipeline(model, recipe, tokens, tokens)
     found = look(opened, LINE)
     assert [part.name for part in found.parts] == [name]
     assert found.part().rows.names[0 if name == "decoder" else -1] == ("<s>" if name == "decoder" else "</s>")
@@ -210,10 +210,10 @@ def test_models_of_one_side(family: str, name: str) -> None:
 def test_classifiers(sizes: dict[str, Any], name: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     data = {"source": "x", "labels": "first"}
     recipe = recipes.validate({"name": "small", "data": data, "model": sizes})
-    pieces, labels = Subwords.train(ENGLISH, size=330), Subwords.train(["yes no"], size=10, kind="words")
+    tokens, labels = Tokenizer.train(ENGLISH, size=330), Tokenizer.train(["yes no"], size=10, kind="words")
     torch.manual_seed(0)
-    model = MODELS[recipe.model.family][1](recipe.model, len(pieces), len(labels), PAD).eval()
-    opened = Opened(model, recipe, pieces, labels)
+    model = MODELS[recipe.model.family][1](recipe.model, len(tokens), len(labels), PAD).eval()
+    opened = Pipeline(model, recipe, tokens, labels)
     found = look(opened, LINE)
     (part,) = found.parts
     assert (part.name, found.source, found.target) == (name, LINE, "")
@@ -224,9 +224,9 @@ def test_classifiers(sizes: dict[str, Any], name: str, rows: int, capsys: pytest
     assert f'"name":"{name}"' in page(found)
     pooled = recipes.validate({"name": "small", "data": data, "model": {**sizes, "pool": "mean"}})
     if name == "hops":
-        plain = MODELS["self-attentive"][1](pooled.model, len(pieces), len(labels), PAD).eval()
+        plain = MODELS["self-attentive"][1](pooled.model, len(tokens), len(labels), PAD).eval()
         with pytest.raises(ModelError, match="no attention"):
-            look(Opened(plain, pooled, pieces, labels), LINE)
+            look(Pipeline(plain, pooled, tokens, labels), LINE)
 
 
 def test_what_cannot_be_looked_at_is_said(bundle: Path, found: Attention, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_what_cannot_be_looked_at_is_said(bundle: Path, found: Attention, tmp_pa
 
 def test_json_and_csv_keep_every_digit(found: Attention) -> None:
     plain = json.loads(found.to_json())
-    assert (plain["source"], plain["target"], plain["unit"]) == (LINE, TARGET, "pieces")
+    assert (plain["source"], plain["target"], plain["unit"]) == (LINE, TARGET, "tokens")
     for part, one in zip(found.parts, plain["parts"], strict=True):
         np.testing.assert_array_equal(np.array(one["weights"], dtype=np.float32), part.weights)
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))
@@ -325,9 +325,9 @@ def test_the_page_holds_all_weights_and_needs_nothing_else(found: Attention) -> 
     for one, part in zip(about["parts"], found.parts, strict=True):
         for side, mine in ((one["rows"], part.rows), (one["columns"], part.columns)):
             shares = np.zeros_like(mine.shares)
-            for piece, words in enumerate(side["shares"]):
+            for token, words in enumerate(side["shares"]):
                 for word, share in words:
-                    shares[piece, word] = share
+                    shares[token, word] = share
             np.testing.assert_allclose(shares, mine.shares, atol=1e-6)
             assert len(side["names"]) == len(mine.names)
     assert set(re.findall(r"https?://[^\s\"'`<]+", text)) == {"http://www.w3.org/2000/svg"}

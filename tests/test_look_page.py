@@ -125,8 +125,8 @@ def test_source_is_on_columns_and_target_on_rows(opened: Any) -> None:
     assert all(y < tops[0] and left < x < left + 40 for (_, x, y), left in zip(columns, lefts, strict=True))
 
 
-def label(piece: str) -> str:
-    return {"</s>": "end"}.get(piece, piece.removeprefix("▁"))
+def label(token: str) -> str:
+    return {"</s>": "end"}.get(token, token.removeprefix("▁"))
 
 
 def test_layers_and_heads_by_mouse_and_by_keyboard(opened: Any) -> None:
@@ -189,7 +189,7 @@ def test_sums_over_chosen_names(opened: Any) -> None:
     playwright.expect(opened.locator("#sum")).to_contain_text("Click names")
 
 
-def test_words_in_the_place_of_pieces(opened: Any) -> None:
+def test_words_in_the_place_of_tokens(opened: Any) -> None:
     opened.select_option("#unit", "words")
     svg = exported(opened)
     np.testing.assert_allclose([cell["weight"] for cell in cells(svg)], CROSS.merged().matrix().ravel(), atol=1e-4)

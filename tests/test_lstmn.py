@@ -28,11 +28,11 @@ def test_text_in_any_split_equals_text_at_once(config: LSTMNConfig) -> None:
     model: Any = toy.make(config, dtype=torch.float64)
     whole, _ = model.decode(TEXT, model.start())
     for split in ([1] * 7, [3, 4], [1, 5, 1]):
-        state, pieces = model.start(), []
+        state, tokens = model.start(), []
         for part in TEXT.split(split, dim=1):
             hidden, state = model.decode(part, state)
-            pieces.append(hidden)
-        torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=1e-10, atol=1e-10)
+            tokens.append(hidden)
+        torch.testing.assert_close(torch.cat(tokens, 1), whole, rtol=1e-10, atol=1e-10)
     rows = torch.tensor([2, 0, 0])
     _, state = model.decode(TEXT[:, :5], model.start())
     last, _ = model.decode(TEXT[rows, 5:], state.select(rows))

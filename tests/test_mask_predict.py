@@ -14,7 +14,7 @@ from torch import Tensor
 import regard
 from regard import recipe as recipes
 from regard.data.batches import Batch
-from regard.data.views import Canvas
+from regard.data.views import CMLMMask
 from regard.errors import ModelError
 from regard.models.mask_predict import MaskPredictConfig
 from regard.search import mask_predict
@@ -70,12 +70,12 @@ def test_the_search_says_each_place_and_says_unsure_ones_again(passes: int) -> N
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
-def test_a_canvas_masks_one_to_all_of_a_rows_pieces_and_never_its_end(layout: Any) -> None:
+def test_a_canvas_masks_one_to_all_of_a_rows_tokens_and_never_its_end(layout: Any) -> None:
     lengths = np.array([5, 2, 1] * 60)
     flat = [np.array([*range(4, 3 + n), 3]) for n in lengths]
     whole = np.concatenate(flat) if layout == "packed" else np.stack([np.pad(r, (0, 5 - len(r))) for r in flat])
     batch = Batch(np.arange(180), whole, lengths, whole, whole, lengths, layout)
-    made = Canvas(MASK)(batch, key=7)
+    made = CMLMMask(MASK)(batch, key=7)
     masked = made.target_input == MASK
     assert np.array_equal(made.target_output[masked], whole[masked])
     real = whole > 0
@@ -98,8 +98,9 @@ def test_it_learns_to_reverse_and_translates_from_the_command_line(tmp_path: Pat
     recipe.write_text(
         f'[data]\nsource = "{tmp_path}/a"\ntarget = "{tmp_path}/b"\nbatch_tokens = 800\n'
         '[text]\nkind = "characters"\n[model]\nfamily = "mask-predict"\nwidth = 64\nheads = 4\nfeedforward = 128\n'
-        "encoder_layers = 2\ndecoder_layers = 2\ndropout = 0.0\nlength_range = 4\n[train]\nupdates = 500\n"
-        'schedule = "linear"\nrate = 4e-3\nwarmup = 60\nlabel_smoothing = 0.0\naverage = "ema"\nema_decay = 0.98\n'
+        "encoder_layers = 2\ndecoder_layers = 2\ndropout = 0.0\nlength_range = 4\n[train]\nmax_updates = 500\n"
+        'schedule = "linear"\nlearning_rate = 4e-3\nwarmup = 60\nlabel_smoothing = 0.0\n'
+        'average = "ema"\nema_decay = 0.98\n'
         'precision = "float32"\n[search]\nbeam = 2\npasses = 4\n',
         encoding="utf-8",
     )
@@ -110,4 +111,4 @@ def test_it_learns_to_reverse_and_translates_from_the_command_line(tmp_path: Pat
     with pytest.raises(ModelError, match="all places at once"):
         next(translator.stream(fresh[0]))
     with pytest.raises(ModelError, match="takes no constraints"):
-        translator.translate(fresh[:1], search={"no_repeat": 2})
+        translator.translate(fresh[:1], search={"no_repeat_ngram_size": 2})

@@ -149,7 +149,7 @@ def test_resamples_shrink_with_the_lines():
     assert resamples_for(10, 0) == 0
 
 
-@pytest.mark.parametrize("unit", ["piece", "word", "character"])
+@pytest.mark.parametrize("unit", ["token", "word", "character"])
 def test_perplexity_by_hand(unit):
     got = perplexity(8 * math.log(1 / 4), 8, unit)  # eight choices among four
     assert got.value == pytest.approx(4)

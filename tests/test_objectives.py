@@ -19,7 +19,7 @@ from regard import recipe as recipes
 from regard.data.batches import Batch, Batches, key_of
 from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
-from regard.data.views import Gaps, Label, Masks
+from regard.data.views import Label, Masks, SpanCorruption
 from regard.data.windows import Windows
 from regard.errors import DataError, ModelError, TextError
 from regard.models.bert import BERTClassifierConfig, BERTConfig
@@ -29,7 +29,7 @@ from regard.tasks.fit import fit, view_of
 from regard.tasks.generate import stream
 from regard.tasks.inspect import inspect
 from regard.tasks.measure import measure
-from regard.text import BEGIN, END, Subwords, write_lines
+from regard.text import BEGIN, END, Tokenizer, write_lines
 from regard.train import GAPS, MASK, OBJECTIVES, Interrupted, Step, TrainConfig, Trainer, inputs
 
 SMALL = {"width": 16, "heads": 2, "feedforward": 32, "layers": 2, "dropout": 0.0, "max_positions": 32}
@@ -37,28 +37,28 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def subwords() -> Subwords:
-    return Subwords.train(["a b c d e f g h i j yes no"], size=100, kind="words", symbols=[MASK, *GAPS])
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(["a b c d e f g h i j yes no"], size=100, kind="words", symbols=[MASK, *GAPS])
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory, subwords: Subwords) -> Store:
+def text(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Store:
     """120 lines of 0 to 12 words, of one side."""
     draw = random.Random(3)
     lines = [" ".join(draw.choices("abcdefghij", k=draw.randint(0, 12))) for _ in range(120)]
     keep = Filters(drop_empty=False, max_ratio=1e9)
     path = tmp_path_factory.mktemp("text") / "store"
-    return Store.build(path, (("", line) for line in lines), subwords, subwords, keep, fingerprint("text"))
+    return Store.build(path, (("", line) for line in lines), tokenizer, tokenizer, keep, fingerprint("text"))
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory, subwords: Subwords) -> Store:
+def labelled(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Store:
     """200 lines, and whether there is an "a" in them."""
     draw = random.Random(4)
     lines = [" ".join(draw.choices("abcdefghij", k=draw.randint(1, 8))) for _ in range(200)]
     pairs = ((line, "yes" if "a" in line else "no") for line in lines)
     path = tmp_path_factory.mktemp("labelled") / "store"
-    return Store.build(path, pairs, subwords, subwords, Filters(), fingerprint("labelled"))
+    return Store.build(path, pairs, tokenizer, tokenizer, Filters(), fingerprint("labelled"))
 
 
 def _epoch(batches: Batches) -> list[Batch]:
@@ -79,7 +79,7 @@ def _rows(ids: Any, batch: Batch, lengths: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 @pytest.mark.parametrize("size", [1, 7, 64, 5000])
-def test_a_stream_is_cut_into_windows_and_each_piece_predicted_once(text: Store, layout: Any, size: int) -> None:
+def test_a_stream_is_cut_into_windows_and_each_token_predicted_once(text: Store, layout: Any, size: int) -> None:
     whole = [i for line in range(len(text)) for i in (*text.target_ids(line).tolist(), END)]
     batches = Batches(text, batch_tokens=150, layout=layout, seed=2, pool=40, context=size)
     orders = []
@@ -92,7 +92,7 @@ def test_a_stream_is_cut_into_windows_and_each_piece_predicted_once(text: Store,
         assert sorted(windows) == list(range(-(-len(whole) // size)))
         before = [i for number in sorted(windows) for i in windows[number][0]]
         after = [i for number in sorted(windows) for i in windows[number][1]]
-        assert before == [after[-1], *after[:-1]], "each piece is read where the one behind it is predicted"
+        assert before == [after[-1], *after[:-1]], "each token is read where the one behind it is predicted"
         offset = next(o for o in range(len(whole)) if whole[o:] + whole[:o] == after)
         orders.append((offset, list(windows)))
     assert orders[0] != orders[1], "another epoch is cut elsewhere"
@@ -117,9 +117,9 @@ def test_a_window_reads_any_place_of_the_ring(text: Store) -> None:
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
-def test_masks_hide_their_share_and_do_not_depend_on_the_batch(text: Store, subwords: Subwords, layout: Any) -> None:
-    view = view_of("mask", subwords)
-    mask = subwords.id_of(MASK)
+def test_masks_hide_their_share_and_do_not_depend_on_the_batch(text: Store, tokenizer: Tokenizer, layout: Any) -> None:
+    view = view_of("mask", tokenizer)
+    mask = tokenizer.id_of(MASK)
     assert isinstance(view, Masks)
     assert view.mask == mask
     found: list[dict[int, tuple[list[int], list[int]]]] = []
@@ -151,9 +151,9 @@ def test_masks_hide_their_share_and_do_not_depend_on_the_batch(text: Store, subw
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
-def test_what_fell_into_gaps_can_be_put_back(text: Store, subwords: Subwords, layout: Any) -> None:
-    view = view_of("denoise", subwords)
-    assert isinstance(view, Gaps)
+def test_what_fell_into_gaps_can_be_put_back(text: Store, tokenizer: Tokenizer, layout: Any) -> None:
+    view = view_of("denoise", tokenizer)
+    assert isinstance(view, SpanCorruption)
     assert len(view.marks) == len(GAPS)
     found: list[dict[int, list[int]]] = []
     for tokens in (60, 400):
@@ -170,7 +170,7 @@ def test_what_fell_into_gaps_can_be_put_back(text: Store, subwords: Subwords, la
                         *(lambda m: (m, [*m[1:], END]))([i for i in target if i in view.marks]), strict=True
                     )
                 }
-                mended = [i for piece in source[:-1] for i in fallen.get(piece, [piece])]
+                mended = [i for token in source[:-1] for i in fallen.get(token, [token])]
                 assert mended == ids
                 lost = sum(map(len, fallen.values()))
                 assert lost == (max(1, round(0.15 * len(ids))) if ids else 0)
@@ -181,7 +181,7 @@ def test_what_fell_into_gaps_can_be_put_back(text: Store, subwords: Subwords, la
 
 def test_a_short_line_may_fall_into_a_gap_anywhere() -> None:
     """Were something kept before every gap and nothing behind the last, it would always be the end that falls in."""
-    gaps, ids, mark = Gaps(marks=(99,)), np.arange(10), 99
+    gaps, ids, mark = SpanCorruption(marks=(99,)), np.arange(10), 99
     sources = [gaps._mended(ids, key_of(0, line))[0] for line in range(1000)]
     places = Counter(source.index(mark) for source in sources)
     assert set(places) == set(range(9))
@@ -189,8 +189,8 @@ def test_a_short_line_may_fall_into_a_gap_anywhere() -> None:
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
-def test_a_label_is_the_only_target(labelled: Store, subwords: Subwords, layout: Any) -> None:
-    yes, no = (subwords.encode(word)[0] for word in ("yes", "no"))
+def test_a_label_is_the_only_target(labelled: Store, tokenizer: Tokenizer, layout: Any) -> None:
+    yes, no = (tokenizer.encode(word)[0] for word in ("yes", "no"))
     for batch in _epoch(Batches(labelled, batch_tokens=90, layout=layout, view=Label())):
         wanted = [yes if "a" in labelled.source_text(line) else no for line in batch.lines.tolist()]
         assert batch.target_output.flatten().tolist() == wanted
@@ -215,17 +215,17 @@ READERS = {
 
 
 @pytest.mark.parametrize("config", WRITERS.values(), ids=WRITERS)
-def test_a_language_model_in_pieces_is_the_whole_and_sees_no_future(config: GPTConfig) -> None:
+def test_a_language_model_in_tokens_is_the_whole_and_sees_no_future(config: GPTConfig) -> None:
     model: Any = toy.make(config, dtype=torch.float64)  # type: ignore[arg-type]
     tokens = torch.randint(4, 20, (3, 7), generator=torch.Generator().manual_seed(5))
     whole, _ = model.decode(tokens, model.start())
     for capacity in (None, 7, 20):
         for split in ([1] * 7, [3, 4], [1, 5, 1]):
-            state, pieces = model.start(capacity), []
+            state, parts = model.start(capacity), []
             for part in tokens.split(split, dim=1):
                 hidden, state = model.decode(part, state)
-                pieces.append(hidden)
-            torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=1e-10, atol=1e-10)
+                parts.append(hidden)
+            torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=1e-10, atol=1e-10)
     rows = torch.tensor([2, 0, 0])
     _, state = model.decode(tokens[:, :4], model.start())
     last, _ = model.decode(tokens[rows, 4:], state.select(rows))
@@ -272,23 +272,23 @@ CONFIGS: dict[str, Any] = {
 }
 
 
-def _batches(objective: str, text: Store, labelled: Store, subwords: Subwords, layout: Any = "packed") -> Batches:
+def _batches(objective: str, text: Store, labelled: Store, tokenizer: Tokenizer, layout: Any = "packed") -> Batches:
     context = 8 if objective == "continue" else 0
     store = labelled if objective == "classify" else text
-    view = view_of(objective, subwords)
+    view = view_of(objective, tokenizer)
     return Batches(store, batch_tokens=120, layout=layout, seed=3, context=context, view=view)
 
 
 @pytest.mark.parametrize("objective", CONFIGS)
 def test_the_loss_is_the_same_padded_and_packed(
-    objective: str, text: Store, labelled: Store, subwords: Subwords
+    objective: str, text: Store, labelled: Store, tokenizer: Tokenizer
 ) -> None:
     config = CONFIGS[objective].model_copy(update={"dropout": 0.0, "head_dropout": 0.0})
-    model = toy.make(config, vocabulary=len(subwords), dtype=torch.float64)
+    model = toy.make(config, vocabulary=len(tokenizer), dtype=torch.float64)
     step = Step(model, 0.0, 50, objective=OBJECTIVES[objective])
     totals = []
     for layout in ("padded", "packed"):
-        found = list(_batches(objective, text, labelled, subwords, layout).one_epoch())
+        found = list(_batches(objective, text, labelled, tokenizer, layout).one_epoch())
         loss = torch.stack([step(inputs(batch, CPU)) for batch in found]).sum()
         totals.append((float(loss.detach()), sum(batch.target_tokens for batch in found)))
     assert totals[0][1] == totals[1][1]
@@ -296,15 +296,15 @@ def test_the_loss_is_the_same_padded_and_packed(
 
 
 @pytest.mark.parametrize("objective", CONFIGS)
-def test_resuming_is_exact(objective: str, text: Store, labelled: Store, subwords: Subwords, tmp_path: Path) -> None:
-    config = TrainConfig(updates=6, save_every=100, log_every=1, precision="float32", average="none", warmup=2)
+def test_resuming_is_exact(objective: str, text: Store, labelled: Store, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = TrainConfig(max_updates=6, save_every=100, log_every=1, precision="float32", average="none", warmup=2)
 
     def trainer(out: Path, stop_after: int = 0) -> Trainer:
         def hear(event: dict[str, Any]) -> None:
             made.stop = event["update"] == stop_after
 
-        model = toy.make(CONFIGS[objective], vocabulary=len(subwords))
-        batches = _batches(objective, text, labelled, subwords)
+        model = toy.make(CONFIGS[objective], vocabulary=len(tokenizer))
+        batches = _batches(objective, text, labelled, tokenizer)
         aim = OBJECTIVES[objective]
         made = Trainer(model, batches, config, out, seed=1, width=16, report=hear, objective=aim)
         return made
@@ -342,7 +342,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "data": data,
             "text": {"kind": "words"},
             "model": {"family": "gpt", "width": 32, "heads": 2, "layers": 2, "dropout": 0.0, "max_positions": 18},
-            "train": {"updates": 120, "rate": 5e-3},
+            "train": {"max_updates": 120, "learning_rate": 5e-3},
             "search": {"beam": 1},
         },
     )
@@ -359,7 +359,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "data": {"text": str(folder / "train"), "valid_lines": 4, "batch_tokens": 300},
             "text": {"kind": "words"},
             "model": {"family": "bert", "width": 32, "heads": 2, "layers": 1, "dropout": 0.0, "max_positions": 32},
-            "train": {"updates": 120, "rate": 5e-3},
+            "train": {"max_updates": 120, "learning_rate": 5e-3},
         },
     )
 
@@ -388,7 +388,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 **{"family": "bert-classifier", "width": 32, "heads": 2, "layers": 1, "dropout": 0.0},
                 **{"head_dropout": 0.0, "max_positions": 32, "pool": "mean"},
             },
-            "train": {"updates": 150, "rate": 5e-3, "validate_with": "accuracy", "keep": "best"},
+            "train": {"max_updates": 150, "learning_rate": 5e-3, "validate_with": "accuracy", "keep": "best"},
         },
     )
 
@@ -412,16 +412,16 @@ def test_a_language_model_learns_to_count_and_goes_on(writer: Path) -> None:
     assert all(best.log_probability >= other.log_probability for other in others)
 
 
-def test_perplexity_is_per_piece_word_and_character(writer: Path, tmp_path: Path) -> None:
+def test_perplexity_is_per_token_word_and_character(writer: Path, tmp_path: Path) -> None:
     lines = ["2 3 4 5 6 7 8 9", "7 8 9"]
     found = regard.perplexities(writer, lines)
-    assert [found[unit].detail["count"] for unit in ("piece", "word", "character")] == [13, 13, 22]
+    assert [found[unit].detail["count"] for unit in ("token", "word", "character")] == [13, 13, 22]
     assert found["word"].value < 2.0
     nats = {unit: score.detail["nats"] * score.detail["count"] for unit, score in found.items()}
-    assert nats["piece"] == pytest.approx(nats["character"])
-    assert regard.perplexities(writer, lines, stride=3)["piece"].detail["count"] == 13
-    one_by_one = regard.perplexities(writer, lines, batch_size=1)["piece"].value
-    assert one_by_one == pytest.approx(found["piece"].value, rel=1e-12)
+    assert nats["token"] == pytest.approx(nats["character"])
+    assert regard.perplexities(writer, lines, stride=3)["token"].detail["count"] == 13
+    one_by_one = regard.perplexities(writer, lines, batch_size=1)["token"].value
+    assert one_by_one == pytest.approx(found["token"].value, rel=1e-12)
     with pytest.raises(ModelError, match="stride is 19"):
         regard.perplexities(writer, lines, stride=19)
     with pytest.raises(ModelError, match="one side only"):
@@ -435,10 +435,10 @@ def test_a_reader_learns_to_fill_in(reader: Path) -> None:
     assert len(choices) == 5
     several = regard.fill(reader, [f"b {MASK} b {MASK} b", f"f f {MASK}"], top=1)
     assert [[c[0].text for c in line] for line in several] == [["b", "b"], ["f"]]
-    assert regard.perplexities(reader, ["d d d d"])["piece"].value < 1.2
+    assert regard.perplexities(reader, ["d d d d"])["token"].value < 1.2
     with pytest.raises(TextError, match=r"line 2 \('no mask'\) has no <mask>"):
         regard.fill(reader, [MASK, "no mask"])
-    with pytest.raises(TextError, match=r"41 pieces .* at most 32"):
+    with pytest.raises(TextError, match=r"41 tokens .* at most 32"):
         regard.fill(reader, ["a " * 39 + MASK])
 
 
@@ -499,7 +499,13 @@ def test_a_classifier_begins_with_what_a_reader_has_learnt(reader: Path, tmp_pat
         "data": {"source": str(tmp_path / "train"), "labels": "first", "valid_lines": 6, "batch_tokens": 300},
         "text": {"target_kind": "words", "joint": False},
         "model": sizes,
-        "train": {"updates": 1, "rate": 1e-9, "schedule": "constant", "average": "none", "start_from": str(reader)},
+        "train": {
+            "max_updates": 1,
+            "learning_rate": 1e-9,
+            "schedule": "constant",
+            "average": "none",
+            "start_from": str(reader),
+        },
     }
     heard: list[dict[str, Any]] = []
     made = bundles.load(fit(recipes.validate(tables), tmp_path / "run", report=heard.append))
@@ -515,7 +521,7 @@ def test_a_classifier_begins_with_what_a_reader_has_learnt(reader: Path, tmp_pat
         fit(other, tmp_path / "other")
 
 
-def test_a_label_of_several_pieces_is_refused(tmp_path: Path) -> None:
+def test_a_label_of_several_tokens_is_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "train", [f"label{n % 3} a b c {n}" for n in range(60)])
     recipe = recipes.validate(
         {
@@ -544,7 +550,7 @@ def test_what_mends_gaps_is_used_as_what_translates(tmp_path: Path) -> None:
             "data": {"text": str(tmp_path / "text"), "valid_lines": 5, "batch_tokens": 200},
             "text": {"kind": "words"},
             "model": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
-            "train": {"updates": 2, "average": "none"},
+            "train": {"max_updates": 2, "average": "none"},
             "search": {"beam": 1, "extra_length": 2},
         }
     )
@@ -552,4 +558,4 @@ def test_what_mends_gaps_is_used_as_what_translates(tmp_path: Path) -> None:
     path = fit(recipe, tmp_path / "run")
     assert inspect(path, again=True).verified
     (found,) = regard.load(path).translate([f"a {GAPS[0]} c d"])
-    assert GAPS[0] in "".join(found.source_pieces)
+    assert GAPS[0] in "".join(found.source_tokens)

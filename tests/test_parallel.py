@@ -29,7 +29,7 @@ BENCHMARK = Path(__file__).resolve().parent.parent / "benchmarks" / "parallel.py
 
 
 def batch_of(layout: Any, lengths: list[tuple[int, int]]) -> Batch:
-    """A batch of random pieces with these lengths, ends included."""
+    """A batch of random tokens with these lengths, ends included."""
     draw = np.random.default_rng(0)
     rows = [(draw.integers(4, 20, s), draw.integers(4, 20, t)) for s, t in lengths]
     source, target = [s for s, _ in rows], [t for _, t in rows]
@@ -127,7 +127,7 @@ def test_what_several_processes_cannot_do_is_said(tmp_path: Path, monkeypatch: p
     trainer.step = nn.Identity()
     monkeypatch.setattr(trainer.parallel.__class__, "reducing", lambda *given: nullcontext())
     monkeypatch.setattr("regard.train.loop.inputs", full)
-    with pytest.raises(ModelError, match="process 2 of 2: its share of a batch of 8 target pieces does not fit"):
+    with pytest.raises(ModelError, match="process 2 of 2: its share of a batch of 8 target tokens does not fit"):
         trainer._backward(batch_of("packed", [(3, 4), (4, 4)]))
 
 

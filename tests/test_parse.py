@@ -20,10 +20,10 @@ from regard.models import MODELS
 from regard.parsing.parse import evaluate_trees, parse, score_trees
 from regard.parsing.rules import MOST_OPEN, Bracketing, Symbols
 from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
-from regard.search import beam_search, exhaustive_search, penalty_of, ruled, start_ruled
+from regard.search import beam_search, constrained_step, exhaustive_search, penalty_of, start_constrained
 from regard.tasks.open import use_of
 from regard.tasks.translate import load
-from regard.text import PAD, Subwords, write_lines
+from regard.text import PAD, Tokenizer, write_lines
 
 NOUNS, VERBS, PREPOSITIONS = ["cat", "dog", "man", "hill", "hat"], ["sees", "likes", "finds"], ["on", "in", "with"]
 
@@ -53,8 +53,8 @@ def text_of(tree):
 def random_bundle(path, *, tags=False, **search):
     """A bundle that writes symbols with random weights."""
     known = treebank(40)
-    source = Subwords.train([text_of(tree) for tree in known], size=300, shrink=True)
-    target = Subwords.train([linearise(tree, tags=tags) for tree in known], size=100, kind="words")
+    source = Tokenizer.train([text_of(tree) for tree in known], size=300, shrink=True)
+    target = Tokenizer.train([linearise(tree, tags=tags) for tree in known], size=100, kind="words")
     recipe = recipes.validate(
         {
             "name": "random parser",
@@ -116,11 +116,11 @@ def written(ids):
 def random_walk(rules, draw):
     place, ids = rules.start(), []
     while True:
-        piece = int(draw.choice(np.flatnonzero(place.allowed(9, END)).tolist()))
-        if piece == END:
+        token = int(draw.choice(np.flatnonzero(place.allowed(9, END)).tolist()))
+        if token == END:
             return ids
-        ids.append(piece)
-        place = place.after(piece)
+        ids.append(token)
+        place = place.after(token)
 
 
 def test_whatever_is_allowed_ends_in_a_tree_within_the_limit():
@@ -150,11 +150,11 @@ def test_every_tree_is_allowed():
     waiting = [(Bracketing(SYMBOLS, 2, 8).start(), ())]
     while waiting:
         place, ids = waiting.pop()
-        for piece in np.flatnonzero(place.allowed(9, END)).tolist():
-            if piece == END:
+        for token in np.flatnonzero(place.allowed(9, END)).tolist():
+            if token == END:
                 reached.add(ids)
             else:
-                waiting.append((place.after(piece), (*ids, piece)))
+                waiting.append((place.after(token), (*ids, token)))
     assert reached == every
     assert len(every) == 2 + 3 * 4  # one bracket around both words; two, around both, the first or the second
 
@@ -169,14 +169,14 @@ def test_only_so_many_brackets_are_opened_in_a_row():
 
 def test_too_short_a_limit_is_refused():
     assert Bracketing(SYMBOLS, 4, 7).refusal() is None
-    assert "over 4 words needs 7 pieces, and at most 6" in str(Bracketing(SYMBOLS, 4, 6).refusal())
+    assert "over 4 words needs 7 tokens, and at most 6" in str(Bracketing(SYMBOLS, 4, 6).refusal())
 
 
 class Count:
-    """A state that is only the number of pieces so far."""
+    """A state that is only the number of tokens so far."""
 
-    def __init__(self, pieces):
-        self.pieces = pieces
+    def __init__(self, tokens):
+        self.tokens = tokens
 
     def select(self, rows):
         return self
@@ -184,14 +184,16 @@ class Count:
 
 def test_a_wide_beam_finds_the_best_tree():
     def step(tokens, state):
-        torch.manual_seed(state.pieces)
-        return torch.randn(9).log_softmax(-1).expand(len(tokens), 9), Count(state.pieces + 1)
+        torch.manual_seed(state.tokens)
+        return torch.randn(9).log_softmax(-1).expand(len(tokens), 9), Count(state.tokens + 1)
 
     options = {"end": END, "penalty": penalty_of("power", 1.0)}
-    start = start_ruled(Count(0), [Bracketing(SYMBOLS, 2, 8)])
+    start = start_constrained(Count(0), [Bracketing(SYMBOLS, 2, 8)])
     first = torch.tensor([0])
-    (found,) = beam_search(ruled(step, END), start, first, width=200, max_length=torch.tensor([8]), **options)
-    best = exhaustive_search(ruled(step, END), start, first, max_length=8, n_best=100, **options)
+    (found,) = beam_search(
+        constrained_step(step, END), start, first, width=200, max_length=torch.tensor([8]), **options
+    )
+    best = exhaustive_search(constrained_step(step, END), start, first, max_length=8, n_best=100, **options)
     assert len(best) == 14
     assert found[0].ids == best[0].ids
     assert found[0].score == pytest.approx(best[0].score)
@@ -223,7 +225,7 @@ def test_a_tight_limit_still_gives_trees(place):
     tight = random_bundle(place / "tight", extra_length=3, max_length=9)
     lines = ["the cat sees a dog .", "the"]
     assert [len(each.tree.words()) for each in parse(tight, lines)] == [6, 1]
-    with pytest.raises(ModelError, match="line 1: a tree over 7 words needs 10 pieces, and at most 9"):
+    with pytest.raises(ModelError, match="line 1: a tree over 7 words needs 10 tokens, and at most 9"):
         parse(tight, ["the cat sees a big dog ."])
 
 
@@ -292,9 +294,9 @@ def learnt(tmp_path_factory):
                 "share": "target",
             },
             "train": {
-                "updates": 450,
+                "max_updates": 450,
                 "schedule": "linear",
-                "rate": 6e-3,
+                "learning_rate": 6e-3,
                 "warmup": 30,
                 "average": "none",
                 "validate_every": 450,
@@ -362,7 +364,7 @@ def test_brackets_are_asked_for_of_trees_alone_and_refused_before_training(learn
     bundle, _ = learnt
     assert use_of(bundles.load(bundle).recipe, "runs/p") == "regard parse runs/p"
     words = [str(bundle.parent.parent / "words")] * 2
-    command = ["train", *words, "--out", str(tmp_path / "run"), "--set", "train.updates=1"]
+    command = ["train", *words, "--out", str(tmp_path / "run"), "--set", "train.max_updates=1"]
     assert main([*command, "--set", 'data.metrics=["brackets", "chrf"]']) == 2
     assert "name it alone" in capsys.readouterr().err
     assert main([*command, "--set", 'data.metrics=["brackets"]']) == 2
@@ -380,15 +382,15 @@ _PARSER = {"family": "parser", "width": 16, "heads": 2, "feedforward": 32, "enco
 @pytest.mark.parametrize("packed", [False, True])
 def test_before_each_symbol_a_parser_is_given_the_word_that_comes_next(packed):
     trees = treebank(30)
-    source = Subwords.train([text_of(tree) for tree in trees], size=290, shrink=True)
-    target = Subwords.train([linearise(tree) for tree in trees], size=100, kind="words")
+    source = Tokenizer.train([text_of(tree) for tree in trees], size=290, shrink=True)
+    target = Tokenizer.train([linearise(tree) for tree in trees], size=100, kind="words")
     model = bundles.new_model(
         recipes.validate({**_SIDES, "model": {**_PARSER, "share": "target"}}), source, target
     ).eval()
     rows, written = [], []
     for tree in trees[:3]:
         ids = source.encode(text_of(tree))
-        assert len(ids) > len(tree.words()), "some words are of several pieces"
+        assert len(ids) > len(tree.words()), "some words are of several tokens"
         rows.append([*ids, toy.END])
         written.append([toy.BEGIN, *target.encode(linearise(tree))])
     lay = toy.packed if packed else toy.padded
@@ -401,10 +403,10 @@ def test_before_each_symbol_a_parser_is_given_the_word_that_comes_next(packed):
 
     seen, added = layout.rectangle(layout.rows(memory[0])), places.rectangle(places.rows(given[0]))
     for row, (ids, symbols, tree) in enumerate(zip(rows, written, trees, strict=False)):
-        begins = [i for i, piece in enumerate(source.pieces(ids)) if piece.startswith("\u2581")]
+        begins = [i for i, token in enumerate(source.tokens(ids)) if token.startswith("\u2581")]
         assert len(begins) == len(tree.words())
         done = 0
-        for place, symbol in enumerate(target.pieces(symbols)):
+        for place, symbol in enumerate(target.tokens(symbols)):
             done += symbol == "\u2581XX"
             expected = seen[row, begins[done]] if done < len(begins) else torch.zeros(16)
             torch.testing.assert_close(added[row, place], expected)

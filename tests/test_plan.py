@@ -100,7 +100,7 @@ def test_the_largest_batch_that_fits_is_found() -> None:
     assert need(2 * tokens) > 4 << 30
     assert fitting_tokens(costs, config, "cpu", free=6 << 30, longest=100) > tokens
     assert fitting_tokens(costs, config, "cuda", free=1 << 40, longest=100) == MOST_TOKENS
-    with pytest.raises(ModelError, match=r"1\.0 GiB of memory are free .*longest pair alone .100 pieces. needs"):
+    with pytest.raises(ModelError, match=r"1\.0 GiB of memory are free .*longest pair alone .100 tokens. needs"):
         fitting_tokens(costs, config, "cpu", free=1 << 30, longest=100)
 
 
@@ -120,7 +120,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
             "data": {"source": str(folder / "a.en"), "target": str(folder / "a.de"), "batch_tokens": 300},
             "text": {"size": 500},
             "model": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
-            "train": {"updates": 2, "validate_every": 2, "device": "cpu"},
+            "train": {"max_updates": 2, "validate_every": 2, "device": "cpu"},
             "search": {"beam": 1, "extra_length": 3},
         }
     )
@@ -138,7 +138,7 @@ def test_a_plan_estimates_from_the_files_and_counts_in_the_store(recipe: Recipe,
     assert after.notes == ()
     assert after.pairs == len(prepared.train)
     assert after.target_tokens == int(prepared.train.target_lengths.sum()) + after.pairs
-    assert after.pieces == before.pieces == (500, 500)
+    assert after.tokens == before.tokens == (500, 500)
     for name in ("pairs", "source_tokens", "target_tokens", "batches", "flops_per_token"):
         assert getattr(before, name) == pytest.approx(getattr(after, name), rel=0.1), name
     other = recipe.model_copy(update={"text": recipe.text.model_copy(update={"size": 450})})
@@ -167,20 +167,20 @@ def test_a_run_on_text_of_one_side_or_labels_is_planned_and_its_batches_found(fa
             "data": {**named, **data, "batch_tokens": 0},
             "text": {"size": 420, **({"target_kind": "words", "joint": False} if data.get("labels") else {})},
             "model": {"family": family, **model},
-            "train": {"updates": 2, "precision": "float32", "device": "cpu"},
+            "train": {"max_updates": 2, "precision": "float32", "device": "cpu"},
         }
     )
     found = plan(recipe, tmp_path / "run", measure=False)
     prepared = prepare(recipe.corpus, recipe.spelling, tmp_path)
-    sizes = len(prepared.source_subwords), len(prepared.target_subwords)
+    sizes = len(prepared.source_tokenizer), len(prepared.target_tokenizer)
     built = MODELS[family][1](recipe.model, *sizes)
     assert found.chosen
-    assert found.pieces == sizes
+    assert found.tokens == sizes
     assert found.parameters == sum(p.numel() for p in built.parameters())
     assert found.batch_tokens == fitting._fitting(recipe, prepared, torch.device("cpu")) == MOST_TOKENS
     few = recipe.model_copy(update={"data": recipe.data.model_copy(update={"batch_tokens": 300})})
     counted = plan(few, tmp_path / "run", measure=False)
-    view = fitting.view_of(recipe.objective, prepared.target_subwords)
+    view = fitting.view_of(recipe.objective, prepared.target_tokenizer)
     batches = Batches(prepared.train, batch_tokens=300, layout="packed", context=recipe.data.context, view=view)
     assert counted.batches == pytest.approx(len(list(batches.one_epoch())), rel=0.15)
     assert counted.flops_per_token > 0
@@ -309,10 +309,10 @@ def test_halves_add_up_to_the_whole(layout: str) -> None:
     assert again == pytest.approx(loss, rel=1e-12)
     for one, other in zip(gradients, summed, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-10, atol=1e-10)
-    quarters = [piece for part in parts for piece in halves(part)]
-    assert np.concatenate([piece.lines for piece in quarters]).tolist() == whole.lines.tolist()
+    quarters = [token for part in parts for token in halves(part)]
+    assert np.concatenate([token.lines for token in quarters]).tolist() == whole.lines.tolist()
 
 
 def test_a_single_pair_cannot_be_cut() -> None:
-    with pytest.raises(ModelError, match=r"one pair of 40 source and 30 target pieces .*data\.filters\.max_length"):
+    with pytest.raises(ModelError, match=r"one pair of 40 source and 30 target tokens .*data\.filters\.max_length"):
         halves(_batch("padded", [(40, 30)]))

@@ -107,10 +107,10 @@ def test_residual_and_norm_in_one_pass_have_the_bits_of_the_two(dtype: torch.dty
     norm, dropout = LayerNorm(64).to(dtype), Dropout(0.3)
     x, y, g = (torch.randn(77, 64).to(dtype) for _ in range(3))
     found = []
-    for together in (True, False):
+    for ensemble_with in (True, False):
         a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
         torch.manual_seed(5)
-        out = norm.of_sum(a, b, dropout) if together else norm(dropout.add(a, b))
+        out = norm.of_sum(a, b, dropout) if ensemble_with else norm(dropout.add(a, b))
         found.append([out, *torch.autograd.grad(out, [a, b, norm.weight, norm.bias], g)])
     assert (found[0][2] == 0).double().mean().item() == pytest.approx(0.3, abs=0.03)
     for one, other in zip(*found, strict=True):

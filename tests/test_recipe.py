@@ -61,7 +61,7 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
             "data": {"source": "a", "target": "b", "test": {"flickr 2016": {"source": "x", "reference": "y"}}},
             "text": {"symbols": symbols},
             "model": {"width": 96, "heads": 3},
-            "train": {"rate": rate, "label_smoothing": smoothing},
+            "train": {"learning_rate": rate, "label_smoothing": smoothing},
         }
     )
     assert recipe.parse(recipe.to_toml(made)) == made
@@ -83,7 +83,7 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         (DATA + "[train]\nwarmup = -3", "[train] warmup = -3: must be at least 0 ("),
         (DATA + '[train]\nwarmup = "many"', '[train] warmup = "many": must be a whole number ('),
         (DATA + "[train]\nwarmup = 1.5", "[train] warmup = 1.5: must be a whole number ("),
-        (DATA + '[train]\nrate = "1"', '[train] rate = "1": must be a number ('),
+        (DATA + '[train]\nlearning_rate = "1"', '[train] learning_rate = "1": must be a number ('),
         (DATA + '[train]\nschedule = "cosin"', "; did you mean cosine?"),
         (DATA + '[model]\nfamily = "transfomer"', "did you mean transformer?"),
         (DATA + "[model]\nwidth = 512\nheads = 6", "[model]: heads (6) must divide width (512); try 4 or 8"),
@@ -147,9 +147,9 @@ def test_a_mistake_is_answered_with_place_rule_and_way_out(text: str, message: s
 
 def test_several_mistakes_are_told_together() -> None:
     with pytest.raises(RecipeError) as error:
-        recipe.parse(DATA + "[train]\nwarmpu = 3\nrate = -1\n[search]\nbeam = 0")
+        recipe.parse(DATA + "[train]\nwarmpu = 3\nlearning_rate = -1\n[search]\nbeam = 0")
     assert [line.split(": ")[1] for line in str(error.value).splitlines()] == [
-        "[train] rate = -1",
+        "[train] learning_rate = -1",
         "[train] warmpu",
         "[search] beam = 0",
     ]
@@ -167,14 +167,14 @@ def test_overrides_replace_values_and_are_checked_like_the_file() -> None:
     made = recipe.parse(
         DATA,
         overrides=[
-            "train.rate=0.5",
+            "train.learning_rate=0.5",
             "text.kind=unigram",
             'name="a = b"',
             "data.source=x.en",
             "data.filters.max_length=9",
         ],
     )
-    assert (made.train.rate, made.text.kind, made.name) == (0.5, "unigram", "a = b")
+    assert (made.train.learning_rate, made.text.kind, made.name) == (0.5, "unigram", "a = b")
     assert (made.data.source, made.data.filters.max_length) == ("x.en", 9)
     with pytest.raises(RecipeError, match="beem: unknown key; did you mean beam"):
         recipe.parse(DATA, overrides=["search.beem=4"])

@@ -161,6 +161,6 @@ def test_gradients_put_off_to_the_end_of_a_loop_are_the_same() -> None:
 def test_maxout_takes_the_larger_of_two() -> None:
     torch.manual_seed(0)
     layer = Maxout(3, 4, 5, 2)
-    state, piece, context = torch.randn(6, 2, 3), torch.randn(6, 2, 4), torch.randn(2, 5)
-    sums = layer.state(state) + layer.piece(piece) + layer.context(context)
-    torch.testing.assert_close(layer(state, piece, context), torch.stack((sums[..., :2], sums[..., 2:])).amax(0))
+    state, token, context = torch.randn(6, 2, 3), torch.randn(6, 2, 4), torch.randn(2, 5)
+    sums = layer.state(state) + layer.token(token) + layer.context(context)
+    torch.testing.assert_close(layer(state, token, context), torch.stack((sums[..., :2], sums[..., 2:])).amax(0))

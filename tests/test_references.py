@@ -134,7 +134,7 @@ encoder_layers = 1
 decoder_layers = 1
 share = "target"
 [train]
-updates = 2
+max_updates = 2
 precision = "float32"
 device = "cpu"
 [search]

@@ -77,4 +77,4 @@ def test_recipes_that_were_not_run_say_so_and_seeds_are_told_together(maker, mon
     assert "| A copy | – | 5.00 | [result](../results/copy.json) |" in page
     assert "| Theirs | 30\\* | – | Somebody 2020 |" in page
     assert "| **new/c** | `test` | BLEU 7.00 [6.00, 8.00] |" in page
-    assert "| **new/d** | `dev` | perplexity per piece 9.00 |" in page
+    assert "| **new/d** | `dev` | perplexity per token 9.00 |" in page

@@ -43,7 +43,7 @@ def test_a_tied_model_has_one_matrix_and_needs_one_width() -> None:
         recipes.validate(
             {"data": {"text": "a"}, "model": {"family": "rnn-lm", "width": 12, "embedding": 10, "tied": True}}
         )
-    with pytest.raises(ModelError, match=r"here are 20 and 21 pieces; set text\.joint = true"):
+    with pytest.raises(ModelError, match=r"here are 20 and 21 tokens; set text\.joint = true"):
         MODELS["rnn-lm"][1](config, 20, 21)
 
 

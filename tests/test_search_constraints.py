@@ -21,9 +21,9 @@ from regard.search import (
     occurs,
     penalty_of,
     sample_search,
-    start_ruled,
+    start_constrained,
 )
-from regard.search import ruled as under_rules
+from regard.search import constrained_step as under_rules
 from regard.search.automaton import FAR
 from regard.search.sample import Draw
 
@@ -56,7 +56,7 @@ def keeps(ids: list[int], limit: int, required: list[str], forbidden: list[str],
 
 
 def step_of(seed: int, sharpness: float = 2.0):  # type: ignore[no-untyped-def]
-    """A distribution that depends on the last piece and the place."""
+    """A distribution that depends on the last token and the place."""
     table = torch.randn(20, 10, len(SPELT), generator=torch.Generator().manual_seed(seed)) * sharpness
 
     def step(tokens: Tensor, state: History) -> tuple[Tensor, History]:
@@ -79,8 +79,8 @@ def test_the_automaton_finds_what_a_regular_expression_finds(seed: int) -> None:
     for length in range(4):
         for ids in product([i for i in range(len(SPELT)) if i != END], repeat=length):
             place, met = 0, 0
-            for piece in ids:
-                place, met = phrases.move(place, met, piece)
+            for token in ids:
+                place, met = phrases.move(place, met, token)
             text = text_of(ids)
             fits = all(has(text, w) for w in required) and not any(has(text, w) for w in forbidden)
             assert (phrases.distance[place, met] == 0) == fits, (text, required, forbidden)
@@ -106,7 +106,7 @@ def test_a_wide_constrained_beam_equals_exhaustive_search_of_what_keeps_the_rule
     for choose in (None, allot):
         found = beam_search(
             under_rules(step, END),
-            start_ruled(state, [rules]),
+            start_constrained(state, [rules]),
             first,
             width=len(SPELT) ** limit,
             max_length=torch.tensor([limit]),
@@ -117,16 +117,16 @@ def test_a_wide_constrained_beam_equals_exhaustive_search_of_what_keeps_the_rule
         )[0]
         assert [h.ids for h in found] == [h.ids for h in fitting[:5]]
         assert [h.log_probability for h in found] == pytest.approx([h.log_probability for h in fitting[:5]])
-    ruled = exhaustive_search(
+    constrained_step = exhaustive_search(
         under_rules(step, END),
-        start_ruled(state, [rules]),
+        start_constrained(state, [rules]),
         first,
         max_length=limit,
         end=END,
         penalty=penalty,
         n_best=5,
     )
-    assert [h.ids for h in ruled] == [h.ids for h in fitting[:5]]
+    assert [h.ids for h in constrained_step] == [h.ids for h in fitting[:5]]
 
 
 def test_a_thousand_random_cases_keep_their_rules_or_are_refused() -> None:
@@ -148,7 +148,7 @@ def test_a_thousand_random_cases_keep_their_rules_or_are_refused() -> None:
     state, first = start(len(cases))
     beams = beam_search(
         under_rules(step_of(1), END),
-        start_ruled(state, all_rules),
+        start_constrained(state, all_rules),
         first,
         width=3,
         max_length=limits,
@@ -159,7 +159,7 @@ def test_a_thousand_random_cases_keep_their_rules_or_are_refused() -> None:
     )
     samples = sample_search(
         under_rules(step_of(1, 1.0), END),
-        start_ruled(state, all_rules),
+        start_constrained(state, all_rules),
         first,
         max_length=limits,
         end=END,
@@ -170,9 +170,9 @@ def test_a_thousand_random_cases_keep_their_rules_or_are_refused() -> None:
     dead = 0
     for (rules, required, forbidden), found, sample in zip(cases, beams, samples, strict=True):
         kept = [h for h in (*found, sample) if h.log_probability > float("-inf")]
-        # With eight pieces, repeats and a least length may leave no way on: then nothing is given.
+        # With eight tokens, repeats and a least length may leave no way on: then nothing is given.
         dead += not kept
-        assert kept or rules.no_repeat or rules.minimum
+        assert kept or rules.no_repeat_ngram_size or rules.minimum
         for h in kept:
             assert keeps(h.ids, rules.limit, required, forbidden, rules, h.ended), (h, required, forbidden)
     assert dead < len(cases) / 50
@@ -186,7 +186,7 @@ def test_nothing_is_repeated_unless_it_is_required() -> None:
     def found(rules: Rules) -> list[int]:
         return beam_search(
             under_rules(step, END),
-            start_ruled(state, [rules]),
+            start_constrained(state, [rules]),
             first,
             width=4,
             max_length=limit,
@@ -214,7 +214,7 @@ def test_a_required_phrase_is_worth_its_place_in_the_beam() -> None:
         scores = [
             beam_search(
                 under_rules(step_of(seed), END),
-                start_ruled(state, [rules]),
+                start_constrained(state, [rules]),
                 first,
                 width=4,
                 max_length=torch.tensor([8]),
@@ -230,8 +230,8 @@ def test_a_required_phrase_is_worth_its_place_in_the_beam() -> None:
 
 
 def test_refusals_say_why() -> None:
-    assert "at least 9 pieces" in str(Rules(4, 9).refusal())
-    assert "prefix has 3 pieces" in str(Rules(2, 0, 0, (1, 1, 1)).refusal())
+    assert "at least 9 tokens" in str(Rules(4, 9).refusal())
+    assert "prefix has 3 tokens" in str(Rules(2, 0, 0, (1, 1, 1)).refusal())
     assert "contains a forbidden" in str(Rules(9, 0, 0, (5, 2), Phrases(SPELLING, [], [".b", "."])).refusal())
     assert "without the forbidden" in str(Rules(9, 0, 0, (), Phrases(SPELLING, ["a.b"], ["."])).refusal())
-    assert "needs 4 pieces" in str(Rules(3, 0, 0, (1,), Phrases(SPELLING, ["...", "."])).refusal())
+    assert "needs 4 tokens" in str(Rules(3, 0, 0, (1,), Phrases(SPELLING, ["...", "."])).refusal())

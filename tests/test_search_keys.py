@@ -25,7 +25,7 @@ LAWS = {
     "min_length": "test_search_translate.test_no_output_is_longer_or_shorter_than_it_may_be",
     "max_length": "test_search_translate.test_no_output_is_longer_or_shorter_than_it_may_be",
     "extra_length": "test_search_translate.test_no_output_is_longer_or_shorter_than_it_may_be",
-    "no_repeat": "test_search_constraints.test_nothing_is_repeated_unless_it_is_required",
+    "no_repeat_ngram_size": "test_search_constraints.test_nothing_is_repeated_unless_it_is_required",
     "ensemble": "test_laws_search.test_an_ensemble_is_the_mean_that_it_names",
     "passes": "test_mask_predict.test_the_search_says_each_place_and_says_unsure_ones_again",
     "shortlist": "test_shortlist.test_a_sentence_is_written_with_its_own_list_alone",

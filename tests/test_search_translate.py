@@ -41,7 +41,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "samples": {"search": {"samples": 3, "temperature": 0.7, "top_p": 0.9}},
     "diverse": {"beam": 4, "n_best": 4, "search": {"groups": 2}},
     "coverage": {"beam": 3, "n_best": 2, "search": {"coverage": 0.3}},
-    "rules": {"search": {"min_length": 4, "max_length": 12, "no_repeat": 2}},
+    "rules": {"search": {"min_length": 4, "max_length": 12, "no_repeat_ngram_size": 2}},
     "required": {"beam": 3, "constraints": Constraints(include=("Haus",), forbid=("ein",), prefix="Der")},
     "mbr": {"search": {"samples": 4, "mbr": "chrf"}},
 }
@@ -60,7 +60,7 @@ def test_no_search_depends_on_the_batch(translator: Translator, name: str) -> No
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_search_reports_the_models_own_log_probability(translator: Translator, name: str) -> None:
     found = translator.translate(LINES[:2], **SEARCHES[name])
-    model = translator.computing(True, False)
+    model = translator.model_for(True, False)
     for line, translation in zip(LINES, found, strict=False):
         for candidate in translation.hypotheses:
             [made] = forced(model, [translator.source.encode(line)], [candidate.ids])
@@ -82,7 +82,7 @@ def test_what_is_required_stands_in_the_text_and_is_reported(translator: Transla
     line = "{name} sent %s to https://example.org/a?b=1, see <x1>."
     wanted = ("{name}", "%s", "https://example.org/a?b=1", "<x1>")
     keep = Constraints(placeholders=True)
-    for search in ({}, {"samples": 2}, {"groups": 3, "no_repeat": 1}):
+    for search in ({}, {"samples": 2}, {"groups": 3, "no_repeat_ngram_size": 1}):
         [found] = translator.translate([line], search={"extra_length": 40, **search}, constraints=keep)
         for candidate in found.hypotheses:
             assert all(text in candidate.text for text in wanted)
@@ -117,12 +117,12 @@ def test_a_prefix_is_what_the_translation_begins_with(translator: Translator) ->
     ("constraints", "search", "message"),
     [
         (Constraints(include=("Haus am See",), forbid=("am",)), {}, r"line 1 requires 'Haus am See' and forbids 'am'"),
-        (Constraints(include=("Haus am See",)), {"max_length": 2}, r"line 1: what is required needs \d+ pieces"),
+        (Constraints(include=("Haus am See",)), {"max_length": 2}, r"line 1: what is required needs \d+ tokens"),
         (Constraints(prefix="Das Haus am", forbid=("Haus",)), {}, "prefix contains a forbidden phrase"),
         (Constraints(include=(" ",)), {}, "is no phrase"),
         (Constraints(include=tuple("abcdefghi")), {}, "requires 9 phrases; at most 8"),
         (Constraints(), {"min_length": 30, "max_length": 3}, "must be at most max_length"),
-        (Constraints(), {"min_length": 300}, "at least 300 pieces are asked for"),
+        (Constraints(), {"min_length": 300}, "at least 300 tokens are asked for"),
         (Constraints(), {"groups": 2}, r"groups \(2\) must divide beam \(3\)"),
         (Constraints(), {"top_p": 0.5}, "set samples to at least 1"),
         (Constraints(), {"samples": 2, "coverage": 1}, "coverage belongs to a beam"),
@@ -151,7 +151,7 @@ def test_a_stream_is_the_translation_in_parts(translator: Translator, asked: dic
         assert all(parts)
 
 
-def test_a_sample_streams_piece_by_piece(translator: Translator) -> None:
+def test_a_sample_streams_token_by_token(translator: Translator) -> None:
     assert len(list(translator.stream(LINES[0], search={"samples": 1}))) > 5
     with pytest.raises(RegardError, match="chooses at the end"):
         next(translator.stream(LINES[0], search={"samples": 2, "mbr": "chrf"}))
@@ -203,7 +203,9 @@ def test_the_command_line(
     assert "Herr" in run("--glossary", str(tmp_path / "terms"), "--keep-placeholders", "--coverage", "0.1")[0]
     assert run("--with", str(bundle), "--ensemble", "logs") == run()
     assert run("--stream", "--beam", "1") == run("--beam", "1")
-    assert all(line.startswith("Das") for line in run("--prefix", "Das", "--no-repeat", "3", "--max-length", "9"))
+    assert all(
+        line.startswith("Das") for line in run("--prefix", "Das", "--no-repeat-ngram-size", "3", "--max-length", "9")
+    )
     assert main(["translate", str(bundle), str(source), "--stream", "--n-best", "2"]) == 2
     assert "one translation of each line" in capsys.readouterr().err
     assert main(["translate", str(bundle), str(source), "--split", "--samples", "2"]) == 2

@@ -24,7 +24,7 @@ from regard.tasks.decode import decode
 from regard.tasks.quantize import quantize
 from regard.tasks.shortlist import shortlist
 from regard.tasks.translate import Constraints, load
-from regard.text import END, PAD, UNK, Shortlist, Subwords
+from regard.text import END, PAD, UNK, Shortlist, Tokenizer
 from regard.text.shortlist import learn
 
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [4, 5], [6, 6, 6, 6, 6, 6, 6, 6, 6], [18, 4]]
@@ -44,11 +44,11 @@ needs_compiler = pytest.mark.skipif(decoding.refusal() is not None, reason=str(d
 
 
 def some() -> Shortlist:
-    """Seven pieces of each source piece, and a few that may always come."""
+    """Seven tokens of each source token, and a few that may always come."""
     draw = np.random.default_rng(1)
-    pieces = [np.sort(draw.choice(np.arange(4, VOCABULARY), 7, replace=False)) for _ in range(VOCABULARY)]
+    tokens = [np.sort(draw.choice(np.arange(4, VOCABULARY), 7, replace=False)) for _ in range(VOCABULARY)]
     starts = np.arange(VOCABULARY + 1, dtype=np.int64) * 7
-    return Shortlist(np.array([UNK, END, 20, 60, 88], np.int32), starts, np.concatenate(pieces).astype(np.int32))
+    return Shortlist(np.array([UNK, END, 20, 60, 88], np.int32), starts, np.concatenate(tokens).astype(np.int32))
 
 
 def search_of(name: str, **changes: int) -> SearchConfig:
@@ -134,7 +134,7 @@ def test_what_translates_what_is_learnt():
     words = [f"w{i}" for i in range(12)]
     lines = [[draw.choice(words) for _ in range(4)] for _ in range(300)]
     english, german = ([" ".join(w.replace("w", side) for w in line) for line in lines] for side in ("e", "g"))
-    ours, theirs = (Subwords.train(text, size=60, kind="words") for text in (english, german))
+    ours, theirs = (Tokenizer.train(text, size=60, kind="words") for text in (english, german))
     pairs = list(zip(ours.encode_lines(english), theirs.encode_lines(german), strict=True))
     found = learn(pairs, ours, theirs, each=1, always=0)
     assert found.always.tolist() == [UNK, END]
@@ -143,7 +143,7 @@ def test_what_translates_what_is_learnt():
         assert set(found.of([word])) == {UNK, END, *theirs.encode(f"g{i}")}
     few = learn(pairs, ours, theirs, each=3, always=2)
     assert len(few.always) == 4
-    assert max(np.diff(few.starts)) <= 3 + 1  # and the piece that is spelt alike
+    assert max(np.diff(few.starts)) <= 3 + 1  # and the token that is spelt alike
 
 
 def test_what_is_spelt_alike_goes_with_itself(tmp_path):
@@ -250,9 +250,9 @@ def test_ctranslate2_is_given_the_same(listed, tmp_path):
     kept = bundle.shortlist()
     assert kept is not None
     lines = [line.split("\t") for line in (tmp_path / "vmap.txt").read_text("utf-8").splitlines()]
-    assert [key for key, _ in lines] == ["", *bundle.source.pieces(range(len(bundle.source)))]
+    assert [key for key, _ in lines] == ["", *bundle.source.tokens(range(len(bundle.source)))]
     for i in (5, 300):
-        assert lines[i + 1][1].split() == bundle.target.pieces(kept.pieces[kept.starts[i] : kept.starts[i + 1]])
+        assert lines[i + 1][1].split() == bundle.target.tokens(kept.tokens[kept.starts[i] : kept.starts[i + 1]])
 
 
 def test_mistakes(listed, tmp_path):

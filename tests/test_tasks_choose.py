@@ -31,7 +31,7 @@ def test_more_data_gives_more_model_less_dropout_and_fewer_epochs(tmp_path: Path
     large = choose(files(tmp_path, ENGLISH, GERMAN, 2000), gpu=True).recipe
     assert small.model.width < large.model.width
     assert small.text.size < large.text.size
-    assert small.train.updates <= large.train.updates
+    assert small.train.max_updates <= large.train.max_updates
     assert small.data.source_language == "en", "what was given is kept"
 
 
@@ -48,8 +48,8 @@ def test_without_a_gpu_the_model_is_kept_small_and_it_is_said(tmp_path: Path, mo
 
 
 def test_scripts_that_share_no_letters_get_vocabularies_of_their_own(tmp_path: Path) -> None:
-    together = choose(files(tmp_path, ENGLISH, GERMAN)).recipe
-    assert (together.text.joint, together.model.share) == (True, "all")
+    ensemble_with = choose(files(tmp_path, ENGLISH, GERMAN)).recipe
+    assert (ensemble_with.text.joint, ensemble_with.model.share) == (True, "all")
     apart = choose(files(tmp_path, ENGLISH, CHINESE)).recipe
     assert (apart.text.joint, apart.model.share) == (False, "target")
 

@@ -60,7 +60,7 @@ def test_given_validation_is_taken_whole(files: dict[str, str], tmp_path: Path) 
     prepared = prepare(with_valid(files), TEXT, tmp_path / "run")
     assert (len(prepared.train), len(prepared.valid)) == (200, 20), "filters are not for validation"
     assert sources(prepared) == some_lines(200, 0)
-    assert prepared.source_subwords is prepared.target_subwords
+    assert prepared.source_tokenizer is prepared.target_tokenizer
     assert str(prepared.report) == "200 pairs read, 200 kept"
     assert prepared.data_hashes[files["val.en"]] == hashlib.sha256(Path(files["val.en"]).read_bytes()).hexdigest()
     assert set(prepared.data_hashes) == {files[name] for name in ("train.en", "train.de", "val.en", "val.de")}
@@ -71,7 +71,7 @@ def test_nothing_is_made_twice(files: dict[str, str], tmp_path: Path) -> None:
     before = made(tmp_path / "run")
     again = prepare(both(files), TEXT, tmp_path / "run")
     assert made(tmp_path / "run") == before
-    assert again.source_subwords.digest == first.source_subwords.digest
+    assert again.source_tokenizer.digest == first.source_tokenizer.digest
     assert again.report == first.report
     assert (sources(again), sources(again, "valid")) == (sources(first), sources(first, "valid"))
 
@@ -119,7 +119,7 @@ def test_what_changed_is_made_again_and_no_more(
 def test_a_damaged_subword_model_is_made_again(files: dict[str, str], tmp_path: Path) -> None:
     first = prepare(both(files), TEXT, tmp_path / "run")
     (tmp_path / "run" / "prepared" / "subwords.model").write_bytes(b"damaged")
-    assert prepare(both(files), TEXT, tmp_path / "run").source_subwords.digest == first.source_subwords.digest
+    assert prepare(both(files), TEXT, tmp_path / "run").source_tokenizer.digest == first.source_tokenizer.digest
 
 
 def test_held_out_lines_are_never_trained_on(files: dict[str, str], tmp_path: Path) -> None:
@@ -160,9 +160,9 @@ def test_thinning_spreads_over_the_corpus() -> None:
 def test_separate_vocabularies(files: dict[str, str], tmp_path: Path) -> None:
     prepared = prepare(both(files), TEXT.model_copy(update={"joint": False}), tmp_path / "run")
     assert {path.name for path in (tmp_path / "run" / "prepared").glob("*.model")} == {"source.model", "target.model"}
-    assert prepared.source_subwords.digest != prepared.target_subwords.digest
+    assert prepared.source_tokenizer.digest != prepared.target_tokenizer.digest
     again = prepare(both(files), TEXT.model_copy(update={"joint": False}), tmp_path / "run")
-    assert again.target_subwords.digest == prepared.target_subwords.digest
+    assert again.target_tokenizer.digest == prepared.target_tokenizer.digest
 
 
 def test_several_files_are_one_corpus(files: dict[str, str], tmp_path: Path) -> None:
@@ -181,12 +181,12 @@ def test_a_cache_is_shared_by_like_runs(files: dict[str, str], tmp_path: Path) -
     assert not (tmp_path / "one").exists()
 
 
-def test_tags_are_one_piece_and_must_be_there(files: dict[str, str], tmp_path: Path) -> None:
+def test_tags_are_one_token_and_must_be_there(files: dict[str, str], tmp_path: Path) -> None:
     lines = [f"<2{code}> {line}" for code, line in zip(["de", "zh"] * 100, some_lines(200, 0), strict=True)]
     write_lines(files["train.en"], lines)
     data = both(files, target_languages=("de", "zh"))
-    subwords = prepare(data, TEXT, tmp_path / "run").source_subwords
-    assert all(subwords.id_of(tag) in subwords.encode(f"{tag} the old man") for tag in ("<2de>", "<2zh>"))
+    tokenizer = prepare(data, TEXT, tmp_path / "run").source_tokenizer
+    assert all(tokenizer.id_of(tag) in tokenizer.encode(f"{tag} the old man") for tag in ("<2de>", "<2zh>"))
     with pytest.raises(DataError, match=r"line 2 .*'<2zh> .* does not start with a tag .*<2de>, <2fr>"):
         prepare(both(files, target_languages=("de", "fr")), TEXT, tmp_path / "run")
 

@@ -47,7 +47,7 @@ def test_a_translation_does_not_depend_on_its_neighbours(translator: Translator,
         again = dict(zip(order, shuffled, strict=True))
         for i, translation in enumerate(whole):
             assert again[i].text == translation.text
-            assert again[i].target_pieces == translation.target_pieces
+            assert again[i].target_tokens == translation.target_tokens
             assert again[i].log_probability == pytest.approx(translation.log_probability, abs=1e-9)
 
 
@@ -78,21 +78,21 @@ def test_the_n_best_come_best_first(translator: Translator) -> None:
         scores = [h.score for h in found.hypotheses]
         assert scores == sorted(scores, reverse=True)
         assert (found.text, found.score) == (found.hypotheses[0].text, found.hypotheses[0].score)
-        assert len({h.pieces for h in found.hypotheses}) == 3
+        assert len({h.tokens for h in found.hypotheses}) == 3
 
 
 def test_attention_is_a_distribution_over_the_source(translator: Translator) -> None:
     for found in translator.translate(ENGLISH[:3], attention=True):
         assert found.attention is not None
-        assert found.attention.shape == (len(found.target_pieces), len(found.source_pieces))
+        assert found.attention.shape == (len(found.target_tokens), len(found.source_tokens))
         assert np.allclose(found.attention.sum(1), 1, atol=1e-5)
-        assert found.source_pieces[-1] == "</s>"
+        assert found.source_tokens[-1] == "</s>"
 
 
-def test_unfamiliar_pieces_are_counted(translator: Translator) -> None:
+def test_unfamiliar_tokens_are_counted(translator: Translator) -> None:
     plain, strange = translator.translate(["A man", "A 漢"])
-    assert plain.unfamiliar == 0
-    assert strange.unfamiliar == 3
+    assert plain.unknown_count == 0
+    assert strange.unknown_count == 3
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_unfamiliar_pieces_are_counted(translator: Translator) -> None:
     [
         ("a\0b", r"line 2 contains a NUL \(U\+0000\) at character 2"),
         ("a\nb", "line 2 contains a line break at character 2"),
-        ("x " * 3000, r"line 2 has [\d,]+ pieces .* at most 1,024"),
+        ("x " * 3000, r"line 2 has [\d,]+ tokens .* at most 1,024"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(translator: Translator, line: str, message: str) -> None:
@@ -160,9 +160,9 @@ def test_learned_positions_bound_the_length(tmp_path: Path) -> None:
     beyond = {"extra_length": 50, "max_length": 80}
     for exact in (True, False):  # in PyTorch, and compiled where it can be
         found = short.translate([longest, "a"], search={**beyond, "min_length": 40}, batch_independent=exact)
-        assert [len(each.target_pieces) for each in found] == [40, 40]
+        assert [len(each.target_tokens) for each in found] == [40, 40]
         assert all(
-            0 < len(t.target_pieces) <= 40
+            0 < len(t.target_tokens) <= 40
             for t in short.translate([longest, "a"], search=beyond, batch_independent=exact)
         )
 
@@ -173,8 +173,8 @@ def test_scores_are_the_searchs_own(translator: Translator) -> None:
     found = [t for t in translator.translate(lines, beam=2) if t.ended]
     for translation, line in zip(translator.translate(lines, beam=2), lines, strict=True):
         ids = translator.target.encode(translation.text)
-        if not translation.ended or translator.target.pieces(ids) != list(translation.target_pieces[:-1]):
-            continue  # the search's pieces are not how the tokeniser cuts that text
+        if not translation.ended or translator.target.tokens(ids) != list(translation.target_tokens[:-1]):
+            continue  # the search's tokens are not how the tokeniser cuts that text
         scored = score_lines(translator, [line], [translation.text])[0]
         assert scored.log_probability == pytest.approx(translation.log_probability, abs=1e-4)
     assert len(found) > 0
@@ -186,8 +186,8 @@ def test_a_score_does_not_depend_on_its_neighbours(translator: Translator) -> No
     padded = score_lines(translator, ENGLISH, GERMAN, batch_independent=False)
     assert [s.log_probability for s in alone] == pytest.approx([s.log_probability for s in whole], abs=1e-9)
     assert [s.log_probability for s in padded] == pytest.approx([s.log_probability for s in whole], abs=1e-3)
-    assert all(len(s.pieces) == len(s.log_probabilities) and s.pieces[-1] == "</s>" for s in whole)
-    assert perplexity_of(whole).unit == "per piece"
+    assert all(len(s.tokens) == len(s.log_probabilities) and s.tokens[-1] == "</s>" for s in whole)
+    assert perplexity_of(whole).unit == "per token"
     with pytest.raises(TextError, match="12 source lines but 11 target lines"):
         score_lines(translator, ENGLISH, GERMAN[1:])
 

@@ -13,11 +13,11 @@ from bundles import ENGLISH, GERMAN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.text import Subwords
+from regard.text import Tokenizer
 
 LINES = [*ENGLISH, *GERMAN]
 MODELS = {
-    (kind, fallback): Subwords.train(
+    (kind, fallback): Tokenizer.train(
         LINES, size=400 if fallback else 150, kind=kind, byte_fallback=fallback, symbols=["<2de>", "<2zh>"], shrink=True
     )
     for kind in ("bpe", "unigram")
@@ -32,31 +32,31 @@ texts = st.one_of(
 @settings(deadline=None)
 @given(line=texts, fallback=st.booleans())
 def test_bpe_that_leaves_nothing_out_is_sentencepieces(line: str, fallback: bool) -> None:
-    subwords = MODELS["bpe", fallback]
-    assert subwords.sample(line, alpha=0.0, seed=1) == subwords.encode(line)
+    tokenizer = MODELS["bpe", fallback]
+    assert tokenizer.sample(line, alpha=0.0, seed=1) == tokenizer.encode(line)
 
 
 @settings(deadline=None)
 @given(line=texts, fallback=st.booleans())
 def test_unigram_that_wants_the_likeliest_is_as_likely_as_sentencepieces(line: str, fallback: bool) -> None:
-    subwords = MODELS["unigram", fallback]
+    tokenizer = MODELS["unigram", fallback]
 
     def likelihood(ids: list[int]) -> float:
-        return sum(subwords._processor.get_score(i) for i in ids if i > 3)
+        return sum(tokenizer._processor.get_score(i) for i in ids if i > 3)
 
-    drawn, best = subwords.sample(line, alpha=1e6, seed=1), subwords.encode(line)
-    assert subwords.decode(drawn) == subwords.decode(best)
+    drawn, best = tokenizer.sample(line, alpha=1e6, seed=1), tokenizer.encode(line)
+    assert tokenizer.decode(drawn) == tokenizer.decode(best)
     assert likelihood(drawn) == pytest.approx(likelihood(best), abs=1e-3)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0])
 def test_unigram_draws_by_probability(alpha: float) -> None:
-    subwords = MODELS["unigram", True]
+    tokenizer = MODELS["unigram", True]
     line, draws = "and he", 6000
-    all_of_them = subwords._processor.nbest_encode(line, nbest_size=500)
+    all_of_them = tokenizer._processor.nbest_encode(line, nbest_size=500)
     assert len(all_of_them) < 500
-    weights = {tuple(ids): exp(alpha * sum(subwords._processor.get_score(i) for i in ids)) for ids in all_of_them}
-    found = Counter(tuple(subwords.sample(line, alpha=alpha, seed=seed)) for seed in range(draws))
+    weights = {tuple(ids): exp(alpha * sum(tokenizer._processor.get_score(i) for i in ids)) for ids in all_of_them}
+    found = Counter(tuple(tokenizer.sample(line, alpha=alpha, seed=seed)) for seed in range(draws))
     assert found.keys() <= weights.keys()
     total = sum(weights.values())
     for ids, weight in weights.items():
@@ -65,18 +65,18 @@ def test_unigram_draws_by_probability(alpha: float) -> None:
 
 
 def test_bpe_leaves_out_its_share_of_merges() -> None:
-    subwords = MODELS["bpe", True]
-    characters, merged = len(subwords.sample("woman", alpha=1.0, seed=1)), len(subwords.encode("woman"))
+    tokenizer = MODELS["bpe", True]
+    characters, merged = len(tokenizer.sample("woman", alpha=1.0, seed=1)), len(tokenizer.encode("woman"))
     assert characters == 6  # with the space before it
-    mean = sum(len(subwords.sample("woman", alpha=0.1, seed=seed)) for seed in range(2000)) / 2000
+    mean = sum(len(tokenizer.sample("woman", alpha=0.1, seed=seed)) for seed in range(2000)) / 2000
     assert merged < mean < characters
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_another_process_draws_the_same(kind: str, tmp_path: Path) -> None:
     """What SentencePiece's own generator does not promise, and resuming depends on."""
-    subwords = MODELS[kind, True]
-    subwords.save(tmp_path / "model")
+    tokenizer = MODELS[kind, True]
+    tokenizer.save(tmp_path / "model")
     program = (
         "import sys; from regard.text import Subwords; s = Subwords.load(sys.argv[1]); "
         "print([s.sample(line, alpha=0.2, seed=n) for n, line in enumerate(sys.argv[2:])])"
@@ -84,4 +84,4 @@ def test_another_process_draws_the_same(kind: str, tmp_path: Path) -> None:
     said = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "model"), *LINES], capture_output=True, check=True, text=True
     )
-    assert said.stdout.strip() == str([subwords.sample(line, alpha=0.2, seed=n) for n, line in enumerate(LINES)])
+    assert said.stdout.strip() == str([tokenizer.sample(line, alpha=0.2, seed=n) for n, line in enumerate(LINES)])

@@ -38,14 +38,14 @@ def _millions(settings: dict[str, Any], vocabulary: int) -> float:
 
 
 @pytest.mark.parametrize(("settings", "printed"), TABLE_3.values(), ids=TABLE_3)
-def test_parameters_round_to_table_3_with_41000_pieces(settings: dict[str, Any], printed: int) -> None:
+def test_parameters_round_to_table_3_with_41000_tokens(settings: dict[str, Any], printed: int) -> None:
     assert round(_millions(settings, 41_000)) == printed
 
 
-def test_big_rounds_to_the_table_with_36000_pieces(capsys: pytest.CaptureFixture[str]) -> None:
+def test_big_rounds_to_the_table_with_36000_tokens(capsys: pytest.CaptureFixture[str]) -> None:
     assert round(_millions(BIG, 36_000)) == 213
     with capsys.disabled():
-        print("\nTable 3 with the paper's nominal 37,000 pieces (millions of parameters: ours, printed, difference):")
+        print("\nTable 3 with the paper's nominal 37,000 tokens (millions of parameters: ours, printed, difference):")
         for name, (settings, printed) in {**TABLE_3, "big": (BIG, 213)}.items():
             ours = _millions(settings, 37_000)
             print(f"  {name:14s} {ours:7.2f} {printed:5d} {ours - printed:+6.2f}")

@@ -20,7 +20,7 @@ from regard.nn import ACTIVATIONS, GATES, NORM_KINDS, BatchNorm, FeedForward, Ga
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, MultiHead, attend
 from regard.nn.attention.kernels import KERNELS, Call, Flexible, Reference
 from regard.nn.mixing import FullyConnected
-from regard.nn.positions import BIASES, POSITIONS, TURNS
+from regard.nn.positions import BIASES, POSITIONS, ROTARY
 from regard.tasks.costs import count_costs
 from regard.train.step import Inputs, Step
 from regard.train.weights import Weights
@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     **{f"score={name}": {"score": name} for name in SCORES if name != "scaled_dot"},
     **{f"normalize={name}": {"normalize": name} for name in NORMALIZERS if name != "softmax"},
-    **{f"positions={name}": {"positions": name} for name in (*BIASES, *TURNS)},
+    **{f"positions={name}": {"positions": name} for name in (*BIASES, *ROTARY)},
     **{f"norm_kind={name}": {"norm_kind": name, "norm": "pre"} for name in NORM_KINDS if name != "layer"},
     **{f"activation={name}": {"activation": name} for name in (*ACTIVATIONS, *GATES) if name != "relu"},
     "positions concatenated": {"positions_enter": "concatenated"},
@@ -55,7 +55,7 @@ EVERY = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
 @EVERY
-def test_pieces_equal_the_whole(config: TransformerConfig) -> None:
+def test_tokens_equal_the_whole(config: TransformerConfig) -> None:
     laws.test_decoding_in_any_split_equals_decoding_at_once(config)
     laws.test_a_selected_state_goes_on_as_its_row_would(config)
 
@@ -325,7 +325,7 @@ def test_shaws_positions_are_vectors_for_clipped_distances() -> None:
 
 def test_rotation_turns_pairs_and_leaves_their_distance() -> None:
     torch.manual_seed(0)
-    part = TURNS["rotary"](8, 4).double()
+    part = ROTARY["rotary"](8, 4).double()
     x, y = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
 
     def turned(z: Tensor, place: int) -> Tensor:
@@ -404,7 +404,7 @@ def test_a_fully_connected_layer_knows_one_length() -> None:
     [
         ({"score": "additive", "positions": "rotary"}, r'"rotary" need a score that is a dot .* "additive" is none'),
         ({"score": "location", "positions": "shaw"}, r'"shaw" need a score that is a dot product'),
-        ({"score": "reduced_rank", "score_size": 3, "positions": "rotary"}, "must have an even width, not 3"),
+        ({"score": "reduced_rank", "score_width": 3, "positions": "rotary"}, "must have an even width, not 3"),
         ({"key_value_heads": 3}, r"key_value_heads \(3\) must divide heads \(8\); try 2 or 4"),
         ({"key_value": "split", "key_width": 64}, r"together must be 512; leave both widths at 0"),
         ({"positions": "t5", "positions_enter": "every-layer"}, '"t5" act inside attention; leave it out'),
@@ -419,7 +419,7 @@ def test_settings_that_do_not_fit_are_refused_by_name(settings: dict[str, Any], 
 def test_a_line_may_be_as_long_as_its_places() -> None:
     assert TransformerConfig().longest is None
     assert TransformerConfig(positions="learned", max_positions=99).longest == 99
-    assert TransformerConfig(score="location", score_size=64).longest == 64
+    assert TransformerConfig(score="location", score_width=64).longest == 64
     assert TransformerConfig(score="location").longest == 1024
 
 
@@ -434,7 +434,7 @@ def test_what_is_not_the_papers_is_named() -> None:
 
 def test_the_page_of_attention_names_every_part() -> None:
     page = (Path(__file__).parent.parent / "docs" / "attention.md").read_text("utf-8")
-    parts = (*SCORES, *NORMALIZERS, *POSITIONS, *BIASES, *TURNS, *NORM_KINDS, *ACTIVATIONS, *GATES)
+    parts = (*SCORES, *NORMALIZERS, *POSITIONS, *BIASES, *ROTARY, *NORM_KINDS, *ACTIVATIONS, *GATES)
     assert [name for name in parts if f"`{name}`" not in page] == []
 
 

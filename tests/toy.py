@@ -41,15 +41,15 @@ CONFIGS: dict[str, Any] = {
 CONFIGS["convs2s"] = ConvS2SConfig(
     width=16, channels=24, encoder_layers=2, decoder_layers=2, kernel=3, dropout=0.0, max_positions=32
 )
-_small: dict[str, Any] = {"width": 16, "embedding": 12, "layers": 2, "dropout": 0.0, "initial": 0.4}
+_small: dict[str, Any] = {"width": 16, "embedding": 12, "layers": 2, "dropout": 0.0, "init_range": 0.4}
 CONFIGS |= {
     "lstmn-translator": LSTMNTranslatorConfig(width=16, embedding=12, layers=2, score_width=8),
     "seq2seq-lstm": Seq2SeqConfig(**_small),
     "seq2seq-gru-cho": Seq2SeqConfig(**_small, cell="gru", context="every-step", reverse_source=False),
     "seq2seq-elman": Seq2SeqConfig(**_small, cell="elman", bidirectional=True, reverse_source=False),
-    "bahdanau": BahdanauConfig(width=16, encoder_width=12, embedding=10, readout=8, initial=0.4),
+    "bahdanau": BahdanauConfig(width=16, encoder_width=12, embedding=10, readout=8, init_range=0.4),
     "bahdanau-lstm": BahdanauConfig(
-        cell="lstm", width=16, encoder_width=16, encoder_layers=2, embedding=10, readout=8, score="dot", initial=0.4
+        cell="lstm", width=16, encoder_width=16, encoder_layers=2, embedding=10, readout=8, score="dot", init_range=0.4
     ),
     "luong": LuongConfig(**_small),
     "luong-local-p": LuongConfig(**_small, score="concat", attention="local-p", window=2, cell="gru"),

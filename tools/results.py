@@ -59,7 +59,7 @@ def scores_of(path: Path) -> dict[str, dict[str, Any]]:
 def learnt(path: Path) -> str:
     """What a training that is scored on no set, as a pre-training is, came to on dev."""
     best = json.loads(path.read_text("utf-8"))["training"]["best_on_dev"]["scores"]
-    return f"perplexity per piece {best['perplexity']:.2f}"
+    return f"perplexity per token {best['perplexity']:.2f}"
 
 
 def shown(seeds: list[dict[str, Any]], figure: str) -> str:

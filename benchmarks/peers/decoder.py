@@ -1,10 +1,10 @@
 """Translates with one system in several settings, over and over: seconds of each call, its words, the memory it held.
 
-A job (JSON on standard input): `system`, `precision`, `bundle`, `directory` and `pieces` (of CTranslate2's model, with
-one vocabulary), `shortlist` (whether the bundle's is used), `sources` (lists of ids), `alpha`, `extra` (pieces allowed
+A job (JSON on standard input): `system`, `precision`, `bundle`, `directory` and `tokens` (of CTranslate2's model, with
+one vocabulary), `shortlist` (whether the bundle's is used), `sources` (lists of ids), `alpha`, `extra` (tokens allowed
 beyond the source's), `threads`, `workers` (of CTranslate2, which share the threads), `turns`, and `settings`, each
 with `batch`, `beam`, `count` (of the sources) or `sources` of its own, `single` (a call for each sentence) and `fixed`
-(0, or the pieces that every translation is made to have).
+(0, or the tokens that every translation is made to have).
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def ctranslate2(job: Job) -> Translate:
         inter_threads=job["workers"],
         intra_threads=job["threads"] // job["workers"],
     )
-    pieces, ids = job["pieces"], {piece: number for number, piece in enumerate(job["pieces"])}
+    tokens, ids = job["tokens"], {token: number for number, token in enumerate(job["tokens"])}
 
     def translate(sources: list[list[int]], setting: Job) -> list[list[int]]:
         found = translator.translate_batch(
-            [[pieces[i] for i in source] for source in sources],
+            [[tokens[i] for i in source] for source in sources],
             beam_size=setting["beam"],
             length_penalty=job["alpha"],
             max_batch_size=setting["batch"],
@@ -77,7 +77,7 @@ def ctranslate2(job: Job) -> Translate:
             return_end_token=True,  # so that a length counts the end
             use_vmap=job["shortlist"],
         )
-        return [_before_end([ids[piece] for piece in one.hypotheses[0]]) for one in found]
+        return [_before_end([ids[token] for token in one.hypotheses[0]]) for one in found]
 
     return translate
 

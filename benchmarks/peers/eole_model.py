@@ -14,8 +14,8 @@ from torch import Tensor
 
 def build(shape: dict[str, Any]) -> Any:
     names = {"pad_token": "<blank>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    pieces = [*names.values(), *map(str, range(shape["vocabulary"] - 4))]
-    table = {piece: i for i, piece in enumerate(pieces)}
+    tokens = [*names.values(), *map(str, range(shape["vocabulary"] - 4))]
+    table = {token: i for i, token in enumerate(tokens)}
     vocabs = {"src": table, "tgt": table, "specials": names, "decoder_start_token": "<s>"}
     model_config = TransformerModelConfig(
         layers=shape["layers"],

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 def vocabulary_of(shape: dict[str, Any]) -> Vocabulary:
     vocabulary = Vocabulary.__new__(Vocabulary)  # its constructor puts <unk> before <pad>
-    pieces = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(shape["vocabulary"] - 4))]
-    vocabulary.specials, vocabulary.lang_tags = pieces[:4], []
-    vocabulary._itos, vocabulary._stoi = pieces, {piece: i for i, piece in enumerate(pieces)}
+    tokens = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(shape["vocabulary"] - 4))]
+    vocabulary.specials, vocabulary.lang_tags = tokens[:4], []
+    vocabulary._itos, vocabulary._stoi = tokens, {token: i for i, token in enumerate(tokens)}
     vocabulary.pad_index, vocabulary.unk_index, vocabulary.bos_index, vocabulary.eos_index = PAD, UNKNOWN, BEGIN, END
     vocabulary.sep_index = None
     return vocabulary

@@ -1,7 +1,7 @@
 """JoeyNMT as its users run it: `python -m joeynmt train` on text, in its own loop, batches and optimiser.
 
-A job holds, beside what `loop.py` says, `text`: a folder with train.source and train.target, a pair a line, pieces with
-spaces between; vocabulary.txt, the pieces but for the special ones; and `sizes`, for each batch that JoeyNMT is to cut
+A job holds, beside what `loop.py` says, `text`: a folder with train.source and train.target, a pair a line, tokens with
+spaces between; vocabulary.txt, the tokens but for the special ones; and `sizes`, for each batch that JoeyNMT is to cut
 from the text in this order its pairs and target tokens. Seconds are those of its own log, one line for each update; its
 log must also count as many updates, pairs and tokens.
 

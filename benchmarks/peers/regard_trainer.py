@@ -81,9 +81,9 @@ def main() -> None:
         )
     updates = job["warmup"] + job["steps"]
     settings = TrainConfig(
-        updates=updates,
+        max_updates=updates,
         schedule="constant",
-        rate=job["rate"],
+        learning_rate=job["rate"],
         warmup=0,
         label_smoothing=shape["smoothing"],
         precision=job["precision"],

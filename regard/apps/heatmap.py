@@ -25,7 +25,7 @@ from rich.text import Text
 
 __all__ = ["HeatMap", "colour", "from_fonts", "html", "label", "svg", "terminal", "width_of", "xml"]
 
-Weights = NDArray[np.float64]  # (T, S): T target pieces, S source pieces
+Weights = NDArray[np.float64]  # (T, S): T target tokens, S source tokens
 
 CELL = 26.0  # px, the side of a cell
 SIZE = 15.0  # px, the height of a label's em
@@ -42,7 +42,7 @@ NAMES = {"<s>": "begin", "</s>": "end", "<unk>": "unknown", "<pad>": "padding"}
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Weights (T, S) in [0, 1], with a label for each source and each target piece; Rich can print it."""
+    """Weights (T, S) in [0, 1], with a label for each source and each target token; Rich can print it."""
 
     weights: Weights
     source: tuple[str, ...]
@@ -50,7 +50,7 @@ class HeatMap:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Columns that do not fit follow in a further block."""
-        margin = max((cell_len(piece) for piece in self.target), default=0) + 1
+        margin = max((cell_len(token) for token in self.target), default=0) + 1
         across = max(1, (options.max_width - margin) // 2)
         for first in range(0, len(self.source), across):
             yield from _block(self, range(first, min(first + across, len(self.source))), margin)
@@ -58,25 +58,25 @@ class HeatMap:
         yield _legend(self.weights)
 
 
-def terminal(weights: ArrayLike, source_pieces: Sequence[str], target_pieces: Sequence[str]) -> HeatMap:
+def terminal(weights: ArrayLike, source_tokens: Sequence[str], target_tokens: Sequence[str]) -> HeatMap:
     """What Rich prints as a heat map of weights (T, S); shades stand in where the terminal has no colours.
 
-    Raises ValueError if the weights are not (T, S) for these pieces, or are not numbers in [0, 1].
+    Raises ValueError if the weights are not (T, S) for these tokens, or are not numbers in [0, 1].
     """
     matrix = np.asarray(weights, dtype=np.float64)
-    expected = (len(target_pieces), len(source_pieces))
+    expected = (len(target_tokens), len(source_tokens))
     if matrix.shape != expected:
-        raise ValueError(f"weights are {matrix.shape}, and must be (target pieces, source pieces), here {expected}.")
+        raise ValueError(f"weights are {matrix.shape}, and must be (target tokens, source tokens), here {expected}.")
     if not bool(((matrix >= 0) & (matrix <= 1 + 1e-3)).all()):  # a float16 row may sum to a little over 1
         raise ValueError("weights must be numbers from 0 to 1; scores before the softmax are not weights.")
-    return HeatMap(matrix, tuple(map(label, source_pieces)), tuple(map(label, target_pieces)))
+    return HeatMap(matrix, tuple(map(label, source_tokens)), tuple(map(label, target_tokens)))
 
 
-def label(piece: str) -> str:
-    """How a piece is shown: the space that begins a word is dropped, any other space is drawn as ␣."""
-    if piece in NAMES:
-        return NAMES[piece]
-    text = piece.replace("\u2581", " ")
+def label(token: str) -> str:
+    """How a token is shown: the space that begins a word is dropped, any other space is drawn as ␣."""
+    if token in NAMES:
+        return NAMES[token]
+    text = token.replace("\u2581", " ")
     text = text[1:] if text.startswith(" ") and text.strip(" ") else text
     return "".join("␣" if character.isspace() else character for character in text) or "␣"
 
@@ -89,11 +89,11 @@ def _block(heat: HeatMap, columns: range, margin: int) -> Iterator[Text]:
     for line in range(tall):
         row = Text(" " * margin, no_wrap=True, end="\n")
         for column in columns:
-            piece = heat.source[column].rjust(tall)[line]
-            row.append(piece if east_asian_width(piece) in "WF" else piece + " ")
+            token = heat.source[column].rjust(tall)[line]
+            row.append(token if east_asian_width(token) in "WF" else token + " ")
         yield row
-    for target, piece in enumerate(heat.target):
-        row = Text(" " * (margin - 1 - cell_len(piece)) + piece + " ", no_wrap=True)
+    for target, token in enumerate(heat.target):
+        row = Text(" " * (margin - 1 - cell_len(token)) + token + " ", no_wrap=True)
         for column in columns:
             row.append(*_shade(heat.weights[target, column], _top(heat.weights)))
         yield row
@@ -178,11 +178,11 @@ def xml(text: str) -> str:
 
 
 def svg(
-    weights: ArrayLike, source_pieces: Sequence[str], target_pieces: Sequence[str], *, title: str = "Attention"
+    weights: ArrayLike, source_tokens: Sequence[str], target_tokens: Sequence[str], *, title: str = "Attention"
 ) -> str:
     """A picture as one SVG file: source on columns, target on rows, the number of each cell when pointed at."""
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _figure(
-        terminal(weights, source_pieces, target_pieces), title, ' xmlns="http://www.w3.org/2000/svg"'
+        terminal(weights, source_tokens, target_tokens), title, ' xmlns="http://www.w3.org/2000/svg"'
     )
 
 
@@ -255,12 +255,12 @@ def _bar(heat: HeatMap, x: float, above: float) -> Iterator[str]:
 
 
 def _spoken(heat: HeatMap) -> str:
-    """The picture in words: where each target piece looks most."""
+    """The picture in words: where each target token looks most."""
     if not heat.weights.size:
         return "no weights"
     looks = heat.weights.argmax(axis=1)
-    pairs = ", ".join(f"{piece} at {heat.source[int(at)]}" for piece, at in zip(heat.target, looks, strict=True))
-    return f"each target piece looks most: {pairs}"
+    pairs = ", ".join(f"{token} at {heat.source[int(at)]}" for token, at in zip(heat.target, looks, strict=True))
+    return f"each target token looks most: {pairs}"
 
 
 # --- html -------------------------------------------------------------------------------------------------------------
@@ -273,8 +273,8 @@ figure{margin:1.5rem 0;overflow-x:auto}
 figcaption,summary{color:#57606a}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.3rem 1rem}
 dd{margin:0}
-.line,.piece{position:relative;display:inline-block;white-space:pre}
-.line .real,.piece .real{position:absolute;left:0;top:0;width:100%;height:100%;overflow:hidden;color:transparent;
+.line,.token{position:relative;display:inline-block;white-space:pre}
+.line .real,.token .real{position:absolute;left:0;top:0;width:100%;height:100%;overflow:hidden;color:transparent;
 font-size:15px}
 .real::selection{background:#9ecae199;color:transparent}
 .scroll{overflow-x:auto}
@@ -285,18 +285,18 @@ th,td{padding:.15rem .35rem;text-align:right;border:1px solid #eaeef2}
 
 def html(
     weights: ArrayLike,
-    source_pieces: Sequence[str],
-    target_pieces: Sequence[str],
+    source_tokens: Sequence[str],
+    target_tokens: Sequence[str],
     *,
     title: str = "Attention",
     source: str = "",
     target: str = "",
 ) -> str:
     """A page that holds all it needs: both lines, the picture, and the weights as a table of numbers."""
-    heat = terminal(weights, source_pieces, target_pieces)
-    lines = [("source", source or _joined(source_pieces)), ("target", target or _joined(target_pieces))]
+    heat = terminal(weights, source_tokens, target_tokens)
+    lines = [("source", source or _joined(source_tokens)), ("target", target or _joined(target_tokens))]
     shown = "\n".join(f"<dt>{name}</dt><dd>{_overlaid(text, 'line')}</dd>" for name, text in lines)
-    caption = "Source on columns, target on rows; a row is where the model looked while it wrote that piece."
+    caption = "Source on columns, target on rows; a row is where the model looked while it wrote that token."
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width,initial-scale=1">\n<title>{xml(title)}</title>\n'
@@ -307,14 +307,14 @@ def html(
     )
 
 
-def _joined(pieces: Sequence[str]) -> str:
-    return "".join(piece for piece in pieces if piece not in NAMES).replace("\u2581", " ").strip()
+def _joined(tokens: Sequence[str]) -> str:
+    return "".join(token for token in tokens if token not in NAMES).replace("\u2581", " ").strip()
 
 
 def _table(heat: HeatMap) -> str:
     """Numbers on their colours; the darker half gets white digits."""
     top = _top(heat.weights)
-    head = "".join(f'<th scope="col">{_overlaid(text, "piece")}</th>' for text in heat.source)
+    head = "".join(f'<th scope="col">{_overlaid(text, "token")}</th>' for text in heat.source)
     rows = [f"<table>\n<thead><tr><td></td>{head}</tr></thead>\n<tbody>"]
     for text, weights in zip(heat.target, heat.weights, strict=True):
         numbers = "".join(
@@ -322,7 +322,7 @@ def _table(heat: HeatMap) -> str:
             f"{weight:.2f}</td>"
             for weight in map(float, weights)
         )
-        rows.append(f'<tr><th scope="row">{_overlaid(text, "piece")}</th>{numbers}</tr>')
+        rows.append(f'<tr><th scope="row">{_overlaid(text, "token")}</th>{numbers}</tr>')
     return "\n".join([*rows, "</tbody>\n</table>"])
 
 

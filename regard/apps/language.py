@@ -34,13 +34,13 @@ def generate(
     top_p: TopP = None,
     seed: Seed = None,
     beam: Beam = None,
-    max_length: Annotated[int | None, typer.Option(help="Most pieces; otherwise the recipe's.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Most tokens; otherwise the recipe's.")] = None,
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Show the text when it is whole.")] = False,
     batch_independent: Independent = True,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Go on with a text by a language model: the likeliest pieces, draws, or a beam. The prompt is shown too."""
+    """Go on with a text by a language model: the likeliest tokens, draws, or a beam. The prompt is shown too."""
     from regard.tasks.generate import generate, stream
     from regard.tasks.open import open_bundle
 
@@ -86,7 +86,7 @@ def fill(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fill in each <mask> of a line: the line's number, the mask's, and the likeliest pieces with probabilities."""
+    """Fill in each <mask> of a line: the line's number, the mask's, and the likeliest tokens with probabilities."""
     from regard.tasks.fill import fill
 
     found = fill(
@@ -171,14 +171,14 @@ def perplexity(
         Path | None, typer.Argument(metavar="[TARGET]", help="Of an encoder-decoder: the lines after those of FILE.")
     ] = None,
     stride: Annotated[
-        int, typer.Option(help="Of a stream: pieces predicted a window, the rest being seen; 0: all of it.")
+        int, typer.Option(help="Of a stream: tokens predicted a window, the rest being seen; 0: all of it.")
     ] = 0,
     batch_size: BatchSize = None,
     batch_independent: Independent = True,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """How well a model knows a text: perplexity per piece, word and character, with nats and bits."""
+    """How well a model knows a text: perplexity per token, word and character, with nats and bits."""
     from regard.tasks.measure import perplexities
     from regard.text import read_lines
 

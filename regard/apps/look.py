@@ -41,7 +41,7 @@ def look(
     part: Annotated[str, typer.Option(help="encoder, cross, decoder or hops: what to show or draw.")] = "",
     layer: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
     head: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
-    words: Annotated[bool, typer.Option("--words", help="Between words, not pieces.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="Between words, not tokens.")] = False,
     language: Annotated[str, typer.Option(metavar="en|zh", help="Of the page, at first.")] = "en",
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept of the translation.")] = None,
     from_: From = None,
@@ -154,7 +154,7 @@ def page(attention: Attention, *, language: str = "en") -> Page:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    """Names as they are shown, and of each piece the words that it belongs to, with its shares in them."""
+    """Names as they are shown, and of each token the words that it belongs to, with its shares in them."""
     import numpy as np
 
     from regard.apps import heatmap

@@ -86,13 +86,13 @@ def _recipe(path: Path, settings: list[str] | None) -> Recipe:
 def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[str] | None) -> Recipe:
     from regard import recipe
     from regard.tasks.choose import choose
-    from regard.tasks.fit import speaks
+    from regard.tasks.fit import is_main_process
 
     tables = {"source": str(files[0]), **({"target": str(files[1])} if len(files) > 1 else {}), **given}
     choice = choose(recipe.validate({"data": tables}, name="the command line").data, name=name)
     made = recipe.parse(recipe.to_toml(choice.recipe), overrides=settings or ()) if settings else choice.recipe
     console = console_on(sys.stderr)
-    console.quiet = not speaks()
+    console.quiet = not is_main_process()
     for reason in choice.reasons:
         console.print(f"· {reason}", highlight=False, soft_wrap=True, markup=False)
     console.print("The recipe, where it differs from the defaults:\n", highlight=False)
@@ -102,11 +102,11 @@ def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[
 
 def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
     from regard.apps.training import Display
-    from regard.tasks.fit import Interrupted, fit, speaks
+    from regard.tasks.fit import Interrupted, fit, is_main_process
     from regard.tasks.open import use_of
 
     console = console_on(sys.stderr)
-    console.quiet = not speaks()
+    console.quiet = not is_main_process()
     again = f"regard train {out / 'recipe.toml'} --out {out} --resume"
     try:
         with Display(console) as display:
@@ -120,7 +120,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
         console.print(f"Go on with:  {again}", highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
     console.print(f"Done. Use it with:  {use_of(recipe, bundle)}", highlight=False, soft_wrap=True)
-    if speaks():
+    if is_main_process():
         write(f"{bundle}\n")
 
 
@@ -175,8 +175,8 @@ def prepare(
             workers=workers or cores(),
             progress=lambda what, number: status.update(f"{number:,} {what}"),
         )
-    source, target = len(made.source_subwords), len(made.target_subwords)
-    write(f"{made.report}\n{source:,} source pieces, {target:,} target pieces\n")
+    source, target = len(made.source_tokenizer), len(made.target_tokenizer)
+    write(f"{made.report}\n{source:,} source tokens, {target:,} target tokens\n")
     write(f"{len(made.train):,} pairs to learn from, {len(made.valid):,} to validate with, ready for {place}\n")
 
 
@@ -206,7 +206,7 @@ def import_(
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A Marian (OPUS-MT) model of Hugging Face.")],
     out: Annotated[Path, typer.Option(help="Where to write the bundle.")],
     golden: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Lines to verify the bundle with; left out: made of its pieces.")
+        Path | None, typer.Option(metavar="FILE", help="Lines to verify the bundle with; left out: made of its tokens.")
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Compare with transformers, if it is installed.")
@@ -280,12 +280,12 @@ def shortlist(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")],
     source: Annotated[Path, typer.Option(help="Source lines, best those that it was trained on.")],
     target: Annotated[Path, typer.Option("--target", "--reference", help="Their translations.")],
-    each: Annotated[int, typer.Option(help="Most target pieces that a source piece goes with.")] = 100,
+    each: Annotated[int, typer.Option(help="Most target tokens that a source token goes with.")] = 100,
     always: Annotated[int, typer.Option(help="The most frequent ones, which may always come.")] = 100,
     pairs: Annotated[int, typer.Option(help="Most pairs to learn from, taken from all over.")] = 500_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Learn which target pieces go with each source piece, and keep that in the bundle: for `translate --shortlist`."""
+    """Learn which target tokens go with each source token, and keep that in the bundle: for `translate --shortlist`."""
     from regard.tasks.shortlist import shortlist as learn
     from regard.text import read_lines
 
@@ -296,8 +296,8 @@ def shortlist(
         write_json(found.to_dict())
         return
     write(f"learnt from {found.pairs:,} pairs, measured on {found.measured:,} others\n")
-    write(f"pieces in the list of a line: {found.pieces:,.1f} on average, of {found.vocabulary:,}\n")
-    write(f"pieces of translations that are in it: {found.covered:.2%}\n")
+    write(f"tokens in the list of a line: {found.tokens:,.1f} on average, of {found.vocabulary:,}\n")
+    write(f"tokens of translations that are in it: {found.covered:.2%}\n")
 
 
 def demo(

@@ -15,12 +15,12 @@ LARGEST = 9.0  # px, the radius of the bin that holds the most
 
 
 def svg(report: Mapping[str, Any]) -> str:
-    """A picture of a calibration's report: a panel for pieces and one for words, before and after.
+    """A picture of a calibration's report: a panel for tokens and one for words, before and after.
 
     The area of a point is the share of what fell into its bin.
     """
     panels = [
-        ("pieces of the references", "the likeliest piece came", report["pieces"]),
+        ("tokens of the references", "the likeliest token came", report["tokens"]),
         ("words of the translations", "the word stands in the reference", report["words"]),
     ]
     width, height = len(panels) * (SIDE + 2 * MARGIN), SIDE + 2 * MARGIN

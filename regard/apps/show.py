@@ -48,7 +48,7 @@ def show_calibration(found: Calibration, console: Console) -> None:
     table = Table(
         "", "number", "right", "calibration error", "by temperature", "and curve", "AUC", box=None, pad_edge=False
     )
-    for name in ("pieces", "words"):
+    for name in ("tokens", "words"):
         one = found.report[name]["before"]
         errors = [f"{found.report[name][step]['error']:.2%}" for step in steps]
         table.add_row(name, f"{one['count']:,}", f"{one['right']:.1%}", *errors, f"{one['auc']:.3f}")
@@ -79,7 +79,7 @@ def show_inspection(found: Inspection, console: Console) -> None:
     facts = Table(box=None, show_header=False, pad_edge=False)
     facts.add_column(no_wrap=True)
     facts.add_column(overflow="fold")
-    source, target = found.pieces
+    source, target = found.tokens
     came = found.provenance
     rows = {
         "bundle": str(found.path),
@@ -87,7 +87,7 @@ def show_inspection(found: Inspection, console: Console) -> None:
         "family": found.family,
         "languages": found.languages,
         "parameters": f"{found.parameters:,}",
-        "pieces": f"{source:,}" if source == target else f"{source:,} source, {target:,} target",
+        "tokens": f"{source:,}" if source == target else f"{source:,} source, {target:,} target",
         "size": f"{found.size / 1e6:.1f} MB",
         "made": came["created"],
         "machine": came["machine"],
@@ -134,7 +134,7 @@ def show_findings(findings: list[Finding], console: Console) -> None:
 def show_plan(found: Plan, console: Console) -> None:
     """What a run will need, topic by topic, and whether it fits."""
     about = "" if found.exact else "about "
-    source, target = found.pieces
+    source, target = found.tokens
     measured = found.measured
     chosen = " (as many as fit)" if found.chosen else ""
     _topic(
@@ -143,7 +143,7 @@ def show_plan(found: Plan, console: Console) -> None:
         {
             "parameters": f"{found.parameters:,}",
             **{f"  {part}": f"{count:,}" for part, count in found.parts.items()},
-            "pieces": f"{source:,} source, {target:,} target",
+            "tokens": f"{source:,} source, {target:,} target",
             "pairs": f"{about}{found.pairs:,}",
             "tokens an epoch": f"{about}{found.source_tokens:,} source, {found.target_tokens:,} target, ends counted",
             "batches": f"of {found.batch_tokens:,} tokens{chosen}, about {found.batches:,} an epoch",

@@ -69,11 +69,11 @@ class Display:
         if self.task is not None:
             self.bar.remove_task(self.task)
         self._say(event["filters"])
-        source, target = event["pieces"]
-        pieces = f"{source:,}" if source == target else f"{source:,} and {target:,}"
+        source, target = event["tokens"]
+        tokens = f"{source:,}" if source == target else f"{source:,} and {target:,}"
         shared = f" in {event['processes']} processes" if event["processes"] > 1 else ""
         self._say(
-            f"{event['parameters']:,} parameters, {pieces} pieces, {event['precision']} on {event['device']}{shared}; "
+            f"{event['parameters']:,} parameters, {tokens} tokens, {event['precision']} on {event['device']}{shared}; "
             "Ctrl-C saves and stops"
         )
         if event.get("resumed_from"):
@@ -85,7 +85,7 @@ class Display:
                 f"never stopped; OMP_NUM_THREADS={before} goes on exactly"
             )
         self.clock = bool(event.get("minutes"))
-        total = round(60 * event["minutes"]) if self.clock else event["updates"]
+        total = round(60 * event["minutes"]) if self.clock else event["max_updates"]
         self.task = self.bar.add_task("training, seconds" if self.clock else "training", total=total, note="")
 
     def _train(self, event: dict[str, Any]) -> None:
@@ -102,7 +102,7 @@ class Display:
         accuracy = f", accuracy {event['accuracy']:.2f} %" if "accuracy" in event else ""
         better = " (best so far)" if event["improved"] else ""
         self._say(
-            f"update {event['update']:,}: dev loss {event['loss']:.4f}, perplexity {event['perplexity']:.2f} per piece"
+            f"update {event['update']:,}: dev loss {event['loss']:.4f}, perplexity {event['perplexity']:.2f} per token"
             f"{bleu}{accuracy}{better}"
         )
 

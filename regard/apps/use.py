@@ -52,9 +52,9 @@ Precision = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Temperature = Annotated[
-    float | None, typer.Option(help="Below 1 likely pieces are drawn more often.", rich_help_panel=DRAWS)
+    float | None, typer.Option(help="Below 1 likely tokens are drawn more often.", rich_help_panel=DRAWS)
 ]
-TopK = Annotated[int | None, typer.Option(help="Draw among so many pieces.", rich_help_panel=DRAWS)]
+TopK = Annotated[int | None, typer.Option(help="Draw among so many tokens.", rich_help_panel=DRAWS)]
 TopP = Annotated[
     float | None, typer.Option(help="Draw among the likeliest that hold this probability.", rich_help_panel=DRAWS)
 ]
@@ -78,14 +78,14 @@ def translate(
         bool, typer.Option("--alignment", help="Which word comes from which; prints a JSON object a line.")
     ] = False,
     attention: Annotated[
-        bool, typer.Option("--attention", help="Weights between pieces; prints a JSON object a line.")
+        bool, typer.Option("--attention", help="Weights between tokens; prints a JSON object a line.")
     ] = False,
     replace_unknown: Annotated[
         bool, typer.Option("--replace-unknown", help="Put the source word looked at most for each unknown word.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Show each translation as it comes, piece by piece.")
+        bool, typer.Option("--stream", help="Show each translation as it comes, token by token.")
     ] = False,
     with_: With = None,
     ensemble: Annotated[str | None, typer.Option(help="Average probabilities (default) or logs.")] = None,
@@ -95,7 +95,7 @@ def translate(
     ] = None,
     groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.", rich_help_panel=_BEAM)] = None,
     diversity: Annotated[
-        float | None, typer.Option(help="What a piece loses for each earlier group with it.", rich_help_panel=_BEAM)
+        float | None, typer.Option(help="What a token loses for each earlier group with it.", rich_help_panel=_BEAM)
     ] = None,
     coverage: Annotated[float | None, typer.Option(help="Beta of the coverage penalty.", rich_help_panel=_BEAM)] = None,
     samples: Annotated[
@@ -124,18 +124,18 @@ def translate(
         typer.Option("--keep-placeholders", help="Keep {name}, <x1>, %s and URLs as they are.", rich_help_panel=_RULES),
     ] = False,
     min_length: Annotated[
-        int | None, typer.Option(help="Fewest pieces, the end counted.", rich_help_panel=_RULES)
+        int | None, typer.Option(help="Fewest tokens, the end counted.", rich_help_panel=_RULES)
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(help="Most pieces, the end counted.", rich_help_panel=_RULES)
+        int | None, typer.Option(help="Most tokens, the end counted.", rich_help_panel=_RULES)
     ] = None,
-    no_repeat: Annotated[
-        int | None, typer.Option(help="No so many pieces in a row occur twice.", rich_help_panel=_RULES)
+    no_repeat_ngram_size: Annotated[
+        int | None, typer.Option(help="No so many tokens in a row occur twice.", rich_help_panel=_RULES)
     ] = None,
     from_: From = None,
     to: To = None,
     shortlist: Annotated[
-        bool | None, typer.Option("--shortlist/--no-shortlist", help="Search over the pieces that go with a line's.")
+        bool | None, typer.Option("--shortlist/--no-shortlist", help="Search over the tokens that go with a line's.")
     ] = None,
     batch_size: BatchSize = None,
     split: Annotated[
@@ -166,7 +166,7 @@ def translate(
         "mbr": mbr,
         "min_length": min_length,
         "max_length": max_length,
-        "no_repeat": no_repeat,
+        "no_repeat_ngram_size": no_repeat_ngram_size,
         "shortlist": shortlist,
         "precision": precision,
     }
@@ -309,7 +309,7 @@ def evaluate(
 ) -> None:
     """Translate a source and score the output against untouched references.
 
-    Of a classifier it is the accuracy, of a language model the perplexity per piece, word and character.
+    Of a classifier it is the accuracy, of a language model the perplexity per token, word and character.
     """
     from regard.tasks.evaluate import DEFAULT_METRICS, evaluate_lines
     from regard.tasks.open import reads_pairs
@@ -400,7 +400,7 @@ def score(
     bundle: BundlePath,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Source lines.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Translations to score, line by line.")],
-    pieces: Annotated[bool, typer.Option("--pieces", help="The log-probability of each piece too.")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="The log-probability of each token too.")] = False,
     from_: From = None,
     to: To = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Lines scored together.")] = 32,
@@ -427,12 +427,12 @@ def score(
     for scored in found:
         if as_json:
             record: dict[str, Any] = {"log_probability": scored.log_probability}
-            if pieces:
-                record["pieces"] = list(zip(scored.pieces, scored.log_probabilities, strict=True))
+            if tokens:
+                record["tokens"] = list(zip(scored.tokens, scored.log_probabilities, strict=True))
             write(json.dumps(record, ensure_ascii=False) + "\n")
         else:
-            each = zip(scored.pieces, scored.log_probabilities, strict=True)
-            tail = "".join(f"\t{piece} {value:.4f}" for piece, value in each) if pieces else ""
+            each = zip(scored.tokens, scored.log_probabilities, strict=True)
+            tail = "".join(f"\t{token} {value:.4f}" for token, value in each) if tokens else ""
             write(f"{scored.log_probability:.4f}{tail}\n")
     console_on(sys.stderr).print(str(perplexity_of(found)), markup=False, highlight=False, soft_wrap=True)
 
@@ -451,7 +451,7 @@ def align(
         ),
     ] = "grow-diag",
     rule: Annotated[
-        str, typer.Option(help="The step that is looked at: whose input, or output, is the piece.")
+        str, typer.Option(help="The step that is looked at: whose input, or output, is the token.")
     ] = "output",
     layer: Annotated[int, typer.Option(help="From 1; 0 for the mean of all.")] = 0,
     head: Annotated[int, typer.Option(help="Of the layer, from 1; 0 for the mean of all.")] = 0,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from regard.data.store import Side, Store
 from regard.data.windows import Windows
 from regard.errors import DataError
-from regard.text.subwords import BEGIN, END, PAD, Subwords
+from regard.text.tokenizer import BEGIN, END, PAD, Tokenizer
 
 __all__ = ["Batch", "Batches", "Layout", "View", "assembled", "key_of", "mixed"]
 
@@ -79,8 +79,8 @@ class Batches:
         shuffle: bool = True,
         pool: int = 50_000,
         sampling: float = 0.0,
-        source_subwords: Subwords | None = None,
-        target_subwords: Subwords | None = None,
+        source_tokenizer: Tokenizer | None = None,
+        target_tokenizer: Tokenizer | None = None,
         epoch: int = 0,
         context: int = 0,
         view: View | None = None,
@@ -96,7 +96,7 @@ class Batches:
             raise DataError(f"batch_tokens ({batch_tokens}) and pool ({pool}) must be at least 1.")
         if layout not in ("padded", "packed"):
             raise DataError(f"layout {layout!r} is unknown; choose 'padded' or 'packed'.")
-        if sampling > 0 and (source_subwords is None or target_subwords is None):
+        if sampling > 0 and (source_tokenizer is None or target_tokenizer is None):
             raise DataError("sampling needs the subword models of both sides; give them or set sampling to 0.")
         self._store = store
         self.batch_tokens = batch_tokens
@@ -108,7 +108,7 @@ class Batches:
         self._pools = -(-self._rows_in_all // pool)
         self._view = view
         self._alpha = sampling
-        self._subwords = (source_subwords, target_subwords)
+        self._tokenizer = (source_tokenizer, target_tokenizer)
         self._epoch, self._pool, self._batch = epoch, 0, 0
         self._plan: _Plan | None = None
 
@@ -203,17 +203,17 @@ class Batches:
             offset = key_of(self._seed, epoch or 0, _OFFSET) % self._windows.tokens if drawn else 0
             read, lengths = partial(self._windows.read, offset=offset), self._windows.lengths_of(lines)
             return _Rows.of([()] * len(lines)), _Rows(read, lines, lengths - 1, framed=True)
-        sides = zip((self._store.source, self._store.target), self._subwords, (_SOURCE, _TARGET), strict=True)
-        source, target = (self._rows(lines, side, subwords, epoch, use) for side, subwords, use in sides)
+        sides = zip((self._store.source, self._store.target), self._tokenizer, (_SOURCE, _TARGET), strict=True)
+        source, target = (self._rows(lines, side, tokenizer, epoch, use) for side, tokenizer, use in sides)
         return source, target
 
-    def _rows(self, lines: Ints, side: Side, subwords: Subwords | None, epoch: int | None, use: int) -> _Rows:
-        if self._alpha <= 0 or subwords is None or epoch is None:
+    def _rows(self, lines: Ints, side: Side, tokenizer: Tokenizer | None, epoch: int | None, use: int) -> _Rows:
+        if self._alpha <= 0 or tokenizer is None or epoch is None:
             return _Rows.stored(side, lines)
         seeds = (mixed(lines, key_of(self._seed, epoch, use)) >> np.uint64(32)).tolist()
         texts = (side.text(line) for line in lines.tolist())
         return _Rows.of(
-            [subwords.sample(text, alpha=self._alpha, seed=seed) for text, seed in zip(texts, seeds, strict=True)]
+            [tokenizer.sample(text, alpha=self._alpha, seed=seed) for text, seed in zip(texts, seeds, strict=True)]
         )
 
     def _cut(self, lines: Ints, source: _Rows, target: _Rows) -> _Plan:

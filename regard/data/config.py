@@ -69,7 +69,7 @@ class DataConfig(BaseModel):
     context: int = Field(
         default=0,
         ge=0,
-        description="Of text: one stream, each line with its end, cut into windows of so many pieces; 0: line by line.",
+        description="Of text: one stream, each line with its end, cut into windows of so many tokens; 0: line by line.",
     )
     labels: Literal["", "first"] = Field(
         default="", description="first: the source's lines are a label, a space and the text; there is no target."

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.filters import Filters, Repeats, Report
-from regard.text.subwords import Subwords
+from regard.text.tokenizer import Tokenizer
 
 __all__ = ["Column", "Encoder", "Raw", "cut", "mapped"]
 
@@ -68,8 +68,8 @@ class Encoder:
     """What turns pairs into the shards of a directory. One thread, or as many as there are cores (None)."""
 
     folder: Path
-    source: Subwords
-    target: Subwords
+    source: Tokenizer
+    target: Tokenizer
     filters: Filters
     threads: int | None = None
 
@@ -87,8 +87,8 @@ class Encoder:
             target_ids = self.target.encode_lines(targets, threads=self.threads)
             kept = []
             for row, line in enumerate(raw.numbers[rows]):
-                pieces = len(source_ids[row]), len(target_ids[row])
-                reason = self.filters.reason(sources[row], targets[row], *pieces, again=raw.repeated[start + row])
+                tokens = len(source_ids[row]), len(target_ids[row])
+                reason = self.filters.reason(sources[row], targets[row], *tokens, again=raw.repeated[start + row])
                 report.count(line, reason)
                 if reason is None:
                     kept.append(row)
@@ -100,8 +100,8 @@ class Encoder:
         return {**entry, "report": report.to_dict()}
 
 
-def _dtype_of(subwords: Subwords) -> str:
-    return "<u2" if len(subwords) <= 2**16 else "<u4"
+def _dtype_of(tokenizer: Tokenizer) -> str:
+    return "<u2" if len(tokenizer) <= 2**16 else "<u4"
 
 
 class _Lines:
@@ -128,13 +128,13 @@ class _Lines:
         for parts in ([ends[0].tobytes()], [ends[1].tobytes()], self._ids, self._texts):
             stream.writelines(parts)
             stream.write(bytes(-stream.tell() % 8))
-        return {"pieces": int(ends[0][-1]), "bytes": int(ends[1][-1]), "dtype": self._dtype}
+        return {"tokens": int(ends[0][-1]), "bytes": int(ends[1][-1]), "dtype": self._dtype}
 
 
 class Column:
     """One side of a shard on disk."""
 
-    def __init__(self, content: mmap.mmap, start: int, lines: int, *, pieces: int, bytes: int, dtype: str) -> None:
+    def __init__(self, content: mmap.mmap, start: int, lines: int, *, tokens: int, bytes: int, dtype: str) -> None:
         """The side that begins at byte `start` of a mapped shard. Raises ValueError if it is not whole."""
 
         def array(kind: str, count: int) -> NDArray[Any]:
@@ -145,10 +145,10 @@ class Column:
         self.end = start  # and in the end, where the next side begins
         self.offsets: NDArray[np.int64] = array("<i8", lines + 1)
         self._text_offsets: NDArray[np.int64] = array("<i8", lines + 1)
-        self.ids = array(dtype, pieces)
+        self.ids = array(dtype, tokens)
         self._content, self._text = content, self.end
         self.end += -(-bytes // 8) * 8
-        if self.end > len(content) or (self.offsets[-1], self._text_offsets[-1]) != (pieces, bytes):
+        if self.end > len(content) or (self.offsets[-1], self._text_offsets[-1]) != (tokens, bytes):
             raise ValueError("it is cut short or has other content than the header says")
 
     def line_ids(self, line: int) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 A store is a directory of shards (`shards.py`), numbered in the corpus's order; `store.json` says what is in them. The
 raw text is kept because subword sampling encodes it anew, and because scores are taken against text, never against
-pieces.
+tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from regard.data.filters import Filters, Repeats, Report
 from regard.data.shards import Column, Encoder, cut, mapped
 from regard.data.workers import encode
 from regard.errors import DataError
-from regard.text.subwords import END, Subwords
+from regard.text.tokenizer import END, Tokenizer
 
 __all__ = ["FORMAT", "Side", "Store", "fingerprint"]
 
@@ -52,7 +52,7 @@ class Side:
         return self._columns[shard], line - self._first[shard]
 
     def line_ids(self, line: int) -> NDArray[Any]:
-        """Ids of a line (pieces), without begin and end; a view of the file."""
+        """Ids of a line (tokens), without begin and end; a view of the file."""
         column, line = self._at(line)
         return column.line_ids(line)
 
@@ -66,7 +66,7 @@ class Side:
         return np.concatenate([self.line_ids(line) for line in lines.tolist()])
 
     def lengths_of(self, lines: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(lines,) pieces of each of these lines, without begin and end."""
+        """(lines,) tokens of each of these lines, without begin and end."""
         shards = np.searchsorted(self._starts, lines, side="right") - 1
         lengths = np.empty(len(lines), np.int64)
         for shard in np.unique(shards).tolist():
@@ -78,14 +78,14 @@ class Side:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """(lines,) pieces of every line of the store: 8 bytes of memory for each, once asked for."""
+        """(lines,) tokens of every line of the store: 8 bytes of memory for each, once asked for."""
         return np.concatenate([np.diff(column.offsets) for column in self._columns])
 
-    def counts(self, pieces: int) -> NDArray[np.int64]:
-        """(pieces,) how often each id of a vocabulary of so many occurs, the end once a line."""
-        found = np.zeros(pieces, np.int64)
+    def counts(self, tokens: int) -> NDArray[np.int64]:
+        """(tokens,) how often each id of a vocabulary of so many occurs, the end once a line."""
+        found = np.zeros(tokens, np.int64)
         for column in self._columns:
-            found += np.bincount(column.ids, minlength=pieces)
+            found += np.bincount(column.ids, minlength=tokens)
         found[END] += len(self.lengths)
         return found
 
@@ -128,8 +128,8 @@ class Store:
         cls,
         path: str | os.PathLike[str],
         pairs: Iterable[Pair],
-        source_subwords: Subwords,
-        target_subwords: Subwords,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
         filters: Filters,
         fingerprint: str,
         *,
@@ -156,7 +156,7 @@ class Store:
             if alone:
                 _remove_leftovers(path)
             with _part_of(path) as part:
-                encoder = Encoder(part, source_subwords, target_subwords, filters)
+                encoder = Encoder(part, source_tokenizer, target_tokenizer, filters)
                 header = {"fingerprint": fingerprint, **_encode(encoder, pairs, select, workers, progress)}
                 (part / "store.json").write_text(json.dumps(header, indent=1) + "\n", "utf-8")
                 _replace(part, path)
@@ -177,12 +177,12 @@ class Store:
 
     @property
     def source_lengths(self) -> NDArray[np.int64]:
-        """(lines,) pieces of each source line, without begin and end."""
+        """(lines,) tokens of each source line, without begin and end."""
         return self.source.lengths
 
     @property
     def target_lengths(self) -> NDArray[np.int64]:
-        """(lines,) pieces of each target line, without begin and end."""
+        """(lines,) tokens of each target line, without begin and end."""
         return self.target.lengths
 
     def source_ids(self, line: int) -> NDArray[Any]:

@@ -1,10 +1,10 @@
-"""A batch as an objective wants it: text with pieces masked, text with gaps to be mended, a label to be chosen.
+"""A batch as an objective wants it: text with tokens masked, text with gaps to be mended, a label to be chosen.
 
 Text of one side is the target of pairs with an empty source; here it becomes what is read. What is drawn is a hash of
 the seed, the epoch and the place in the text, so resuming is exact and a line's draws do not depend on its neighbours.
 """
 
-# B rows of a batch, n pieces of a row
+# B rows of a batch, n tokens of a row
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from regard.data.batches import Batch, assembled, key_of, mixed
 
-__all__ = ["Canvas", "Gaps", "Label", "Masks"]
+__all__ = ["CMLMMask", "Label", "Masks", "SpanCorruption"]
 
 Ints = NDArray[np.int64]
 _FIRST = 4
@@ -34,14 +34,14 @@ def _uniform(values: NDArray[np.uint64], key: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Masks:
-    """BERT's masked language model (Devlin et al. 2019, section 3.1): `share` of each row's pieces are to be found.
+    """BERT's masked language model (Devlin et al. 2019, section 3.1): `share` of each row's tokens are to be found.
 
-    Of these 80 % are the mask instead, 10 % any other piece and 10 % themselves; a row has at least one. Drawn anew
+    Of these 80 % are the mask instead, 10 % any other token and 10 % themselves; a row has at least one. Drawn anew
     every epoch.
     """
 
     mask: int
-    pieces: int
+    tokens: int
     """In the vocabulary."""
     share: float = 0.15
 
@@ -50,15 +50,15 @@ class Masks:
         wanted = np.where(lengths > 1, np.maximum(1, np.rint(self.share * (lengths - 1))), 0)
         real, ids, drawn, sought = _sought(batch, wanted, key)
         chance = _uniform(drawn, key_of(key, 2))
-        others = _FIRST + (_uniform(drawn, key_of(key, 3)) * (self.pieces - _FIRST)).astype(np.int64)
+        others = _FIRST + (_uniform(drawn, key_of(key, 3)) * (self.tokens - _FIRST)).astype(np.int64)
         read = np.where(sought & (chance < 0.8), self.mask, np.where(sought & (chance >= 0.9), others, ids))
         source, target = _laid(batch, real, read, np.where(sought, ids, -1))
         return replace(batch, source=source, source_lengths=lengths, target_input=source, target_output=target)
 
 
 @dataclass(frozen=True)
-class Canvas:
-    """Mask-predict's targets (Ghazvininejad et al. 2019, section 3.1): any number of a row's pieces is to be found.
+class CMLMMask:
+    """Mask-predict's targets (Ghazvininejad et al. 2019, section 3.1): any number of a row's tokens is to be found.
 
     Each of them is the mask instead. Drawn anew every epoch.
     """
@@ -66,19 +66,19 @@ class Canvas:
     mask: int
 
     def __call__(self, batch: Batch, key: int) -> Batch:
-        pieces = batch.target_lengths - 1
+        tokens = batch.target_lengths - 1
         chance = _uniform(mixed(batch.lines, key), key_of(key, 4))
-        wanted = np.minimum(1 + (chance * pieces).astype(np.int64), pieces)
+        wanted = np.minimum(1 + (chance * tokens).astype(np.int64), tokens)
         real, ids, _, sought = _sought(batch, wanted, key)
         shown, target = _laid(batch, real, np.where(sought, self.mask, ids), np.where(sought, ids, -1))
         return replace(batch, target_input=shown, target_output=target)
 
 
 @dataclass(frozen=True)
-class Gaps:
+class SpanCorruption:
     """T5's span corruption (Raffel et al. 2020, section 3.1.4): read the text with gaps, write what was in them.
 
-    `share` of each row's pieces fall out in spans of `span` pieces on average, each span leaving a mark of its own in
+    `share` of each row's tokens fall out in spans of `span` tokens on average, each span leaving a mark of its own in
     the source; the target is each mark with what it stands for. Where the gaps are is drawn anew every epoch, a line's
     ends as likely as elsewhere: T5's own code lets every text end in a gap, and a short one has no other.
     """
@@ -113,7 +113,7 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Label:
-    """A class: the target is one piece, its label, and no end is written."""
+    """A class: the target is one token, its label, and no end is written."""
 
     def __call__(self, batch: Batch, key: int) -> Batch:
         one = np.ones_like(batch.target_lengths)

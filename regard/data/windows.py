@@ -1,10 +1,10 @@
 """Text as one stream: every line with its end, one behind the other, cut into windows of equal length.
 
 A stream is a ring: a window may begin anywhere, and behind the last end comes the first line. So each epoch can be cut
-elsewhere, every piece being predicted exactly once, and the piece before the first one is an end.
+elsewhere, every token being predicted exactly once, and the token before the first one is an end.
 """
 
-# N pieces of the stream, ends counted; n pieces of a window
+# N tokens of the stream, ends counted; n tokens of a window
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.store import Side
-from regard.text.subwords import END
+from regard.text.tokenizer import END
 
 __all__ = ["Windows"]
 
@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 
 class Windows:
-    """A side of a store as windows of `size` pieces, the last one shorter."""
+    """A side of a store as windows of `size` tokens, the last one shorter."""
 
     def __init__(self, side: Side, size: int) -> None:
         """Costs 8 bytes of memory a line."""
@@ -34,11 +34,11 @@ class Windows:
         return -(-self.tokens // self._size)
 
     def lengths_of(self, windows: Ints) -> Ints:
-        """(windows,) pieces to predict in each."""
+        """(windows,) tokens to predict in each."""
         return np.minimum(self._size, self.tokens - windows * self._size)
 
     def read(self, windows: Ints, offset: int = 0) -> NDArray[Any]:
-        """Ids of the windows end to end, each after the piece before it: n + 1 a window; window 0 is at `offset`."""
+        """Ids of the windows end to end, each after the token before it: n + 1 a window; window 0 is at `offset`."""
         starts = (windows * self._size + offset).tolist()
         return np.concatenate(
             [

@@ -19,7 +19,7 @@ from regard import errors
 from regard.data.filters import Filters
 from regard.data.shards import Encoder, Raw
 from regard.text.order import ORDERS
-from regard.text.subwords import Subwords
+from regard.text.tokenizer import Tokenizer
 
 __all__ = ["cores", "encode"]
 
@@ -124,7 +124,7 @@ def _hear(crew: list[_Worker], made: dict[int, dict[str, Any]], tell: Callable[[
 def _work(pipe: Any, folder: str, source: bytes, target: bytes, order: str, filters: str) -> None:
     """The life of a worker: encodes the shards that it is told the numbers of, until nobody is there to tell."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    learnt = Subwords.from_bytes(source)
+    learnt = Tokenizer.from_bytes(source)
     other = learnt if target == source and learnt.order == order else ORDERS[order].from_bytes(target)
     encoder = Encoder(Path(folder), learnt, other, Filters.model_validate_json(filters), threads=1)
 

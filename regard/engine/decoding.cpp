@@ -6,7 +6,7 @@
 // sentence's translation is the same, bit for bit, whatever it is translated with. Held equal by tests to the model's
 // page and to search/beam.py.
 //
-// Sizes: M rows, K and N inputs and outputs of a matrix, D width, E and F widths of all heads' keys and values, V pieces.
+// Sizes: M rows, K and N inputs and outputs of a matrix, D width, E and F widths of all heads' keys and values, V tokens.
 
 #include <algorithm>
 #include <atomic>
@@ -429,7 +429,7 @@ struct Best {
     int count;
     Floats sums;
     float* values;
-    int* pieces;
+    int* tokens;
 
     void admit(int keep, int column, const Floats* y) {
         float most = largest(larger(larger(y[0], y[1]), larger(y[2], y[3])));
@@ -443,8 +443,8 @@ struct Best {
                 float value = y[v][i];
                 if (count == keep && !(value > floor)) continue;  // the floor has risen since
                 for (; place > 0 && values[place - 1] < value; place--)
-                    values[place] = values[place - 1], pieces[place] = pieces[place - 1];
-                values[place] = value, pieces[place] = column + v * W + i;
+                    values[place] = values[place - 1], tokens[place] = tokens[place - 1];
+                values[place] = value, tokens[place] = column + v * W + i;
                 if (count == keep) floor = values[keep - 1];
             }
     }
@@ -456,9 +456,9 @@ template <class Kind> struct Decoder;
 
 template <class Kind> struct Sentence {
     typedef typename Kind::Kept Kept;
-    int index = 0, length = 0, limit = 0, pieces = 0;
-    std::vector<Kept> memory;             // (decoder layers, pieces, E + F)
-    Matrix output;                        // of the pieces in its list, if it has one
+    int index = 0, length = 0, limit = 0, tokens = 0;
+    std::vector<Kept> memory;             // (decoder layers, tokens, E + F)
+    Matrix output;                        // of the tokens in its list, if it has one
     std::vector<Kept*> pages;             // each (decoder layers, PAGE, width, E + F)
     std::vector<std::vector<int>> ids;    // of each open hypothesis
     std::vector<std::vector<int>> trail;  // the row that wrote each of its positions
@@ -466,7 +466,7 @@ template <class Kind> struct Sentence {
     std::vector<Hypothesis> finished;
     bool done = false;
 
-    struct Candidate { double total; int row, piece; };
+    struct Candidate { double total; int row, token; };
 
     // As in search/beam.py: what finishes, what goes on, and whether anything that goes on could still win.
     void advance(std::vector<Candidate>& found, const Settings& s, const double* penalties) {
@@ -477,10 +477,10 @@ template <class Kind> struct Sentence {
         length++;
         bool cut = length >= limit;
         for (size_t j = 0; j < keep && (j < width || cut); j++) {
-            bool ended = found[j].piece == s.end;
+            bool ended = found[j].token == s.end;
             if (!ended && !cut) continue;
             finished.push_back({ids[found[j].row], found[j].total, found[j].total / penalties[length], ended});
-            if (!ended) finished.back().ids.push_back(found[j].piece);
+            if (!ended) finished.back().ids.push_back(found[j].token);
         }
         std::stable_sort(finished.begin(), finished.end(),
                          [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
@@ -488,8 +488,8 @@ template <class Kind> struct Sentence {
         std::vector<std::vector<int>> new_ids, new_trail;
         totals.clear();
         for (const Candidate& c : found) {
-            if (c.piece == s.end || totals.size() == width) continue;
-            new_ids.push_back(ids[c.row]), new_ids.back().push_back(c.piece);
+            if (c.token == s.end || totals.size() == width) continue;
+            new_ids.push_back(ids[c.row]), new_ids.back().push_back(c.token);
             new_trail.push_back(trail[c.row]), new_trail.back().push_back(c.row);
             totals.push_back(c.total);
         }
@@ -514,17 +514,17 @@ struct Steps {
                       const int64_t* sizes, const int32_t* trail, float* out) = 0;
 };
 
-// What is translated: ids of all sentences, end to end, and the pieces that each may become, if that is limited.
+// What is translated: ids of all sentences, end to end, and the tokens that each may become, if that is limited.
 struct Sources {
     std::vector<int> ids, listed;
-    std::vector<int64_t> starts, lists;  // one more than there are sentences; lists: none if all pieces are searched
+    std::vector<int64_t> starts, lists;  // one more than there are sentences; lists: none if all tokens are searched
 
     Sources(int count, const int32_t* ids, const int64_t* starts, const int32_t* listed, const int64_t* lists)
         : ids(ids, ids + starts[count]), starts(starts, starts + count + 1) {
         if (!lists) return;
         this->listed.assign(listed, listed + lists[count]), this->lists.assign(lists, lists + count + 1);
     }
-    int pieces(int sentence) const { return int(starts[sentence + 1] - starts[sentence]); }
+    int tokens(int sentence) const { return int(starts[sentence + 1] - starts[sentence]); }
     const int* list(int sentence) const { return listed.data() + lists[sentence]; }
     int listed_in(int sentence) const { return int(lists[sentence + 1] - lists[sentence]); }
 };
@@ -604,10 +604,10 @@ template <class Kind> struct Computing {
         if (y.size() < need) y.resize(need);
     }
 
-    void embed(const Embedding& words, int row, int piece, int place) {
+    void embed(const Embedding& words, int row, int token, int place) {
         const int D = m.z.width;
         for (int d = 0; d < D; d += W) {
-            Floats v = load(words.table + int64_t(piece) * D + d) * words.scale;
+            Floats v = load(words.table + int64_t(token) * D + d) * words.scale;
             store(x.data() + int64_t(row) * D + d, words.places ? v + load(words.places + int64_t(place) * D + d) : v);
         }
     }
@@ -695,7 +695,7 @@ template <class Kind> struct Computing {
         if (kept.size() < size_t(M) * m.stored) kept.resize(size_t(M) * m.stored);
         std::vector<int> owner(M);
         for (int i = first; i < first + count; i++)
-            std::fill_n(owner.begin() + (sources.starts[i] - from), sources.pieces(i), i);
+            std::fill_n(owner.begin() + (sources.starts[i] - from), sources.tokens(i), i);
         auto start = [&](int row) { return int(sources.starts[owner[row]] - from); };
         together(threads, [&](Team team) {
             auto [begin, end] = team.share(M);
@@ -705,7 +705,7 @@ template <class Kind> struct Computing {
                 const Layer& layer = m.encoder[l];
                 project(layer.attention, E, team, [&](int row) { return kept.data() + int64_t(row) * m.stored; });
                 attend(team, [&](int row, std::vector<const Kept*>& at) {
-                    for (int p = 0; p < sources.pieces(owner[row]); p++)
+                    for (int p = 0; p < sources.tokens(owner[row]); p++)
                         at.push_back(kept.data() + int64_t(start(row) + p) * m.stored);
                 });
                 add_to_x(layer.attended, team);
@@ -770,7 +770,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
     int next = 0, finished = 0;
     std::vector<Best> best;
     std::vector<float> values;
-    std::vector<int> pieces;
+    std::vector<int> tokens;
 
     Searching(Decoder<Kind>& model, Sources read, Settings settings, Embedding from, Embedding to)
         : Computing<Kind>(model, std::move(read), int(settings.threads), from, to), s(settings) {}
@@ -784,14 +784,14 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         while (count < many && sources.starts[next + count + 1] - sources.starts[next] <= 1024) count++;
         for (int i = 0; i < count; i++) {
             auto one = std::make_unique<One>();
-            one->index = next + i, one->limit = limits[next + i], one->pieces = sources.pieces(next + i);
-            one->memory.resize(size_t(m.z.decoder_layers) * one->pieces * m.stored);
+            one->index = next + i, one->limit = limits[next + i], one->tokens = sources.tokens(next + i);
+            one->memory.resize(size_t(m.z.decoder_layers) * one->tokens * m.stored);
             one->ids.resize(1), one->trail.resize(1), one->totals.assign(1, 0.0);
             ready.push_back(std::move(one));
         }
         Computing<Kind>::encode(next, count, [&](int sentence, size_t l) {
             One& one = *ready[sentence - next];
-            return one.memory.data() + int64_t(l) * one.pieces * m.stored;
+            return one.memory.data() + int64_t(l) * one.tokens * m.stored;
         });
         this->list(next, count, [&](int i) -> Matrix& { return ready[i]->output; });
         next += count;
@@ -830,7 +830,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         const int keep = int(std::min<int64_t>(s.width == 1 && s.stop == FIRST ? 1 : 2 * s.width, m.z.vocabulary));
         const size_t lists = size_t(s.threads) * M;
         if (best.size() < lists) best.resize(lists);
-        if (values.size() < lists * keep) values.resize(lists * keep), pieces.resize(lists * keep);
+        if (values.size() < lists * keep) values.resize(lists * keep), tokens.resize(lists * keep);
         together(s.threads, [&](Team team) { decode(team, of, keep); });
         for (size_t i = 0; i < live.size();) {
             if (!live[i]->done) { i++; continue; }
@@ -858,7 +858,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
             },
             [&](int row, size_t l, std::vector<const Kept*>& at) {
                 const One& one = *of[row].first;
-                for (int p = 0; p < one.pieces; p++) at.push_back(one.memory.data() + (int64_t(l) * one.pieces + p) * m.stored);
+                for (int p = 0; p < one.tokens; p++) at.push_back(one.memory.data() + (int64_t(l) * one.tokens + p) * m.stored);
             });
         if (sources.lists.empty()) look_for(team, m.output, 0, M, keep);
         for (int row = 0, i = 0; row < M && !sources.lists.empty(); i++) {
@@ -880,7 +880,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
                 for (int t = 0; t < team.size; t++) {
                     const Best& b = best[size_t(t) * M + row];
                     for (int k = 0; k < b.count; k++)
-                        found.push_back({total + b.values[k], of[row].second, list ? list[b.pieces[k]] : b.pieces[k]});
+                        found.push_back({total + b.values[k], of[row].second, list ? list[b.tokens[k]] : b.tokens[k]});
                 }
             }
             live[i]->advance(found, s, penalties.data());
@@ -892,7 +892,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         const int M = rows.M;
         for (int row = from; row < to; row++) {
             size_t list = size_t(team.id) * M + row;
-            best[list] = {LOWEST, LOWEST, 0, Floats{}, values.data() + list * keep, pieces.data() + list * keep};
+            best[list] = {LOWEST, LOWEST, 0, Floats{}, values.data() + list * keep, tokens.data() + list * keep};
         }
         multiply<Kind>(output, rows, team, [&](int row, int column, const Floats* y) {
             Best& b = best[size_t(team.id) * M + row];
@@ -924,13 +924,13 @@ std::unique_ptr<Search> Decoder<Kind>::search(Sources sources, const int32_t* li
     return made;
 }
 
-// The step alone: log-probabilities of the next piece, for a search that is written elsewhere.
+// The step alone: log-probabilities of the next token, for a search that is written elsewhere.
 template <class Kind> struct Stepping : Computing<Kind>, Steps {
     typedef typename Kind::Kept Kept;
     using Computing<Kind>::m;
     using Computing<Kind>::rows;
     using Computing<Kind>::sources;
-    std::vector<Kept> memory;      // (decoder layers, pieces of all sentences, E + F)
+    std::vector<Kept> memory;      // (decoder layers, tokens of all sentences, E + F)
     std::vector<Matrix> outputs;   // of each sentence's list, if there are lists
     std::vector<float> logits;     // of rows with lists
 
@@ -950,7 +950,7 @@ template <class Kind> struct Stepping : Computing<Kind>, Steps {
         return memory.data() + (int64_t(layer) * sources.starts.back() + sources.starts[sentence]) * m.stored;
     }
 
-    // tokens (M,) of these sentences, each after `length` pieces. blocks[p] (decoder layers, sizes[p], E + F) are keys and
+    // tokens (M,) of these sentences, each after `length` tokens. blocks[p] (decoder layers, sizes[p], E + F) are keys and
     // values of position p, which row trail[row * length + p] of its step wrote; those of this step go to the last block.
     // out (M, panels of the whole output): what no list names is left as it is.
     void step(int M, const int32_t* tokens, const int32_t* sentences, int length, const void* const* blocks,
@@ -976,7 +976,7 @@ template <class Kind> struct Stepping : Computing<Kind>, Steps {
                 },
                 [&](int row, size_t l, std::vector<const Kept*>& seen) {
                     const Kept* from = at(sentences[row], l);
-                    for (int p = 0; p < sources.pieces(sentences[row]); p++) seen.push_back(from + int64_t(p) * m.stored);
+                    for (int p = 0; p < sources.tokens(sentences[row]); p++) seen.push_back(from + int64_t(p) * m.stored);
                 });
             auto put = [&](int row, int column, const Floats* y) {
                 for (int v = 0; v < PANEL / W; v++) store(to + row * widest + column + v * W, y[v]);
@@ -1026,7 +1026,7 @@ void* decoder_new(int kind, const int64_t* sizes, float epsilon) {
 void decoder_add(void* model, const float* first, const float* second) { ((Model*)model)->add(first, second); }
 void decoder_free(void* model) { delete (Model*)model; }
 
-// Lists of pieces may be null. Tables and places are read where they lie: two of each, of the source and of the target;
+// Lists of tokens may be null. Tables and places are read where they lie: two of each, of the source and of the target;
 // places may be null.
 void* search_new(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* listed,
                  const int64_t* lists, const float* const* tables, const float* scales, const float* const* places,

@@ -6,7 +6,7 @@ Matrices are multiplied in float32, in bfloat16, or in int8: weights with a scal
 an offset that each gets as it comes. Norms, softmax and sums are float32. A sentence's translation does not depend on
 what else is translated, bit for bit.
 
-Sizes: D width of the model, V vocabulary, P places, N and K outputs and inputs of a matrix; of a state N rows, T pieces
+Sizes: D width of the model, V vocabulary, P places, N and K outputs and inputs of a matrix; of a state N rows, T tokens
 so far.
 """
 
@@ -95,7 +95,7 @@ class Words:
 
 
 Lists = Sequence[NDArray[np.int32]]
-"""Of each source, the target pieces that it may become, in order and without repetition; the end is among them."""
+"""Of each source, the target tokens that it may become, in order and without repetition; the end is among them."""
 Found = tuple[list[int], float, float, bool]
 """Ids, log-probability, the score it was ranked by, and whether it ended by itself."""
 
@@ -149,7 +149,7 @@ class Decoder:
 
     @property
     def capacity(self) -> int | None:
-        """The most pieces that either side may have; None: any number."""
+        """The most tokens that either side may have; None: any number."""
         return min((words.most for words in self._words if words.most is not None), default=None)
 
     def search(
@@ -202,9 +202,9 @@ class Decoder:
     def start(
         self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None = None
     ) -> tuple[Callable[[Tensor, Written], tuple[Tensor, Written]], Written]:
-        """A step function (last pieces (N,), state -> log-probabilities (N, V), next state), and its first state.
+        """A step function (last tokens (N,), state -> log-probabilities (N, V), next state), and its first state.
 
-        The state has a row for each source (all its ids). `longest` is the most pieces that any will have. Where there
+        The state has a row for each source (all its ids). `longest` is the most tokens that any will have. Where there
         are lists, what is not in a source's own has log-probability -inf, and the others' sum to one.
         """
         given, kept = self._given(sources, longest, lists)

@@ -18,7 +18,7 @@ from regard.text import BEGIN, END
 __all__ = ["Comparison", "Other", "compare", "log_probability", "nearest"]
 
 _TOLERANCE = 1e-4
-"""Nats a piece by which the same weights in float32 may differ."""
+"""Nats a token by which the same weights in float32 may differ."""
 
 
 class Other(Protocol):
@@ -29,13 +29,13 @@ class Other(Protocol):
     """When its beams stop, as `SearchConfig.stop` names it."""
 
     def reads(self, line: str, ids: Sequence[int]) -> bool:
-        """Whether its tokeniser reads the line as these pieces (without end)."""
+        """Whether its tokeniser reads the line as these tokens (without end)."""
 
     def translate(self, source: Sequence[int], search: SearchConfig, limit: int) -> list[int]:
-        """The best output's ids, without begin and end, of at most `limit` pieces, the end counted."""
+        """The best output's ids, without begin and end, of at most `limit` tokens, the end counted."""
 
     def log_probability(self, source: Sequence[int], target: Sequence[int]) -> float:
-        """Natural logarithm, summed over the target's pieces and its end."""
+        """Natural logarithm, summed over the target's tokens and its end."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Comparison:
     differing: tuple[tuple[str, str, str], ...]
     """Source, our output and theirs, where the outputs are not the same."""
     largest: float
-    """The largest difference of a piece's mean log-probability, in nats."""
+    """The largest difference of a token's mean log-probability, in nats."""
 
     def __str__(self) -> str:
         same = self.sentences - len(self.differing)
         lines = [
             f"{self.library}: {same} of {self.sentences} golden sentences come out the same; log-probabilities differ "
-            f"by at most {self.largest:.1e} nats a piece."
+            f"by at most {self.largest:.1e} nats a token."
         ]
         for source, ours, theirs in self.differing:
             lines.append(f"  {source!r}\n    here   {ours!r}\n    there  {theirs!r}")
@@ -83,7 +83,7 @@ def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: Any = No
         if not other.reads(golden.source, golden.source_ids):
             raise ModelError(
                 f"{other.name} reads golden sentence {golden.source!r} otherwise than as "
-                f"{bundle.source.pieces(golden.source_ids)}: it would be given other pieces, so nothing is exchanged."
+                f"{bundle.source.tokens(golden.source_ids)}: it would be given other tokens, so nothing is exchanged."
             )
         theirs = other.translate(golden.source_ids, search, len(golden.source_ids) + search.extra_length)
         if theirs != written:
@@ -93,7 +93,7 @@ def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: Any = No
         largest = max(largest, abs(there - here) / (len(written) + 1))
     if exact and not largest <= _TOLERANCE:
         raise ModelError(
-            f"{other.name} computes other log-probabilities: {largest:.1e} nats a piece apart, and {_TOLERANCE:.0e} is "
+            f"{other.name} computes other log-probabilities: {largest:.1e} nats a token apart, and {_TOLERANCE:.0e} is "
             "what float32 may differ by; what was exchanged would be wrong, please report it."
         )
     return Comparison(other.name, len(sources), tuple(differing), largest)
@@ -101,7 +101,7 @@ def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: Any = No
 
 @torch.inference_mode()
 def log_probability(model: EncoderDecoder, source: Sequence[int], target: Sequence[int]) -> float:
-    """Natural logarithm, summed over the target's pieces and its end."""
+    """Natural logarithm, summed over the target's tokens and its end."""
     read = torch.tensor([[*source, END]])
     layout = layout_of("padded", torch.tensor([read.shape[1]]), read.shape[1])
     state = model.start(model.encode(read, layout), layout)

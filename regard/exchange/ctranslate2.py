@@ -28,7 +28,7 @@ _APART = re.compile("[ \t\n]")
 def write_ctranslate2(bundle: Bundle, directory: Path, quantization: str = "float32") -> None:
     """Write what ctranslate2.Translator loads, both SentencePiece models, and the bundle's shortlist if it has one.
 
-    The shortlist is what `use_vmap` reads: a line for each source piece, and before them one of what may always come.
+    The shortlist is what `use_vmap` reads: a line for each source token, and before them one of what may always come.
     Raises ModelError for a model that CTranslate2 cannot run.
     """
     from ctranslate2.specs import TransformerSpec, common_spec
@@ -71,7 +71,7 @@ def write_ctranslate2(bundle: Bundle, directory: Path, quantization: str = "floa
     if config.norm == "pre":
         _norm(spec.encoder.layer_norm, model.encoder_norm)
         _norm(spec.decoder.layer_norm, model.decoder_norm)
-    sides = [subwords.pieces(range(len(subwords))) for subwords in (bundle.source, bundle.target)]
+    sides = [tokenizer.tokens(range(len(tokenizer))) for tokenizer in (bundle.source, bundle.target)]
     spec.register_source_vocabulary(sides[0])
     spec.register_target_vocabulary(sides[1])
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (sides[1][i] for i in (UNK, BEGIN, END))
@@ -80,17 +80,17 @@ def write_ctranslate2(bundle: Bundle, directory: Path, quantization: str = "floa
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(directory))
-    for file, subwords in zip(_FILES, (bundle.source, bundle.target), strict=True):
-        (directory / file).write_bytes(subwords.to_bytes())
+    for file, tokenizer in zip(_FILES, (bundle.source, bundle.target), strict=True):
+        (directory / file).write_bytes(tokenizer.to_bytes())
     if (shortlist := bundle.shortlist()) is not None:
         (directory / "vmap.txt").write_text("".join(_vmap(shortlist, *sides)), encoding="utf-8", newline="\n")
 
 
 def _vmap(shortlist: Shortlist, source: Sequence[str], target: Sequence[str]) -> Iterator[str]:
-    rows = [shortlist.always, *np.split(shortlist.pieces, shortlist.starts[1:-1])]
-    for piece, row in zip(["", *source], rows, strict=True):
-        if not _APART.search(piece):  # a key of the file cannot have one
-            yield f"{piece}\t{' '.join(target[i] for i in row if not _APART.search(target[i]))}\n"
+    rows = [shortlist.always, *np.split(shortlist.tokens, shortlist.starts[1:-1])]
+    for token, row in zip(["", *source], rows, strict=True):
+        if not _APART.search(token):  # a key of the file cannot have one
+            yield f"{token}\t{' '.join(target[i] for i in row if not _APART.search(target[i]))}\n"
 
 
 def _refuse(bundle: Bundle) -> None:
@@ -141,7 +141,7 @@ def _array(tensor: Tensor) -> Any:
 
 
 class CTranslate2:
-    """A directory as CTranslate2 reads it; its pieces are the bundle's."""
+    """A directory as CTranslate2 reads it; its tokens are the bundle's."""
 
     stop: Literal["bound", "beam"] = "beam"
 
@@ -150,17 +150,17 @@ class CTranslate2:
 
         self.name = f"ctranslate2 {ctranslate2.__version__}"
         self.source, self.target = bundle.source, bundle.target
-        self.ids = {piece: id_ for id_, piece in enumerate(self.target.pieces(range(len(self.target))))}
+        self.ids = {token: id_ for id_, token in enumerate(self.target.tokens(range(len(self.target))))}
         self.translator = ctranslate2.Translator(str(directory), device="cpu", intra_threads=1)
 
     def reads(self, line: str, ids: Sequence[int]) -> bool:
-        """See `Other`; it is given pieces."""
+        """See `Other`; it is given tokens."""
         return self.source.encode(line) == list(ids)
 
     def translate(self, source: Sequence[int], search: SearchConfig, limit: int) -> list[int]:
         """See `Other`."""
         (found,) = self.translator.translate_batch(
-            [self.source.pieces(source)],
+            [self.source.tokens(source)],
             beam_size=search.beam,
             length_penalty=search.alpha,
             # A length counts the end only where the end is asked for.
@@ -169,12 +169,12 @@ class CTranslate2:
             min_decoding_length=0,
             max_input_length=0,
         )
-        ids = [self.ids[piece] for piece in found.hypotheses[0]]
+        ids = [self.ids[token] for token in found.hypotheses[0]]
         return ids[:-1] if ids[-1:] == [END] else ids
 
     def log_probability(self, source: Sequence[int], target: Sequence[int]) -> float:
         """See `Other`."""
         (found,) = self.translator.score_batch(
-            [self.source.pieces(source)], [self.target.pieces(target)], max_input_length=0
+            [self.source.tokens(source)], [self.target.tokens(target)], max_input_length=0
         )
         return float(sum(found.log_probs))

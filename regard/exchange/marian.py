@@ -32,8 +32,8 @@ from regard.recipe import Recipe
 from regard.search import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.fit import versions
-from regard.text import BEGIN, END, PAD, UNK, Subwords
-from regard.text.format import Algorithm, Kind, algorithm_of, pieces_of
+from regard.text import BEGIN, END, PAD, UNK, Tokenizer
+from regard.text.format import Algorithm, Kind, algorithm_of, tokens_of
 
 from .compare import Comparison, compare
 from .vocabulary import Specials, Vocabulary, arrange, marian_names
@@ -43,8 +43,8 @@ __all__ = ["HuggingFace", "import_marian", "write_marian"]
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 """Theirs and ours."""
 _NEVER = -1e4
-"""Bias of a piece that may not be written: its probability is zero, and training on is not disturbed."""
-_GOLDEN, _GOLDEN_PIECES = 8, 6
+"""Bias of a token that may not be written: its probability is zero, and training on is not disturbed."""
+_GOLDEN, _GOLDEN_TOKENS = 8, 6
 _MAX_POSITIONS = 1024
 
 _PARTS = {
@@ -212,12 +212,12 @@ def _tensors(directory: Path) -> tuple[Path, dict[str, Tensor]]:
 
 
 def _names(file: Path, size: int) -> list[str]:
-    """vocab.json's pieces by id."""
+    """vocab.json's tokens by id."""
     vocabulary = _json(file)
     names = {id_: name for name, id_ in vocabulary.items() if isinstance(id_, int)}
     if sorted(names) != list(range(size)) or len(vocabulary) != size:
         raise ModelError(
-            f"{file}: has {len(vocabulary):,} pieces, and the model {size:,}: their ids must be 0 to {size - 1:,}, "
+            f"{file}: has {len(vocabulary):,} tokens, and the model {size:,}: their ids must be 0 to {size - 1:,}, "
             "each once; the file belongs to another model."
         )
     return [names[i] for i in range(size)]
@@ -243,7 +243,7 @@ def _vocabularies(directory: Path, settings: _Settings) -> tuple[Vocabulary, Voc
         specials = Specials(settings.pad_token_id, unknown, settings.decoder_start_token_id, settings.eos_token_id)
         for what, id_ in vars(specials).items():
             if not 0 <= id_ < size:
-                raise ModelError(f"{file}: has no piece for {what} (id {id_}); it must have one.")
+                raise ModelError(f"{file}: has no token for {what} (id {id_}); it must have one.")
         models = sides if len(files) == 1 else [sides[len(made)]]
         made.append(arrange(names, models, specials))
     return made[0], made[-1]
@@ -318,7 +318,7 @@ def _our_weights(
 
 
 def _size(vocabulary: Vocabulary) -> int:
-    """Pieces that Marian's vocabulary has."""
+    """Tokens that Marian's vocabulary has."""
     return len(set(vocabulary.rows) - {-1})
 
 
@@ -340,7 +340,7 @@ def import_marian(
 ) -> Comparison | None:
     """A bundle at `out` from a Marian directory; what differed from transformers, where that is installed.
 
-    `lines` become the golden sentences; without any they are made of the source's pieces. Nothing of the directory is
+    `lines` become the golden sentences; without any they are made of the source's tokens. Nothing of the directory is
     run. Raises ModelError or TextError for what is missing, damaged or not supported.
     """
     directory = Path(directory)
@@ -353,7 +353,7 @@ def import_marian(
     weights = _our_weights(held, file, config, source, target)
     silent = [*target.silent, *_forbidden(directory, settings, target)]
     weights["output.bias"][silent] = _NEVER
-    read, write = source.subwords[0], target.subwords[-1]
+    read, write = source.tokenizer[0], target.tokenizer[-1]
     recipe = _recipe(directory, settings, config, read, len(write))
     model = build(config, len(read), len(write), PAD)
     with torch.no_grad():
@@ -381,11 +381,11 @@ def _forbidden(directory: Path, settings: _Settings, target: Vocabulary) -> Iter
     """Our ids of bad_words_ids."""
     for word in settings.bad_words_ids or ():
         if len(word) != 1 or word[0] not in target.rows:
-            raise ModelError(f"{directory}: bad_words_ids has {list(word)}: only single pieces can be forbidden.")
+            raise ModelError(f"{directory}: bad_words_ids has {list(word)}: only single tokens can be forbidden.")
         yield target.rows.index(word[0])
 
 
-def _recipe(directory: Path, settings: _Settings, config: TransformerConfig, source: Subwords, size: int) -> Recipe:
+def _recipe(directory: Path, settings: _Settings, config: TransformerConfig, source: Tokenizer, size: int) -> Recipe:
     file = directory / "tokenizer_config.json"
     said = _json(file) if file.exists() else {}
     languages = {
@@ -411,7 +411,9 @@ def _recipe(directory: Path, settings: _Settings, config: TransformerConfig, sou
         raise ModelError(f"{directory}: {error}") from None
 
 
-def _golden(model: Any, source: Subwords, target: Subwords, search: SearchConfig, lines: Sequence[str]) -> list[Golden]:
+def _golden(
+    model: Any, source: Tokenizer, target: Tokenizer, search: SearchConfig, lines: Sequence[str]
+) -> list[Golden]:
     texts = [line for line in lines if line.strip()] or list(_made_up(source))
     ids = [source.encode(text) for text in texts]
     found = decode(model, ids, search)
@@ -421,14 +423,14 @@ def _golden(model: Any, source: Subwords, target: Subwords, search: SearchConfig
     ]
 
 
-def _made_up(source: Subwords) -> Iterator[str]:
+def _made_up(source: Tokenizer) -> Iterator[str]:
     """Lines of words that the source's model knows: not language, but in the right script."""
-    words = [p.text[1:] for p in pieces_of(source.to_bytes()) if p.kind == Kind.NORMAL and p.text[:1] == "\u2581"]
-    words = [word for word in words if word.isalpha()] or [p.text for p in pieces_of(source.to_bytes())[END + 1 :]]
-    every = max(1, len(words) // (_GOLDEN * _GOLDEN_PIECES))
+    words = [p.text[1:] for p in tokens_of(source.to_bytes()) if p.kind == Kind.NORMAL and p.text[:1] == "\u2581"]
+    words = [word for word in words if word.isalpha()] or [p.text for p in tokens_of(source.to_bytes())[END + 1 :]]
+    every = max(1, len(words) // (_GOLDEN * _GOLDEN_TOKENS))
     chosen = words[::every]
-    for start in range(0, min(len(chosen), _GOLDEN * _GOLDEN_PIECES), _GOLDEN_PIECES):
-        yield " ".join(chosen[start : start + _GOLDEN_PIECES])
+    for start in range(0, min(len(chosen), _GOLDEN * _GOLDEN_TOKENS), _GOLDEN_TOKENS):
+        yield " ".join(chosen[start : start + _GOLDEN_TOKENS])
 
 
 # -- export ------------------------------------------------------------------------------------------------------------
@@ -456,10 +458,10 @@ def write_marian(bundle: Bundle, directory: Path) -> None:
     vocabularies = {"vocab.json": marian_names(bundle.source)}
     if config.share != "all":
         vocabularies["target_vocab.json"] = marian_names(bundle.target)
-    for file, pieces in vocabularies.items():
-        _write_json(directory / file, {piece: id_ for id_, piece in enumerate(pieces)})
-    for file, subwords in (("source.spm", bundle.source), ("target.spm", bundle.target)):
-        (directory / file).write_bytes(subwords.to_bytes())
+    for file, tokens in vocabularies.items():
+        _write_json(directory / file, {token: id_ for id_, token in enumerate(tokens)})
+    for file, tokenizer in (("source.spm", bundle.source), ("target.spm", bundle.target)):
+        (directory / file).write_bytes(tokenizer.to_bytes())
     search = bundle.recipe.search
     specials = {"pad_token_id": PAD, "bos_token_id": BEGIN, "eos_token_id": END, "decoder_start_token_id": BEGIN}
     _write_json(
@@ -491,18 +493,18 @@ def write_marian(bundle: Bundle, directory: Path) -> None:
         },
     )
     _write_json(directory / "generation_config.json", {**specials, **_generation(search), "max_length": _MAX_POSITIONS})
-    tokenizer = {
+    about = {
         "tokenizer_class": "MarianTokenizer",
-        "unk_token": bundle.source.pieces([UNK])[0],
-        "eos_token": bundle.source.pieces([END])[0],
-        "pad_token": bundle.source.pieces([PAD])[0],
+        "unk_token": bundle.source.tokens([UNK])[0],
+        "eos_token": bundle.source.tokens([END])[0],
+        "pad_token": bundle.source.tokens([PAD])[0],
         "separate_vocabs": config.share != "all",
         "model_max_length": _MAX_POSITIONS,
         "clean_up_tokenization_spaces": False,
         "source_lang": bundle.recipe.data.source_language or None,
         "target_lang": bundle.recipe.data.target_language or None,
     }
-    _write_json(directory / "tokenizer_config.json", tokenizer)
+    _write_json(directory / "tokenizer_config.json", about)
 
 
 def _generation(search: SearchConfig) -> dict[str, Any]:
@@ -530,7 +532,7 @@ def _refuse(bundle: Bundle) -> None:
         ),
         (
             config.share == "all" and marian_names(bundle.source) != marian_names(bundle.target),
-            "shared embeddings with two vocabularies that name their pieces otherwise: Marian there has one vocab.json",
+            "shared embeddings with two vocabularies that name their tokens otherwise: Marian there has one vocab.json",
         ),
         (
             {bundle.source.normalization, bundle.target.normalization} != {"identity"},

@@ -1,8 +1,8 @@
-"""A Marian vocabulary as pieces of ours: two SentencePiece models whose ids are rows of the same tables.
+"""A Marian vocabulary as tokens of ours: two SentencePiece models whose ids are rows of the same tables.
 
-Marian segments each side with a SentencePiece model of its own and looks the pieces up in vocab.json, whose ids are
-those of the embeddings: the union of both sides' pieces, as a rule. Here each side's model gets all the vocabulary's
-pieces, in one order; those that it does not write itself are marked unused, so its segmentations stay as they were.
+Marian segments each side with a SentencePiece model of its own and looks the tokens up in vocab.json, whose ids are
+those of the embeddings: the union of both sides' tokens, as a rule. Here each side's model gets all the vocabulary's
+tokens, in one order; those that it does not write itself are marked unused, so its segmentations stay as they were.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regard.errors import TextError
-from regard.text import BEGIN, PAD, Subwords
-from regard.text.format import Algorithm, Kind, Piece, algorithm_of, pieces_of, with_pieces
+from regard.text import BEGIN, PAD, Tokenizer
+from regard.text.format import Algorithm, Kind, Token, algorithm_of, tokens_of, with_tokens
 
 __all__ = ["Specials", "Vocabulary", "arrange", "marian_names"]
 
@@ -24,7 +24,7 @@ _TAG = re.compile(">>.+<<")
 
 @dataclass(frozen=True)
 class Specials:
-    """Marian's ids of pad, unknown, the piece that decoding starts from, and end."""
+    """Marian's ids of pad, unknown, the token that decoding starts from, and end."""
 
     pad: int
     unknown: int
@@ -36,7 +36,7 @@ class Specials:
 class Vocabulary:
     """What takes the place of Marian's vocabulary."""
 
-    subwords: tuple[Subwords, ...]
+    tokenizer: tuple[Tokenizer, ...]
     """One for each SentencePiece model; their ids mean the same rows."""
     rows: tuple[int, ...]
     """Marian's id of each of ours; -1 for none, whose vector is zero."""
@@ -45,22 +45,22 @@ class Vocabulary:
 
 
 def arrange(names: Sequence[str], models: Sequence[tuple[str, bytes]], specials: Specials) -> Vocabulary:
-    """`names` are vocab.json's pieces by Marian's id; `models` SentencePiece models by file, the source's first.
+    """`names` are vocab.json's tokens by Marian's id; `models` SentencePiece models by file, the source's first.
 
-    Raises TextError for a model that is none, or that cannot be given other pieces without segmenting otherwise.
+    Raises TextError for a model that is none, or that cannot be given other tokens without segmenting otherwise.
     """
     s = specials
     own = [(file, *_parts(file, model)) for file, model in models]
     rest = [i for i in range(len(names)) if i not in (s.pad, s.unknown, s.start, s.end)]
     known = set(names)
-    # A piece that a model writes and vocab.json does not know is unknown to Marian; here it has an id, whose vector is
+    # A token that a model writes and vocab.json does not know is unknown to Marian; here it has an id, whose vector is
     # that of the unknown.
     without_id = list(
         dict.fromkeys(
-            piece.text
-            for _, pieces, _ in own
-            for piece in pieces
-            if piece.kind not in (Kind.UNKNOWN, Kind.CONTROL) and piece.text not in known
+            token.text
+            for _, tokens, _ in own
+            for token in tokens
+            if token.kind not in (Kind.UNKNOWN, Kind.CONTROL) and token.text not in known
         )
     )
     texts = [*(names[i] for i in rest), *without_id]
@@ -74,53 +74,53 @@ def arrange(names: Sequence[str], models: Sequence[tuple[str, bytes]], specials:
         *range(len(rows) - len(without_id), len(rows)),
     ]
     specials_first = [
-        Piece(pad, 0.0, Kind.CONTROL),
-        Piece(names[s.unknown], 0.0, Kind.UNKNOWN),
-        Piece(begin, 0.0, Kind.CONTROL),
-        Piece(names[s.end], 0.0, Kind.CONTROL),
+        Token(pad, 0.0, Kind.CONTROL),
+        Token(names[s.unknown], 0.0, Kind.UNKNOWN),
+        Token(begin, 0.0, Kind.CONTROL),
+        Token(names[s.end], 0.0, Kind.CONTROL),
     ]
-    subwords = []
-    for side, (file, pieces, model) in enumerate(own):
-        by_text = {piece.text: piece for piece in pieces if piece.kind != Kind.UNKNOWN}
+    tokenizer = []
+    for side, (file, tokens, model) in enumerate(own):
+        by_text = {token.text: token for token in tokens if token.kind != Kind.UNKNOWN}
         made = [by_text.get(text) or _foreign(text, reads=side == 0) for text in texts]
         foreign = [t for t in texts if t not in by_text and not _TAG.fullmatch(t)]
         if foreign and algorithm_of(model) != Algorithm.UNIGRAM:
             raise TextError(
-                f"{file}: is no unigram model, and {len(foreign):,} pieces of vocab.json ({foreign[0]!r}, say) are "
+                f"{file}: is no unigram model, and {len(foreign):,} tokens of vocab.json ({foreign[0]!r}, say) are "
                 "none of its own: with them it would segment otherwise, so it cannot be brought over."
             )
-        # Hugging Face leaves unknown pieces out of the text, and so this does.
-        subwords.append(Subwords(with_pieces(model, [*specials_first, *made], unknown_surface=""), name=file))
-    return Vocabulary(tuple(subwords), tuple(rows), tuple(silent))
+        # Hugging Face leaves unknown tokens out of the text, and so this does.
+        tokenizer.append(Tokenizer(with_tokens(model, [*specials_first, *made], unknown_surface=""), name=file))
+    return Vocabulary(tuple(tokenizer), tuple(rows), tuple(silent))
 
 
-def marian_names(subwords: Subwords) -> list[str]:
-    """What vocab.json calls the pieces, by id."""
-    return [_TAG_PIECE.sub(r"\1", name) for name in subwords.pieces(range(len(subwords)))]
+def marian_names(tokenizer: Tokenizer) -> list[str]:
+    """What vocab.json calls the tokens, by id."""
+    return [_TAG_TOKEN.sub(r"\1", name) for name in tokenizer.tokens(range(len(tokenizer)))]
 
 
-_TAG_PIECE = re.compile("^\u2581(>>.+<<)$")
+_TAG_TOKEN = re.compile("^\u2581(>>.+<<)$")
 
 
-def _parts(file: str, model: bytes) -> tuple[list[Piece], bytes]:
+def _parts(file: str, model: bytes) -> tuple[list[Token], bytes]:
     try:
-        pieces = pieces_of(model)
+        tokens = tokens_of(model)
         algorithm = algorithm_of(model)
     except (IndexError, KeyError, UnicodeDecodeError, struct.error):
-        pieces, algorithm = [], 0
-    if not pieces:
+        tokens, algorithm = [], 0
+    if not tokens:
         raise TextError(f"{file}: this is not a SentencePiece model, or it is damaged; get it again.")
     if algorithm not in (Algorithm.UNIGRAM, Algorithm.BPE):
         raise TextError(f"{file}: segments into words or characters; only unigram and BPE models can be brought over.")
-    return pieces, model
+    return tokens, model
 
 
-def _foreign(text: str, *, reads: bool) -> Piece:
-    """A piece of the vocabulary that this side's model does not have."""
+def _foreign(text: str, *, reads: bool) -> Token:
+    """A token of the vocabulary that this side's model does not have."""
     if reads and _TAG.fullmatch(text):
         # A line begins with a space for SentencePiece. The tag is taken as one with it, or a lone space stood before.
-        return Piece("\u2581" + text, 0.0, Kind.SYMBOL)
-    return Piece(text, 0.0, Kind.UNUSED)
+        return Token("\u2581" + text, 0.0, Kind.SYMBOL)
+    return Token(text, 0.0, Kind.UNUSED)
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -25,12 +25,12 @@ from torch import Tensor
 __all__ = [
     "attend",
     "built",
+    "call_with_workspace",
     "drop_add",
     "keep_memory",
     "layer_norm",
     "only_references",
     "refusal",
-    "run_in_room",
     "smoothed",
     "takes",
 ]
@@ -91,7 +91,7 @@ def built(source: Path = _SOURCE) -> tuple[ctypes.CDLL | None, str]:
         return None, f"the kernels could not be built or loaded ({error})"
 
 
-def run_in_room(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
+def call_with_workspace(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
     """Call a function that asks for room: called without, it returns the bytes that it needs."""
     function = getattr(library, name)
     function.restype = ctypes.c_int64

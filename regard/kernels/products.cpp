@@ -4,7 +4,7 @@
 // on its way in, both gradients on its way out. Sums are float32 from the first to the last, in an order that neither
 // the other rows nor (forwards) the number of threads changes. Nothing is compiled for a shape: any number of rows will do.
 //
-// Sizes: M rows, K inputs and N outputs of a map (both even), D width, F inner width, V pieces. Weights are (N, K).
+// Sizes: M rows, K inputs and N outputs of a map (both even), D width, F inner width, V tokens. Weights are (N, K).
 // Every function asks for `room`; called without, it returns the bytes that it needs and does nothing else.
 
 #ifdef __AVX512BF16__

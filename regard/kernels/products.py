@@ -56,7 +56,7 @@ def takes(x: Tensor, *weights: Tensor | None) -> bool:
 def _run(name: str, *arguments: Any) -> None:
     library = _library()[0]
     assert library is not None
-    native.run_in_room(library, name, *arguments)
+    native.call_with_workspace(library, name, *arguments)
 
 
 def back(

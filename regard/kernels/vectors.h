@@ -31,7 +31,7 @@ inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
 inline Floats load(const bf16* p) {
     Halves h; std::memcpy(&h, p, sizeof h);
 #ifdef __AVX512F__
-    return (Floats)(((Words)_mm512_cvtepu16_epi32((__m256i)h)) << 16);  // in one piece, and not in two halves
+    return (Floats)(((Words)_mm512_cvtepu16_epi32((__m256i)h)) << 16);  // in one token, and not in two halves
 #else
     return (Floats)(__builtin_convertvector(h, Words) << 16);
 #endif

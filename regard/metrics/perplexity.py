@@ -10,10 +10,10 @@ from .result import Score
 
 __all__ = ["Unit", "perplexity"]
 
-Unit = Literal["piece", "word", "character"]
+Unit = Literal["token", "word", "character"]
 
 
-def perplexity(log_probability: float, count: int, unit: Unit = "piece", *, ends_counted: bool = True) -> Score:
+def perplexity(log_probability: float, count: int, unit: Unit = "token", *, ends_counted: bool = True) -> Score:
     """Of a text whose summed natural log-probability and number of units are given.
 
     `ends_counted` says whether the end of each line is in both. Raises DataError for no units, and for a sum that is

@@ -1,6 +1,6 @@
 """Neural machine translation by jointly learning to align and translate (Bahdanau, Cho and Bengio 2015).
 
-Sizes: B sentences, S source pieces, T target pieces, E width of embeddings, D width of the state, V vocabulary.
+Sizes: B sentences, S source tokens, T target tokens, E width of embeddings, D width of the state, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from regard.nn.attention.masks import matrix
 from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
 
 from .choices import NormalizerName, ScoreName, listed
-from .interface import Family, LooksOnce
+from .interface import Family, SingleAttention
 
 __all__ = ["FAMILIES", "Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
 
 
-class BahdanauConfig(LooksOnce):
+class BahdanauConfig(SingleAttention):
     """Sizes of the first translator with attention; the defaults are the paper's (appendix A.2.3)."""
 
     family: Literal["bahdanau"] = Field("bahdanau", description="the model family")
@@ -31,13 +31,15 @@ class BahdanauConfig(LooksOnce):
     width: int = Field(1000, gt=0, description="n: features of the decoder's state")
     encoder_width: int = Field(2000, gt=0, description="2n: features of an annotation, half from each direction")
     encoder_layers: int = Field(1, gt=0, description="bidirectional layers of the encoder; the decoder has one layer")
-    embedding: int = Field(620, gt=0, description="m: features of a piece")
+    embedding: int = Field(620, gt=0, description="m: features of a token")
     readout: int = Field(500, gt=0, description="l: features of the decoder's output, after the maxout")
     score: ScoreName = Field("additive", description=f"how the state is compared with annotations: {listed(*SCORES)}")
     score_width: int = Field(0, ge=0, description="n': inner features of the score; 0: as the score has by itself")
     normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
     dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, annotations and the decoder's output")
-    initial: float = Field(0.01, gt=0, description="standard deviation of the first weights, the recurrent ones aside")
+    init_range: float = Field(
+        0.01, gt=0, description="standard deviation of the first weights, the recurrent ones aside"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> BahdanauConfig:
@@ -73,16 +75,16 @@ def build(config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int
             for square in parameter.chunk(parameter.shape[0] // parameter.shape[1]):
                 nn.init.orthogonal_(square)
         else:
-            nn.init.normal_(parameter, std=0.001 if name.startswith("score.") else c.initial)
+            nn.init.normal_(parameter, std=0.001 if name.startswith("score.") else c.init_range)
     for table in (model.source, model.target):
         nn.init.zeros_(table.weight[pad])
     return model
 
 
 class Annotations(NamedTuple):
-    """What the encoder found: an annotation of each piece (B, S, 2n), and the backward state at the first (B, n)."""
+    """What the encoder found: an annotation of each token (B, S, 2n), and the backward state at the first (B, n)."""
 
-    pieces: Tensor
+    tokens: Tensor
     first: Tensor
 
 
@@ -129,12 +131,12 @@ class Bahdanau(nn.Module):
         """Source ids (B, S) or (L,) -> annotations (A.1.1); the encoder has no attention to record."""
         x = self.dropout(look_up(as_columns(source, layout), self.source))
         x, carries = self.encoder(x, lengths=layout.lengths)
-        first = carries[-1][0].chunk(2, -1)[1]  # the direction that reads backwards ends at the first piece
+        first = carries[-1][0].chunk(2, -1)[1]  # the direction that reads backwards ends at the first token
         return Annotations(self.dropout(x).transpose(0, 1), first)
 
     def start(self, memory: Annotations, layout: Layout, capacity: int | None = None) -> BahdanauState:
         """s_0 = tanh(W_s h_1), and the keys U_a h_j, once (A.1.2); the state has one size, whatever the capacity."""
-        values = memory.pieces[:, None].contiguous()  # (B, 1, S, 2n)
+        values = memory.tokens[:, None].contiguous()  # (B, 1, S, 2n)
         rows, places = values.shape[0], values.shape[2]
         hidden = self.begin(memory.first).tanh()
         carry = hidden, *self.decoder.nothing(hidden[None])[1:]
@@ -146,8 +148,8 @@ class Bahdanau(nn.Module):
     ) -> tuple[Tensor, BahdanauState]:
         """Target ids (B, T) or (L,) -> hidden (…, l) and the next state; `record` gets the weights (B, 1, T, S)."""
         layout = layout or whole(tokens)
-        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
-        step = self.decoder.loop(self.decoder.input(pieces), self.context)
+        embedded = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
+        step = self.decoder.loop(self.decoder.input(embedded), self.context)
         carry, memory = state.carry, state.memory
         hidden, contexts, weights = [], [], []
         for real in Padded(layout.lengths, layout.width).inside().split(1, 1):
@@ -162,7 +164,7 @@ class Bahdanau(nn.Module):
             carry = step(carry, contexts[-1])
         if record is not None:
             record.append(torch.cat(weights, 2))
-        x = self.readout(torch.stack(hidden), pieces, torch.stack(contexts))
+        x = self.readout(torch.stack(hidden), embedded, torch.stack(contexts))
         return as_laid_out(self.dropout(x), layout), replace(state, carry=carry)
 
     def project(self, hidden: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""BERT (Devlin et al. 2019): the Transformer's encoder alone, which fills in masked pieces, or says a line's class.
+"""BERT (Devlin et al. 2019): the Transformer's encoder alone, which fills in masked tokens, or says a line's class.
 
-Sizes: B lines, S pieces, H heads, D width, V vocabulary or classes.
+Sizes: B lines, S tokens, H heads, D width, V vocabulary or classes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def build(config: BERTConfig, source_vocabulary: int, target_vocabulary: int, pa
 def build_classifier(
     config: BERTClassifierConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0
 ) -> BERTClassifier:
-    """A new, randomly initialised model whose classes are the target's pieces."""
+    """A new, randomly initialised model whose classes are the target's tokens."""
     c = config
     body, output = _body(c, source_vocabulary, pad), nn.Linear(c.width, target_vocabulary)
     model = BERTClassifier(body, nn.Linear(c.width, c.width), Dropout(c.head_dropout), output, c.pool)
@@ -99,7 +99,7 @@ class BERT(nn.Module):
         return self.norm(F.gelu(self.inner(hidden)))  # type: ignore[no-any-return]
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the piece at each place."""
+        """Hidden (…, D) -> logits (…, V) of the token at each place."""
         return self.output(self.head(hidden))  # type: ignore[no-any-return]
 
 

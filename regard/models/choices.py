@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.nn import ACTIVATIONS, GATES, NORM_KINDS
 from regard.nn.attention import NORMALIZERS, SCORES
-from regard.nn.positions import BIASES, POSITIONS, TURNS
+from regard.nn.positions import BIASES, POSITIONS, ROTARY
 
 __all__ = ["ActivationName", "NormName", "NormalizerName", "PositionName", "ScoreName", "listed"]
 
@@ -20,7 +20,7 @@ else:
     ActivationName = Literal[(*ACTIVATIONS, *GATES)]
     NormName = Literal[tuple(NORM_KINDS)]
     NormalizerName = Literal[tuple(NORMALIZERS)]
-    PositionName = Literal[(*POSITIONS, *BIASES, *TURNS)]
+    PositionName = Literal[(*POSITIONS, *BIASES, *ROTARY)]
     ScoreName = Literal[tuple(SCORES)]
 
 

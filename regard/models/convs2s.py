@@ -1,6 +1,6 @@
 """Convolutional sequence to sequence (Gehring et al. 2017): gated convolutions, attention in every decoder layer.
 
-Sizes: B sentences, S source pieces, T target pieces, D width of embeddings, C channels of a convolution, V vocabulary.
+Sizes: B sentences, S source tokens, T target tokens, D width of embeddings, C channels of a convolution, V vocabulary.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class ConvS2SConfig(BaseModel):
     kernel: int = Field(3, gt=0, description="places that a convolution sees: odd")
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings, before each convolution and on the output")
     positions: Literal["learned", "sinusoidal", "none"] = Field(
-        "learned", description="how a piece knows its place: learned, sinusoidal or none"
+        "learned", description="how a token knows its place: learned, sinusoidal or none"
     )
     max_positions: int = Field(1024, gt=0, description="places that learned positions have")
     score: ScoreName = Field("dot", description=f"how queries and keys are compared: {listed(*SCORES)}")
-    score_size: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
+    score_width: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
     normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
     share: Literal["all", "target", "none"] = Field(
         "none",
@@ -70,7 +70,7 @@ def build(config: ConvS2SConfig, source_vocabulary: int, target_vocabulary: int,
     c = config
     if c.share == "all" and source_vocabulary != target_vocabulary:
         raise ModelError(
-            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} pieces and the target '
+            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} tokens and the target '
             f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
         )
 
@@ -100,7 +100,7 @@ def build(config: ConvS2SConfig, source_vocabulary: int, target_vocabulary: int,
         side(target_table),
         Stack(c.width, c.channels, c.dropout, [convolution(True) for _ in range(c.decoder_layers)]),
         [Attention(c.width, c.channels, NORMALIZERS[c.normalize]()) for _ in range(c.decoder_layers)],
-        SCORES[c.score](c.width, size=c.score_size),
+        SCORES[c.score](c.width, size=c.score_width),
         output,
         c.dropout,
     )
@@ -119,7 +119,7 @@ class GatedConvolution(nn.Module):
 
 
 class Attention(nn.Module):
-    """Where a decoder layer looks: its state and the piece just read beside the encoder's outputs (section 3.3)."""
+    """Where a decoder layer looks: its state and the token just read beside the encoder's outputs (section 3.3)."""
 
     def __init__(self, width: int, channels: int, normalize: Normalizer) -> None:
         super().__init__()
@@ -130,14 +130,14 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        pieces: Tensor,
+        embedded: Tensor,
         layout: Layout,
         score: Score,
         memory: KeysValues,
         mask: Lengths,
         record: list[Tensor] | None,
     ) -> Tensor:
-        queries = score.queries(layout.rows((self.query(x) + pieces) * _HALF)[:, None])  # (B, 1, T, D)
+        queries = score.queries(layout.rows((self.query(x) + embedded) * _HALF)[:, None])  # (B, 1, T, D)
         asked = record is not None, layout, memory.layout, self.normalize
         mixed, weights = run(Call(queries, memory.keys, memory.values, score, mask, *asked))
         if record is not None and weights is not None:
@@ -193,18 +193,18 @@ class ConvS2S(nn.Module):
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Source ids (B, S) or (L,) -> keys z and values (z + e) sqrt(1/2), each (…, D); there is no self-attention to
         record."""
-        pieces = self.source(source, layout.positions(), layout.width)
-        x = self.encoder.into(pieces)
+        embedded = self.source(source, layout.positions(), layout.width)
+        x = self.encoder.into(embedded)
         for layer in self.encoder.layers:
             x = (x + layer(x, layout, None)[0]) * _HALF
         z = self.encoder.out(x)
         # Every decoder layer sends a gradient here; their sum is brought to the size of one (section 3.5).
         share = 1.0 / (2.0 * len(self.attentions))
         z = z * share + z.detach() * (1.0 - share)
-        return z, (z + pieces) * _HALF
+        return z, (z + embedded) * _HALF
 
     def start(self, memory: tuple[Tensor, Tensor], layout: Layout, capacity: int | None = None) -> ConvS2SState:
-        """The state before the first piece; it has one size, whatever the capacity."""
+        """The state before the first token; it has one size, whatever the capacity."""
         keys, values = (layout.rows(x)[:, None] for x in memory)  # (B, 1, S, D)
         lengths = layout.lengths.clamp(min=1).to(values.dtype)
         if isinstance(layout, Packed):
@@ -223,13 +223,13 @@ class ConvS2S(nn.Module):
     ) -> tuple[Tensor, ConvS2SState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets cross-attention (B, 1, T, S)."""
         layout = layout or whole(tokens)
-        pieces = self.target(tokens, layout.positions() + state.place, state.place + layout.width)
+        embedded = self.target(tokens, layout.positions() + state.place, state.place + layout.width)
         mask = Lengths(state.memory_lengths)
-        x, kept = self.decoder.into(pieces), []
+        x, kept = self.decoder.into(embedded), []
         for layer, attention, past in zip(self.decoder.layers, self.attentions, state.past, strict=True):
             y, past = layer(x, layout, past)
             kept.append(past)
-            y = (y + attention(y, pieces, layout, self.score, state.memory, mask, record)) * _HALF
+            y = (y + attention(y, embedded, layout, self.score, state.memory, mask, record)) * _HALF
             x = (x + y) * _HALF
         hidden = self.dropout(self.decoder.out(x))
         return hidden, replace(state, past=tuple(kept), place=state.place + layout.width)

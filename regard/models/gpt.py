@@ -1,6 +1,6 @@
 """GPT (Radford et al. 2018 and 2019): the Transformer's blocks with a causal mask and no memory; a language model.
 
-Sizes: B rows, T pieces, H heads, D width, V vocabulary.
+Sizes: B rows, T tokens, H heads, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from regard.nn import (
     Embedding,
     FeedForward,
     GatedFeedForward,
+    Identity,
     Layout,
-    Unnormed,
     whole,
 )
 from regard.nn.attention import SCORES, Causal, Mask, MultiHead
-from regard.nn.positions import BIASES, POSITIONS, TURNS, Nowhere, biases
+from regard.nn.positions import BIASES, POSITIONS, ROTARY, NoPosition, biases
 
 from .choices import ActivationName, NormName, PositionName, listed
 from .interface import Family, check_one_vocabulary
@@ -38,7 +38,7 @@ class StackConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    width: int = Field(768, gt=0, description="features of a piece, a multiple of 2")
+    width: int = Field(768, gt=0, description="features of a token, a multiple of 2")
     layers: int = Field(12, gt=0, description="blocks")
     heads: int = Field(12, gt=0, description="attentions side by side")
     key_value_heads: int = Field(
@@ -49,8 +49,8 @@ class StackConfig(BaseModel):
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of attention weights")
     positions: PositionName = Field(
         "learned",
-        description=f"how a piece knows its place: added to it ({listed(*POSITIONS)}), to the scores "
-        f"({listed(*BIASES)}), or turning queries and keys ({listed(*TURNS)})",
+        description=f"how a token knows its place: added to it ({listed(*POSITIONS)}), to the scores "
+        f"({listed(*BIASES)}), or turning queries and keys ({listed(*ROTARY)})",
     )
     max_positions: int = Field(1024, gt=0, description="places that learned positions have: the longest context")
     norm: Literal["pre", "post"] = Field("pre", description="norm before each sub-layer, or after its residual sum")
@@ -87,7 +87,7 @@ class StackConfig(BaseModel):
                 key_value_heads=self.key_value_heads,
                 dropout=self.attention_dropout,
                 bias=bias,
-                rotary=TURNS[self.positions](head, self.max_positions) if self.positions in TURNS else None,
+                rotary=ROTARY[self.positions](head, self.max_positions) if self.positions in ROTARY else None,
             )
             for bias in biases(self.positions, self.layers, self.heads, head, head, causal)
         ]
@@ -103,11 +103,11 @@ class StackConfig(BaseModel):
 
     def final_norm(self) -> nn.Module:
         """What the last block is followed by."""
-        return NORM_KINDS[self.norm_kind](self.width) if self.norm == "pre" else Unnormed()
+        return NORM_KINDS[self.norm_kind](self.width) if self.norm == "pre" else Identity()
 
     def embedding(self, table: nn.Embedding) -> Embedding:
-        """The pieces' table and what is added of their places."""
-        return Embedding(table, POSITIONS.get(self.positions, Nowhere)(self.width, self.max_positions), self.dropout)
+        """The tokens' table and what is added of their places."""
+        return Embedding(table, POSITIONS.get(self.positions, NoPosition)(self.width, self.max_positions), self.dropout)
 
 
 class GPTConfig(StackConfig):
@@ -168,7 +168,7 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class GPTState:
-    """Per block the keys and values of the text so far, of which `place` pieces are in."""
+    """Per block the keys and values of the text so far, of which `place` tokens are in."""
 
     past: tuple[Cache, ...]
     place: int = 0
@@ -185,7 +185,7 @@ class GPT(nn.Module):
         self.embedding, self.blocks, self.norm, self.output = embedding, nn.ModuleList(blocks), norm, output
 
     def start(self, capacity: int | None = None) -> GPTState:
-        """The state before the first piece, with fixed caches of `capacity` pieces, or growing ones."""
+        """The state before the first token, with fixed caches of `capacity` tokens, or growing ones."""
         return GPTState(tuple(Cache(capacity=capacity) for _ in self.blocks))
 
     def decode(
@@ -202,7 +202,7 @@ class GPT(nn.Module):
         return self.norm(x, layout), GPTState(tuple(past), state.place + layout.width)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the next piece."""
+        """Hidden (…, D) -> logits (…, V) of the next token."""
         return self.output(hidden)  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,6 @@
 """What training and search know of a model.
 
-Sizes: B sentences, S source pieces, T target pieces, D width, V target vocabulary. A layout says where sequences end;
+Sizes: B sentences, S source tokens, T target tokens, D width, V target vocabulary. A layout says where sequences end;
 with a packed layout (B, T) becomes (L,).
 """
 
@@ -26,12 +26,12 @@ __all__ = [
     "Kind",
     "LanguageModel",
     "Layout",
-    "LooksOnce",
     "MaskPredictor",
-    "Reader",
-    "ReadsAlong",
+    "MaskedLM",
+    "NeedsVocabulary",
     "Record",
-    "Spelt",
+    "RecurrentEncoder",
+    "SingleAttention",
     "State",
     "capacity_of",
     "check_one_vocabulary",
@@ -68,7 +68,7 @@ class Record(list[Tensor]):
         self.own: list[Tensor] = []
 
 
-class LooksOnce(BaseModel):
+class SingleAttention(BaseModel):
     """A config whose decoder looks at the source with one attention; others have these two among their keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,7 +79,7 @@ class LooksOnce(BaseModel):
     """Layers that look."""
 
 
-class ReadsAlong(LooksOnce):
+class RecurrentEncoder(SingleAttention):
     """A config whose encoder is a recurrence."""
 
     width: int
@@ -103,7 +103,7 @@ class ReadsAlong(LooksOnce):
 
 
 class EncoderDecoder(Protocol):
-    """A model that reads a whole source and writes a target piece by piece."""
+    """A model that reads a whole source and writes a target token by token."""
 
     training: bool
     output: nn.Linear
@@ -114,7 +114,7 @@ class EncoderDecoder(Protocol):
         ...
 
     def start(self, memory: Any, layout: Layout, capacity: int | None = None) -> State:
-        """The state before the first target piece; what is looked at in the memory is prepared here, once."""
+        """The state before the first target token; what is looked at in the memory is prepared here, once."""
         ...
 
     def decode(
@@ -122,7 +122,7 @@ class EncoderDecoder(Protocol):
     ) -> tuple[Tensor, State]:
         """Target ids (B, T) after the state -> hidden (B, T, D) and the state after them.
 
-        T is a whole target, a prompt, or one step. Without a layout every row has T pieces. `record` receives each
+        T is a whole target, a prompt, or one step. Without a layout every row has T tokens. `record` receives each
         layer's cross-attention weights (B, H, T, S).
         """
         ...
@@ -146,13 +146,13 @@ class MaskPredictor(EncoderDecoder, Protocol):
 
 
 class LanguageModel(Protocol):
-    """A model that goes on with what is written, piece by piece."""
+    """A model that goes on with what is written, token by token."""
 
     training: bool
     output: nn.Linear
 
     def start(self, capacity: int | None = None) -> State:
-        """The state before the first piece, whatever the number of rows."""
+        """The state before the first token, whatever the number of rows."""
         ...
 
     def decode(
@@ -165,11 +165,11 @@ class LanguageModel(Protocol):
         ...
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the piece that follows."""
+        """Hidden (…, D) -> logits (…, V) of the token that follows."""
         ...
 
 
-class Reader(Protocol):
+class MaskedLM(Protocol):
     """A model that reads a whole line, and says what stands at each place of it."""
 
     training: bool
@@ -184,7 +184,7 @@ class Reader(Protocol):
         ...
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the piece at each place: `output` of `head`."""
+        """Hidden (…, D) -> logits (…, V) of the token at each place: `output` of `head`."""
         ...
 
 
@@ -193,7 +193,7 @@ class Classifier(Protocol):
 
     training: bool
     output: nn.Linear
-    """(V, D): the classes are the target's pieces."""
+    """(V, D): the classes are the target's tokens."""
 
     def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
         """Ids (B, S) -> what `output` takes, (B, D)."""
@@ -219,11 +219,11 @@ class Auxiliary(Protocol):
         ...
 
 
-class Spelt(Protocol):
-    """A model to which it matters how its pieces are spelt; it is told as soon as it is made."""
+class NeedsVocabulary(Protocol):
+    """A model to which it matters how its tokens are spelt; it is told as soon as it is made."""
 
     def spell(self, source: Sequence[str], target: Sequence[str]) -> None:
-        """The pieces of both vocabularies by their ids, special ones included; U+2581 marks a space."""
+        """The tokens of both vocabularies by their ids, special ones included; U+2581 marks a space."""
         ...
 
 
@@ -236,12 +236,12 @@ def check_one_vocabulary(source: int, target: int) -> None:
     """Raises ModelError for a model of one side whose sides have vocabularies of two sizes."""
     if source != target:
         raise ModelError(
-            f"a language model has one vocabulary, and here are {source} and {target} pieces; set text.joint = true"
+            f"a language model has one vocabulary, and here are {source} and {target} tokens; set text.joint = true"
         )
 
 
 def capacity_of(model: nn.Module) -> int | None:
-    """The most pieces that a row may have, where a part of the model has learnt no more places; None: any number."""
+    """The most tokens that a row may have, where a part of the model has learnt no more places; None: any number."""
     known: list[Any] = [part.capacity for part in model.modules() if hasattr(part, "capacity")]
     return min(known, default=None)
 

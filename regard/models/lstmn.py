@@ -1,6 +1,6 @@
 """The LSTM network whose memory is a tape (Cheng, Dong and Lapata 2016): a language model, and an encoder-decoder.
 
-Sizes: B rows, T pieces, S pieces on the tape or of the source, E width of embeddings, D width, A width of a score, V
+Sizes: B rows, T tokens, S tokens on the tape or of the source, E width of embeddings, D width, A width of a score, V
 vocabulary.
 """
 
@@ -18,7 +18,7 @@ from regard.nn.attention import NORMALIZERS, SCORES, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
 from .choices import NormalizerName, ScoreName, listed
-from .interface import Family, LooksOnce, check_one_vocabulary
+from .interface import Family, SingleAttention, check_one_vocabulary
 from .luong import Attention
 
 __all__ = [
@@ -41,15 +41,15 @@ class LSTMNConfig(BaseModel):
 
     family: Literal["lstmn"] = Field("lstmn", description="the model family")
     width: int = Field(300, gt=0, description="features of a layer")
-    embedding: int = Field(150, gt=0, description="features of a piece")
+    embedding: int = Field(150, gt=0, description="features of a token")
     layers: int = Field(1, gt=0, description="layers, each with a tape")
     tape: bool = Field(True, description="false: only the last place is seen, which makes a layer a plain LSTM")
     score_width: int = Field(300, gt=0, description="features that a place of the tape is compared by")
     dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, between layers and before the output")
-    initial: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
+    init_range: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
 
 
-class LSTMNTranslatorConfig(LSTMNConfig, LooksOnce):
+class LSTMNTranslatorConfig(LSTMNConfig, SingleAttention):
     """An encoder and a decoder of such layers; the decoder looks at the source's top states ("shallow fusion")."""
 
     family: Literal["lstmn-translator"] = Field("lstmn-translator", description="the model family")  # type: ignore[assignment]
@@ -87,7 +87,7 @@ def _tapes(c: LSTMNConfig, vocabulary: int, pad: int) -> Tapes:
 
 def _begin(model: nn.Module, c: LSTMNConfig, pad: int) -> None:
     for parameter in model.parameters():
-        nn.init.uniform_(parameter, -c.initial, c.initial)
+        nn.init.uniform_(parameter, -c.init_range, c.init_range)
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             nn.init.zeros_(module.weight[pad])
@@ -207,7 +207,7 @@ class LSTMN(nn.Module):
         self.decoder, self.output = decoder, output
 
     def start(self, capacity: int | None = None) -> LSTMNState:
-        """The state before the first piece: empty tapes, which grow, whatever the capacity."""
+        """The state before the first token: empty tapes, which grow, whatever the capacity."""
         return LSTMNState()
 
     def decode(
@@ -219,7 +219,7 @@ class LSTMN(nn.Module):
         return as_laid_out(x, layout), replace(state, tapes=tapes)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the next piece."""
+        """Hidden (…, D) -> logits (…, V) of the next token."""
         return self.output(hidden)  # type: ignore[no-any-return]
 
 
@@ -250,7 +250,7 @@ class LSTMNTranslator(nn.Module):
         return LSTMNMemory(x.transpose(0, 1), tuple((end(t.hidden), end(t.cells)) for t in tapes))
 
     def start(self, memory: LSTMNMemory, layout: Layout, capacity: int | None = None) -> LSTMNState:
-        """The state before the first piece: the first thing on a layer's tape is where the encoder's ended."""
+        """The state before the first token: the first thing on a layer's tape is where the encoder's ended."""
         values = memory.states[:, None].contiguous()  # (B, 1, S, D)
         layers: Any = self.decoder.layers
         tapes = tuple(

@@ -1,6 +1,6 @@
 """Effective approaches to attention-based neural machine translation (Luong, Pham and Manning 2015).
 
-Sizes: B sentences, S source pieces, T target pieces, E width of embeddings, D width, V vocabulary.
+Sizes: B sentences, S source tokens, T target tokens, E width of embeddings, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from regard.nn.attention import NORMALIZERS, SCORES, Normalizer, Score, mix, wei
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
 from .choices import NormalizerName, ScoreName, listed
-from .interface import Family, ReadsAlong
+from .interface import Family, RecurrentEncoder
 
 __all__ = ["FAMILIES", "Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
 
 
-class LuongConfig(ReadsAlong):
+class LuongConfig(RecurrentEncoder):
     """Sizes of a stacked recurrent translator with attention on top; the defaults are the paper's (section 4.1)."""
 
     family: Literal["luong"] = Field("luong", description="the model family")
     cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm (paper)")
     width: int = Field(1000, gt=0, description="features of a recurrent layer")
-    embedding: int = Field(1000, gt=0, description="features of a piece")
+    embedding: int = Field(1000, gt=0, description="features of a token")
     layers: int = Field(4, gt=0, description="recurrent layers of the encoder, and of the decoder")
     score: ScoreName = Field(
         "bilinear", description=f"how states are compared: {listed(*SCORES)}; bilinear is the paper's general"
@@ -42,7 +42,7 @@ class LuongConfig(ReadsAlong):
     window: int = Field(10, gt=0, description="D: how far local attention sees to either side")
     input_feeding: bool = Field(True, description="a step also reads what the one before it made of its attention")
     dropout: float = Field(0.2, ge=0, lt=1, description="on embeddings, between layers and on the decoder's output")
-    initial: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
+    init_range: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
 
 
 def build(config: LuongConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Luong:
@@ -60,7 +60,7 @@ def build(config: LuongConfig, source_vocabulary: int, target_vocabulary: int, p
         c.dropout,
     )
     for parameter in model.parameters():
-        nn.init.uniform_(parameter, -c.initial, c.initial)
+        nn.init.uniform_(parameter, -c.init_range, c.init_range)
     for table in (model.source, model.target):
         nn.init.zeros_(table.weight[pad])
     return model
@@ -109,7 +109,7 @@ class Attention(nn.Module):
 
 @dataclass(frozen=True)
 class LuongMemory:
-    """The encoder's top states (B, S, D), and each layer's carry after the last piece it read."""
+    """The encoder's top states (B, S, D), and each layer's carry after the last token it read."""
 
     states: Tensor
     carries: tuple[Carry, ...]
@@ -117,7 +117,7 @@ class LuongMemory:
 
 @dataclass(frozen=True)
 class LuongState:
-    """Each layer's carry, the attentional state fed to the next step (B, D), the memory; `place` pieces are in."""
+    """Each layer's carry, the attentional state fed to the next step (B, D), the memory; `place` tokens are in."""
 
     carries: tuple[Carry, ...]
     fed: Tensor
@@ -165,7 +165,7 @@ class Luong(nn.Module):
         return LuongMemory(x.transpose(0, 1), carries)
 
     def start(self, memory: LuongMemory, layout: Layout, capacity: int | None = None) -> LuongState:
-        """The state before the first piece; it has one size, whatever the capacity."""
+        """The state before the first token; it has one size, whatever the capacity."""
         values = memory.states[:, None].contiguous()  # (B, 1, S, D)
         nothing = torch.zeros_like(memory.carries[0][0])
         return LuongState(
@@ -177,24 +177,24 @@ class Luong(nn.Module):
     ) -> tuple[Tensor, LuongState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets the weights (B, 1, T, S)."""
         layout = layout or whole(tokens)
-        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
+        embedded = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         inside = Padded(layout.lengths, layout.width).inside()
         if self.feed is not None:
-            x, state, weights = self._fed(pieces, state, self.feed, inside)
+            x, state, weights = self._fed(embedded, state, self.feed, inside)
         else:  # nothing waits for the attention, so it is one call for all places
-            x, carries = self.decoder(pieces, state.carries)
+            x, carries = self.decoder(embedded, state.carries)
             x = self.dropout(x).transpose(0, 1)
             x, weights = self.attention(x, state.memory, state.lengths, state.place, inside)
             x, state = self.dropout(x.transpose(0, 1)), replace(state, carries=carries)
         if record is not None:
             record.append(weights)
-        return as_laid_out(x, layout), replace(state, place=state.place + len(pieces))
+        return as_laid_out(x, layout), replace(state, place=state.place + len(embedded))
 
     def _fed(
-        self, pieces: Tensor, state: LuongState, feed: nn.Linear, inside: Tensor
+        self, embedded: Tensor, state: LuongState, feed: nn.Linear, inside: Tensor
     ) -> tuple[Tensor, LuongState, Tensor]:
         """Step by step, since each reads the attentional state of the one before (section 3.3)."""
-        steps = self.decoder.loops(pieces, feed)
+        steps = self.decoder.loops(embedded, feed)
         carries, fed = list(state.carries), state.fed
         hidden, weights = [], []
         for place, real in enumerate(inside.split(1, 1), start=state.place):

@@ -1,9 +1,9 @@
 """Mask-predict (Ghazvininejad et al. 2019): a Transformer that writes all places at once, and the unsure ones again.
 
-The contrast to everything that writes from left to right: the decoder sees the whole target, in which pieces are
+The contrast to everything that writes from left to right: the decoder sees the whole target, in which tokens are
 masked, and says what stands at the masks. How long the target is must be said beforehand.
 
-Sizes: B sentences, S source pieces, T target pieces, D width, V vocabulary, R the most that lengths differ by.
+Sizes: B sentences, S source tokens, T target tokens, D width, V vocabulary, R the most that lengths differ by.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MaskPredictConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Literal["mask-predict"] = Field("mask-predict", description="the model family")
-    width: int = Field(512, gt=0, description="features of a piece, a multiple of 2")
+    width: int = Field(512, gt=0, description="features of a token, a multiple of 2")
     encoder_layers: int = Field(6, gt=0, description="layers of the encoder")
     decoder_layers: int = Field(6, gt=0, description="layers of the decoder")
     heads: int = Field(8, gt=0, description="attentions side by side")
@@ -40,9 +40,9 @@ class MaskPredictConfig(BaseModel):
     dropout: float = Field(0.3, ge=0, lt=1, description="on sub-layer outputs and embedding sums")
     norm: Literal["post", "pre"] = Field("post", description="post: norm after the residual sum; pre: before")
     length_range: int = Field(
-        32, gt=0, description="R: the most pieces that a target is longer or shorter than its source"
+        32, gt=0, description="R: the most tokens that a target is longer or shorter than its source"
     )
-    length_weight: float = Field(1.0, gt=0, description="of a sentence's length in the objective, a piece having 1")
+    length_weight: float = Field(1.0, gt=0, description="of a sentence's length in the objective, a token having 1")
 
     @model_validator(mode="after")
     def _fits(self) -> MaskPredictConfig:
@@ -145,7 +145,7 @@ class MaskPredict(nn.Module):
         return self.body.decoder_norm(x), state
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the piece at each place."""
+        """Hidden (…, D) -> logits (…, V) of the token at each place."""
         return self.body.project(hidden)
 
     def likely_lengths(self, state: MaskPredictState, number: int) -> Tensor:

@@ -4,7 +4,7 @@ A line of symbols such as (S (NP XX XX )NP … has a symbol for each word of the
 has written i of them stands before word i, and need not learn to look there. What the encoder made of that word is
 added to the decoder's input; all else is the Transformer's, which may look at the other words as ever.
 
-Sizes: B sentences, S source pieces, T target pieces, D width.
+Sizes: B sentences, S source tokens, T target tokens, D width.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ParserConfig(TransformerConfig):
 
 
 def build(config: ParserConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Parser:
-    """A new, randomly initialised model, for which every piece is a word until it is told how pieces are spelt."""
+    """A new, randomly initialised model, for which every token is a word until it is told how tokens are spelt."""
     body = transformer.build(config, source_vocabulary, target_vocabulary, pad)
     return Parser(body, config.width, source_vocabulary, target_vocabulary)
 
@@ -53,12 +53,12 @@ class ParserState:
 
 
 class Parser(nn.Module):
-    """A Transformer, and what of its pieces are words."""
+    """A Transformer, and what of its tokens are words."""
 
     begins: Tensor
-    """(source vocabulary,) the pieces that a word begins with."""
+    """(source vocabulary,) the tokens that a word begins with."""
     stands: Tensor
-    """(target vocabulary,) the pieces that stand for a word."""
+    """(target vocabulary,) the tokens that stand for a word."""
 
     def __init__(self, body: Transformer, width: int, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()
@@ -70,19 +70,19 @@ class Parser(nn.Module):
         self.register_buffer("stands", torch.ones(target_vocabulary, dtype=torch.bool), persistent=False)
 
     def spell(self, source: Sequence[str], target: Sequence[str]) -> None:
-        """See `Spelt`: a word begins with U+2581, and what is no bracket stands for a word."""
-        self.begins.copy_(torch.tensor([piece.startswith("\u2581") for piece in source]))
-        stands = [piece.startswith("\u2581") and piece[1:2] not in "()" for piece in target]
+        """See `NeedsVocabulary`: a word begins with U+2581, and what is no bracket stands for a word."""
+        self.begins.copy_(torch.tensor([token.startswith("\u2581") for token in source]))
+        stands = [token.startswith("\u2581") and token[1:2] not in "()" for token in target]
         self.stands.copy_(torch.tensor(stands))
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """Source ids (B, S) or (L,) -> the Transformer's memory, and which of its pieces begin a word (B, S)."""
+        """Source ids (B, S) or (L,) -> the Transformer's memory, and which of its tokens begin a word (B, S)."""
         begins = _rectangle(layout, self.begins[source][..., None])[..., 0]
         inside = torch.arange(layout.width, device=source.device) < layout.lengths[:, None]
         return self.body.encode(source, layout, record), begins & inside
 
     def start(self, memory: tuple[Tensor, Tensor], layout: Layout, capacity: int | None = None) -> ParserState:
-        """The state before the first piece; see `Transformer.start`."""
+        """The state before the first token; see `Transformer.start`."""
         seen, begins = memory
         order = begins.logical_not().to(torch.uint8).argsort(stable=True)  # the words' beginnings come first
         words = _rectangle(layout, seen).take_along_dim(order[..., None], 1)

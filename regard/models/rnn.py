@@ -1,7 +1,7 @@
 """A plain recurrent language model (Mikolov et al. 2010), of stacked LSTMs (Zaremba, Sutskever and Vinyals 2014).
 
 What stands beside `gpt` and `lstmn` and looks back at nothing: all of the text so far is in one state of fixed size.
-Sizes: B rows, T pieces, E width of embeddings, D width, V vocabulary.
+Sizes: B rows, T tokens, E width of embeddings, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class RNNConfig(BaseModel):
     family: Literal["rnn-lm"] = Field("rnn-lm", description="the model family")
     cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm")
     width: int = Field(650, gt=0, description="features of a recurrent layer")
-    embedding: int = Field(650, gt=0, description="features of a piece")
+    embedding: int = Field(650, gt=0, description="features of a token")
     layers: int = Field(2, gt=0, description="recurrent layers")
     tied: bool = Field(False, description="one matrix for embeddings and projection (Press and Wolf 2017)")
     dropout: float = Field(0.5, ge=0, lt=1, description="on embeddings, between layers and before the output")
-    initial: float = Field(0.05, gt=0, description="weights begin uniform between minus this and this")
+    init_range: float = Field(0.05, gt=0, description="weights begin uniform between minus this and this")
 
     @model_validator(mode="after")
     def _fits(self) -> RNNConfig:
@@ -54,14 +54,14 @@ def build(config: RNNConfig, source_vocabulary: int, target_vocabulary: int, pad
         output.weight = table.weight
     model = RNN(table, Stack(c.cell, c.embedding, c.width, c.layers, c.dropout), output, c.dropout)
     for parameter in model.parameters():
-        nn.init.uniform_(parameter, -c.initial, c.initial)
+        nn.init.uniform_(parameter, -c.init_range, c.init_range)
     nn.init.zeros_(table.weight[pad])
     return model
 
 
 @dataclass(frozen=True)
 class RNNState:
-    """Each layer's carry; none before the first piece."""
+    """Each layer's carry; none before the first token."""
 
     carries: tuple[Carry, ...] = ()
 
@@ -80,7 +80,7 @@ class RNN(nn.Module):
         self.table, self.layers, self.output, self.dropout = table, layers, output, Dropout(dropout)
 
     def start(self, capacity: int | None = None) -> RNNState:
-        """The state before the first piece; it has one size, whatever the capacity."""
+        """The state before the first token; it has one size, whatever the capacity."""
         return RNNState()
 
     def decode(
@@ -93,7 +93,7 @@ class RNN(nn.Module):
         return as_laid_out(self.dropout(x), layout), RNNState(carries)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the next piece."""
+        """Hidden (…, D) -> logits (…, V) of the next token."""
         return self.output(hidden)  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,6 @@
 """A structured self-attentive sentence embedding (Lin et al. 2017): learned queries over one line; a classifier.
 
-Sizes: B lines, S pieces, E width of embeddings, D width of both directions together, R hops (learned queries), V
+Sizes: B lines, S tokens, E width of embeddings, D width of both directions together, R hops (learned queries), V
 classes.
 """
 
@@ -29,7 +29,7 @@ class SelfAttentiveConfig(BaseModel):
 
     family: Literal["self-attentive"] = Field("self-attentive", description="the model family")
     width: int = Field(600, gt=0, description="features of the recurrent layers, half of them for each direction")
-    embedding: int = Field(100, gt=0, description="features of a piece")
+    embedding: int = Field(100, gt=0, description="features of a token")
     layers: int = Field(1, gt=0, description="recurrent layers")
     pool: Literal["hops", "mean", "end"] = Field(
         "hops",
@@ -49,7 +49,7 @@ class SelfAttentiveConfig(BaseModel):
 
 
 def build(config: SelfAttentiveConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> SelfAttentive:
-    """A new, randomly initialised model whose classes are the target's pieces."""
+    """A new, randomly initialised model whose classes are the target's tokens."""
     c = config
     size = c.hops * c.width if c.pool == "hops" else c.width
     model = SelfAttentive(

@@ -1,6 +1,6 @@
 """One fixed context: sequence to sequence learning with recurrent networks (Sutskever et al. 2014; Cho et al. 2014).
 
-Sizes: B sentences, S source pieces, T target pieces, E width of embeddings, D width, V vocabulary.
+Sizes: B sentences, S source tokens, T target tokens, E width of embeddings, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
-from .interface import Family, ReadsAlong
+from .interface import Family, RecurrentEncoder
 
 __all__ = ["FAMILIES", "Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
 
 
-class Seq2SeqConfig(ReadsAlong):
+class Seq2SeqConfig(RecurrentEncoder):
     """Sizes of a recurrent translator without attention; the defaults are those of Sutskever et al. (section 3.4)."""
 
     heads: ClassVar[int] = 0
@@ -28,13 +28,13 @@ class Seq2SeqConfig(ReadsAlong):
     family: Literal["seq2seq"] = Field("seq2seq", description="the model family")
     cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm")
     width: int = Field(1000, gt=0, description="features of a recurrent layer")
-    embedding: int = Field(1000, gt=0, description="features of a piece")
+    embedding: int = Field(1000, gt=0, description="features of a token")
     layers: int = Field(4, gt=0, description="recurrent layers of the encoder, and of the decoder")
     context: Literal["start", "every-step"] = Field(
         "start", description="the decoder sees the source as its first state (Sutskever), or at every step (Cho)"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, between layers and on the decoder's output")
-    initial: float = Field(0.08, gt=0, description="weights begin uniform between minus this and this")
+    init_range: float = Field(0.08, gt=0, description="weights begin uniform between minus this and this")
 
 
 def build(config: Seq2SeqConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Seq2Seq:
@@ -50,7 +50,7 @@ def build(config: Seq2SeqConfig, source_vocabulary: int, target_vocabulary: int,
         c.dropout,
     )
     for parameter in model.parameters():
-        nn.init.uniform_(parameter, -c.initial, c.initial)
+        nn.init.uniform_(parameter, -c.init_range, c.init_range)
     for table in (model.source, model.target):
         nn.init.zeros_(table.weight[pad])
     return model
@@ -101,12 +101,12 @@ class Seq2Seq(nn.Module):
         self.dropout = Dropout(dropout)
 
     def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> tuple[Carry, ...]:
-        """Source ids (B, S) or (L,) -> each layer's carry after its last piece; there is no attention to record."""
+        """Source ids (B, S) or (L,) -> each layer's carry after its last token; there is no attention to record."""
         x = self.dropout(look_up(as_columns(source, layout), self.source))
         return self.encoder(x, lengths=layout.lengths)[1]  # type: ignore[no-any-return]
 
     def start(self, memory: tuple[Carry, ...], layout: Layout, capacity: int | None = None) -> Seq2SeqState:
-        """The state before the first piece; it has one size, whatever the capacity."""
+        """The state before the first token; it has one size, whatever the capacity."""
         if self.context is None:
             return Seq2SeqState(memory, None)
         c = self.context.summary(memory[-1][0]).tanh()
@@ -118,12 +118,12 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, Seq2SeqState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; there is no attention to record."""
         layout = layout or whole(tokens)
-        pieces = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
+        embedded = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         if self.context is None:
-            x, carries = self.decoder(pieces, state.carries)
+            x, carries = self.decoder(embedded, state.carries)
         else:
-            x, carries = self.decoder(pieces, state.carries, more=self.context.step(state.context))
-            x = self.context.readout(x, pieces, state.context)
+            x, carries = self.decoder(embedded, state.carries, more=self.context.step(state.context))
+            x = self.context.readout(x, embedded, state.context)
         return as_laid_out(self.dropout(x), layout), replace(state, carries=carries)
 
     def project(self, hidden: Tensor) -> Tensor:

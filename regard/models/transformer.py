@@ -1,6 +1,6 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), encoder and decoder.
 
-Sizes: B sentences, S source pieces, T target pieces, H heads, D width, V vocabulary.
+Sizes: B sentences, S source tokens, T target tokens, H heads, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from regard.nn import (
     Dropout,
     FeedForward,
     GatedFeedForward,
+    Identity,
     KeysValues,
     Layout,
-    Unnormed,
     look_up,
     whole,
 )
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Lengths, Mask, MultiHead
-from regard.nn.positions import BIASES, POSITIONS, TURNS, Bias, Nowhere, biases
+from regard.nn.positions import BIASES, POSITIONS, ROTARY, Bias, NoPosition, biases
 
 from .choices import ActivationName, NormalizerName, NormName, PositionName, ScoreName, listed
 from .interface import Family, Record
@@ -48,7 +48,7 @@ class TransformerConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Literal["transformer"] = Field("transformer", description="the model family")
-    width: int = Field(512, gt=0, description="d_model: features of a piece, a multiple of 2")
+    width: int = Field(512, gt=0, description="d_model: features of a token, a multiple of 2")
     encoder_layers: int = Field(6, gt=0, description="N of the encoder")
     decoder_layers: int = Field(6, gt=0, description="N of the decoder")
     heads: int = Field(8, gt=0, description="h: attentions side by side")
@@ -69,8 +69,8 @@ class TransformerConfig(BaseModel):
     activation_dropout: float = Field(0.0, ge=0, lt=1, description="dropout inside the feed-forward network")
     positions: PositionName = Field(
         "sinusoidal",
-        description=f"how a piece knows its place: added to it ({listed(*POSITIONS)}), to the scores of self-attention "
-        f"({listed(*BIASES)}), or turning its queries and keys ({listed(*TURNS)})",
+        description=f"how a token knows its place: added to it ({listed(*POSITIONS)}), to the scores of self-attention "
+        f"({listed(*BIASES)}), or turning its queries and keys ({listed(*ROTARY)})",
     )
     positions_enter: Literal["added", "concatenated", "every-layer"] = Field(
         "added",
@@ -80,10 +80,10 @@ class TransformerConfig(BaseModel):
     max_positions: int = Field(1024, gt=0, description="places that learned positions have; sinusoids go on for ever")
     norm: Literal["post", "pre"] = Field("post", description="post: norm after the residual sum (paper); pre: before")
     norm_kind: NormName = Field(
-        "layer", description=f"{listed(*NORM_KINDS)}: of a piece's features, but for batch, which sees its neighbours"
+        "layer", description=f"{listed(*NORM_KINDS)}: of a token's features, but for batch, which sees its neighbours"
     )
     score: ScoreName = Field("scaled_dot", description=f"how queries and keys are compared: {listed(*SCORES)}")
-    score_size: int = Field(
+    score_width: int = Field(
         0,
         ge=0,
         description="inner features of additive and concat, rank of reduced_rank, places of location; 0: what suits",
@@ -120,21 +120,21 @@ class TransformerConfig(BaseModel):
                 f"key_value_heads ({self.groups}) times key_width ({keys}) and value_width ({values}) together must "
                 f"be {self.width}; leave both widths at 0"
             )
-        if self.positions in {**BIASES, **TURNS} and self.positions_enter != "added":
+        if self.positions in {**BIASES, **ROTARY} and self.positions_enter != "added":
             raise ValueError(
-                f'positions_enter = "{self.positions_enter}" is for positions that are added to a piece '
+                f'positions_enter = "{self.positions_enter}" is for positions that are added to a token '
                 f'({listed(*POSITIONS)}), and "{self.positions}" act inside attention; leave it out'
             )
-        needs_dot = self.positions in TURNS or (self.positions in BIASES and BIASES[self.positions].needs_dot)
+        needs_dot = self.positions in ROTARY or (self.positions in BIASES and BIASES[self.positions].needs_dot)
         if needs_dot and not SCORES[self.score].is_dot:
             raise ValueError(
                 f'positions = "{self.positions}" need a score that is a dot product ({listed(*_DOTS)}), and '
                 f'"{self.score}" is none; change one of the two'
             )
-        if self.positions in TURNS and (width := SCORES[self.score](keys, size=self.score_size).prepared) % 2:
+        if self.positions in ROTARY and (width := SCORES[self.score](keys, size=self.score_width).prepared) % 2:
             raise ValueError(
                 f'positions = "{self.positions}" turn pairs of features, so what is compared must have an even width, '
-                f"not {width}; change key_width or score_size"
+                f"not {width}; change key_width or score_width"
             )
         if self.width % 2:
             raise ValueError(f"width ({self.width}) must be even, since sinusoids come in pairs; try {self.width + 1}")
@@ -156,7 +156,7 @@ class TransformerConfig(BaseModel):
         """The most places that a line may have; None: any number."""
         places = [self.max_positions] if self.positions == "learned" else []
         if self.score == "location":
-            places.append(SCORES["location"](1, size=self.score_size).size)
+            places.append(SCORES["location"](1, size=self.score_width).size)
         return min(places, default=None)
 
     @property
@@ -186,18 +186,18 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
     """A new, randomly initialised model; both vocabularies must be equal when embeddings are shared by all."""
     if config.share == "all" and source_vocabulary != target_vocabulary:
         raise ModelError(
-            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} pieces and the target '
+            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} tokens and the target '
             f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
         )
     c = config
     keys, values = c.widths
 
-    prepared = SCORES[c.score](keys, size=c.score_size).prepared
+    prepared = SCORES[c.score](keys, size=c.score_width).prepared
 
     def attention(positions: str = "", bias: Bias | None = None) -> MultiHead:
         """With what acts inside it, of these positions; none act between a sequence and the memory."""
-        score = SCORES[c.score](keys, size=c.score_size)
-        rotary = TURNS[positions](score.prepared, c.max_positions) if positions in TURNS else None
+        score = SCORES[c.score](keys, size=c.score_width)
+        rotary = ROTARY[positions](score.prepared, c.max_positions) if positions in ROTARY else None
         return MultiHead(
             c.width,
             c.heads,
@@ -220,7 +220,7 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
         return NORMS[c.norm](c.width, c.dropout, c.norm_kind)
 
     def final_norm() -> nn.Module:
-        return NORM_KINDS[c.norm_kind](c.width) if c.norm == "pre" else Unnormed()
+        return NORM_KINDS[c.norm_kind](c.width) if c.norm == "pre" else Identity()
 
     target_table = nn.Embedding(target_vocabulary, c.width, padding_idx=pad)
     source_table = target_table if c.share == "all" else nn.Embedding(source_vocabulary, c.width, padding_idx=pad)
@@ -235,7 +235,7 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
         nn.init.zeros_(output.bias)
     if c.share != "none":
         output.weight = target_table.weight
-    scheme = POSITIONS.get(c.positions, Nowhere)  # what acts inside attention is not added
+    scheme = POSITIONS.get(c.positions, NoPosition)  # what acts inside attention is not added
     positions = [scheme(c.width, c.max_positions) for _ in range(2 if c.positions == "learned" else 1)]
     model = Transformer(
         Embedding(source_table, positions[0], c.dropout, c.positions_enter),
@@ -261,7 +261,7 @@ def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: 
 
 
 class Embedding(nn.Module):
-    """sqrt(D) times the piece's vector, plus its place (section 3.4 and 3.5): ids (…) -> (…, D).
+    """sqrt(D) times the token's vector, plus its place (section 3.4 and 3.5): ids (…) -> (…, D).
 
     Places may also stand beside the vector, (…, 2 D), which is then mapped to (…, D).
     """
@@ -352,7 +352,7 @@ class DecoderLayer(nn.Module):
 
 @dataclass(frozen=True)
 class TransformerState:
-    """Per decoder layer the memory's keys and values and those of the target so far; `place` target pieces are in."""
+    """Per decoder layer the memory's keys and values and those of the target so far; `place` target tokens are in."""
 
     memory: tuple[KeysValues, ...]
     memory_lengths: Tensor
@@ -396,7 +396,7 @@ class Transformer(nn.Module):
         return self.encoder_norm(x, layout)  # type: ignore[no-any-return]
 
     def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> TransformerState:
-        """The state before the first piece, with fixed caches of `capacity` pieces, or growing ones."""
+        """The state before the first token, with fixed caches of `capacity` tokens, or growing ones."""
         prepared = tuple(layer.cross.prepare(memory, layout) for layer in self._layers())
         return TransformerState(prepared, layout.lengths, tuple(Cache(capacity=capacity) for _ in prepared))
 

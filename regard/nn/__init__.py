@@ -4,7 +4,7 @@ from .dropout import Dropout
 from .embedding import Embedding, look_up
 from .feedforward import ACTIVATIONS, GATES, FeedForward, GatedFeedForward
 from .layout import Layout, Packed, Padded, whole
-from .residual import NORM_KINDS, NORMS, BatchNorm, LayerNorm, PostNorm, PreNorm, RMSNorm, Unnormed
+from .residual import NORM_KINDS, NORMS, BatchNorm, Identity, LayerNorm, PostNorm, PreNorm, RMSNorm
 from .state import Cache, KeysValues, State
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Embedding",
     "FeedForward",
     "GatedFeedForward",
+    "Identity",
     "KeysValues",
     "LayerNorm",
     "Layout",
@@ -27,7 +28,6 @@ __all__ = [
     "PreNorm",
     "RMSNorm",
     "State",
-    "Unnormed",
     "look_up",
     "whole",
 ]

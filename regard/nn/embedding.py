@@ -15,7 +15,7 @@ from regard.errors import ModelError
 
 from .dropout import Dropout
 
-__all__ = ["Embedding", "damp", "fold", "look_up"]
+__all__ = ["Embedding", "fold_scale", "look_up", "scale_rows"]
 
 
 class _LookUp(torch.autograd.Function):
@@ -34,9 +34,9 @@ class _LookUp(torch.autograd.Function):
 
 
 def look_up(ids: Tensor, table: nn.Embedding) -> Tensor:
-    """ids (…) and a table (V, D) -> vectors (…, D), of a damped table times their pieces' scales: see `damp`.
+    """ids (…) and a table (V, D) -> vectors (…, D), of a damped table times their tokens' scales: see `damp`.
 
-    On a CPU PyTorch sums a piece's gradients in the table's own type; in bfloat16 the hundreds of a frequent piece
+    On a CPU PyTorch sums a token's gradients in the table's own type; in bfloat16 the hundreds of a frequent token
     would lose most of what comes late.
     """
     weight, scale = table.weight, getattr(table, "scale", None)
@@ -47,8 +47,8 @@ def look_up(ids: Tensor, table: nn.Embedding) -> Tensor:
     return vectors if scale is None else vectors * scale[ids][..., None].to(vectors.dtype)  # type: ignore[no-any-return]
 
 
-def damp(model: nn.Module, scale: Tensor) -> None:
-    """Have what the model reads by its first table, that of its source, times each piece's scale (V,), until `fold`.
+def scale_rows(model: nn.Module, scale: Tensor) -> None:
+    """Have what the model reads by its first table, that of its source, times each token's scale (V,), until `fold`.
 
     Raises ModelError for a table that has another use too, which the scales would change as well.
     """
@@ -63,7 +63,7 @@ def damp(model: nn.Module, scale: Tensor) -> None:
 
 
 @torch.no_grad()
-def fold(model: nn.Module) -> None:
+def fold_scale(model: nn.Module) -> None:
     """Multiply the scales into their table, which is then like any other and gives the same vectors."""
     for table in model.modules():
         scale = getattr(table, "scale", None)
@@ -73,7 +73,7 @@ def fold(model: nn.Module) -> None:
 
 
 class Embedding(nn.Module):
-    """The piece's vector and that of its place: ids (…) -> (…, D)."""
+    """The token's vector and that of its place: ids (…) -> (…, D)."""
 
     def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float) -> None:
         super().__init__()

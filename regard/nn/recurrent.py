@@ -212,7 +212,9 @@ class _LSTMLayer(torch.autograd.Function):
         ctx.sizes = ctypes.c_int64(places), ctypes.c_int64(rows)
         library = native.built(_SOURCE)[0]
         assert library is not None
-        native.run_in_room(library, "lstm_layer", x, given, before, bias, passed, held, kept, *ctx.sizes, inputs, width)
+        native.call_with_workspace(
+            library, "lstm_layer", x, given, before, bias, passed, held, kept, *ctx.sizes, inputs, width
+        )
         ctx.save_for_backward(x, given, before, passed, held, kept, last)
         ctx.set_materialize_grads(False)
         ends = (each[1:].gather(0, last[None, :, None].expand(1, -1, width))[0] for each in (passed, held))
@@ -225,7 +227,7 @@ class _LSTMLayer(torch.autograd.Function):
         of_all, *of_ends = (None if g is None else g.contiguous() for g in gradients)
         library = native.built(_SOURCE)[0]
         assert library is not None
-        native.run_in_room(
+        native.call_with_workspace(
             *(library, "lstm_layer_back", before, held, kept, of_all, *of_ends, last, of_sums, of_hidden, of_cells),
             *(*ctx.sizes, before.shape[1]),
         )
@@ -393,15 +395,15 @@ class Stack(nn.Module):
 
 
 class Maxout(nn.Module):
-    """The larger of each two sums of state, last piece and context (Cho et al. 2014 and Bahdanau et al. 2015)."""
+    """The larger of each two sums of state, last token and context (Cho et al. 2014 and Bahdanau et al. 2015)."""
 
-    def __init__(self, state: int, piece: int, context: int, width: int) -> None:
+    def __init__(self, state: int, token: int, context: int, width: int) -> None:
         super().__init__()
         self.state = nn.Linear(state, 2 * width)
-        self.piece = nn.Linear(piece, 2 * width, bias=False)
+        self.token = nn.Linear(token, 2 * width, bias=False)
         self.context = nn.Linear(context, 2 * width, bias=False)
 
-    def forward(self, state: Tensor, piece: Tensor, context: Tensor) -> Tensor:
+    def forward(self, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
         """(T, B, …) each, the context perhaps (B, …) -> (T, B, width)."""
-        one, other = (self.state(state) + self.piece(piece) + self.context(context)).chunk(2, -1)
+        one, other = (self.state(state) + self.token(token) + self.context(context)).chunk(2, -1)
         return torch.maximum(one, other)

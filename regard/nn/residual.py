@@ -12,7 +12,7 @@ from regard.kernels import native
 from .dropout import Dropout
 from .layout import Layout
 
-__all__ = ["NORMS", "NORM_KINDS", "BatchNorm", "LayerNorm", "PostNorm", "PreNorm", "RMSNorm", "Unnormed"]
+__all__ = ["NORMS", "NORM_KINDS", "BatchNorm", "Identity", "LayerNorm", "PostNorm", "PreNorm", "RMSNorm"]
 
 
 class LayerNorm(nn.LayerNorm):
@@ -73,7 +73,7 @@ class BatchNorm(nn.Module):
         return found
 
 
-class Unnormed(nn.Module):
+class Identity(nn.Module):
     """x as it is: where a stack needs no norm at its end."""
 
     def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:

@@ -17,7 +17,7 @@ from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score
 from regard.tasks.decode import decode
 from regard.tasks.translate import Translator, load, search_with
-from regard.text import END, Subwords
+from regard.text import END, Tokenizer
 
 from .brackets import bracket_scores
 from .rules import Bracketing, Symbols
@@ -95,7 +95,7 @@ def parse(
     ids = translator.encode([" ".join(each) for each in words], first_line=first_line)
     full = [i for i, each in enumerate(words) if each]
     found = decode(
-        translator.computing(batch_independent, bfloat16),
+        translator.model_for(batch_independent, bfloat16),
         [ids[i] for i in full],
         search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size),
         rules=lambda index, limit: Bracketing(symbols, len(words[full[index]]), limit),
@@ -174,12 +174,12 @@ def score_trees(found: Sequence[Tree], gold: Sequence[Tree], *, resamples: int =
     )
 
 
-def symbols_of(target: Subwords) -> Symbols:
-    """What each piece of a vocabulary is in a line of symbols. Raises ModelError if it has no brackets or no words."""
-    pieces = {piece.removeprefix("\u2581"): i for i, piece in enumerate(target.pieces(range(len(target)))) if i > END}
-    labels = {i: piece[1:] for piece, i in pieces.items() if piece.startswith("(") and len(piece) > 1}
-    closing = {i: pieces[f"){label}"] for i, label in labels.items() if f"){label}" in pieces}
-    words = tuple(i for piece, i in pieces.items() if not piece.startswith(("(", ")")))
+def symbols_of(target: Tokenizer) -> Symbols:
+    """What each token of a vocabulary is in a line of symbols. Raises ModelError if it has no brackets or no words."""
+    tokens = {token.removeprefix("\u2581"): i for i, token in enumerate(target.tokens(range(len(target)))) if i > END}
+    labels = {i: token[1:] for token, i in tokens.items() if token.startswith("(") and len(token) > 1}
+    closing = {i: tokens[f"){label}"] for i, label in labels.items() if f"){label}" in tokens}
+    words = tuple(i for token, i in tokens.items() if not token.startswith(("(", ")")))
     if not closing or not words:
         raise ModelError(
             "this bundle writes no trees: its target vocabulary has no brackets such as (NP and )NP; train one on what "

@@ -24,17 +24,17 @@ DEEP = 100
 
 @dataclass(frozen=True)
 class Symbols:
-    """What the pieces of a vocabulary are in a line of symbols; all others are never written."""
+    """What the tokens of a vocabulary are in a line of symbols; all others are never written."""
 
     closing: Mapping[int, int]
-    """Of each piece that opens a bracket, the one that closes it."""
+    """Of each token that opens a bracket, the one that closes it."""
     words: tuple[int, ...]
-    """Pieces that stand for a word."""
+    """Tokens that stand for a word."""
 
 
 @dataclass(frozen=True)
 class Bracketing:
-    """What the hypotheses of one sentence must be: trees over `words` words, in at most `limit` pieces with the end."""
+    """What the hypotheses of one sentence must be: trees over `words` words, in at most `limit` tokens with the end."""
 
     symbols: Symbols
     words: int
@@ -47,12 +47,12 @@ class Bracketing:
     def refusal(self) -> str | None:
         """Why no tree can be written, if so."""
         if self.words + 3 > self.limit:
-            needed = f"a tree over {self.words} words needs {self.words + 3} pieces"
+            needed = f"a tree over {self.words} words needs {self.words + 3} tokens"
             return f"{needed}, and at most {self.limit} are allowed"
         return None
 
     def start(self) -> Standing:
-        """A hypothesis of no pieces."""
+        """A hypothesis of no tokens."""
         return Standing(self, (), self.words, 0, self.limit)
 
 
@@ -62,25 +62,25 @@ class Standing:
 
     rules: Bracketing
     open: tuple[int, ...]
-    """Of each open bracket, the piece that closes it."""
+    """Of each open bracket, the token that closes it."""
     words: int
     """Still without a symbol."""
     opened: int
     """Brackets opened since the last word or closed bracket."""
     room: int
-    """Pieces that may still come, the end counted."""
+    """Tokens that may still come, the end counted."""
 
-    def after(self, piece: int) -> Standing:
-        """The hypothesis with one more piece."""
-        closing = self.rules.symbols.closing.get(piece)
+    def after(self, token: int) -> Standing:
+        """The hypothesis with one more token."""
+        closing = self.rules.symbols.closing.get(token)
         if closing is not None:
             return Standing(self.rules, (*self.open, closing), self.words, self.opened + 1, self.room - 1)
-        if self.open and piece == self.open[-1]:
+        if self.open and token == self.open[-1]:
             return Standing(self.rules, self.open[:-1], self.words, 0, self.room - 1)
         return Standing(self.rules, self.open, self.words - 1, 0, self.room - 1)
 
     def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]:
-        """The pieces that may come next (V,)."""
+        """The tokens that may come next (V,)."""
         may = np.zeros(vocabulary, dtype=np.bool_)
         if not self.words and not self.open:
             may[end] = True

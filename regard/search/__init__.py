@@ -4,14 +4,14 @@ from .automaton import MOST, Phrases, Spelling, occurs
 from .beam import beam_search, beam_steps
 from .candidates import Beams, Choose, best
 from .config import SearchConfig
-from .constraints import Rule, Ruled, Rules, allot, ruled, start_ruled
+from .constraints import ConstrainedState, Rule, Rules, allot, constrained_step, start_constrained
 from .coverage import Covered, coverage_penalty, covered
 from .diverse import diverse_search
 from .ensemble import Together, ensemble
 from .exhaustive import exhaustive_search
 from .greedy import greedy_search
 from .hypotheses import Hypothesis, Step
-from .lists import Listed, Lists, listed, start_listed, united
+from .lists import Lists, MaskedState, listed, shortlist_union, start_masked
 from .mbr import expected_utilities
 from .penalties import PENALTIES, Penalty, penalty_of
 from .refine import mask_predict
@@ -22,15 +22,15 @@ __all__ = [
     "PENALTIES",
     "Beams",
     "Choose",
+    "ConstrainedState",
     "Covered",
     "Draw",
     "Hypothesis",
-    "Listed",
     "Lists",
+    "MaskedState",
     "Penalty",
     "Phrases",
     "Rule",
-    "Ruled",
     "Rules",
     "SearchConfig",
     "Spelling",
@@ -40,6 +40,7 @@ __all__ = [
     "beam_search",
     "beam_steps",
     "best",
+    "constrained_step",
     "coverage_penalty",
     "covered",
     "diverse_search",
@@ -51,10 +52,9 @@ __all__ = [
     "mask_predict",
     "occurs",
     "penalty_of",
-    "ruled",
     "sample_search",
     "sample_steps",
-    "start_listed",
-    "start_ruled",
-    "united",
+    "shortlist_union",
+    "start_constrained",
+    "start_masked",
 ]

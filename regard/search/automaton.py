@@ -1,6 +1,6 @@
-"""Phrases that must or must not occur in a text, followed piece by piece whatever pieces spell it.
+"""Phrases that must or must not occur in a text, followed token by token whatever tokens spell it.
 
-A finite automaton over bytes (Aho and Corasick 1975) reads what each piece spells, so a word is found in every
+A finite automaton over bytes (Aho and Corasick 1975) reads what each token spells, so a word is found in every
 segmentation, spelt in bytes too. Before each change between word and non-word characters it reads an edge, and a phrase
 that begins or ends with a word character asks for an edge there: "in" is not found in "Minute".
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 __all__ = ["FAR", "MOST", "Phrases", "Spelling", "occurs"]
 
 FAR = 1 << 30
-"""Pieces to an end that cannot be reached."""
+"""Tokens to an end that cannot be reached."""
 MOST = 8
 """Required phrases of one line: places are kept for every set of them."""
 
@@ -37,7 +37,7 @@ def _is_word(byte: int, before: bool) -> bool:
 
 
 class Spelling:
-    """What each id of a vocabulary spells: the bytes of all pieces as one table."""
+    """What each id of a vocabulary spells: the bytes of all tokens as one table."""
 
     def __init__(self, spellings: Sequence[bytes]) -> None:
         lengths = np.array([len(s) for s in spellings])
@@ -58,7 +58,7 @@ class Phrases:
         forbidden: Sequence[str] = (),
         always: NDArray[np.int32] | None = None,
     ) -> None:
-        """`always`: of a search over fewer pieces than all, those that are among them in any case."""
+        """`always`: of a search over fewer tokens than all, those that are among them in any case."""
         self.full = (1 << len(required)) - 1
         table, gains, banned = _machine([*map(_symbols, required)], [*map(_symbols, forbidden)])
         places, vocabulary = len(table), len(spelling.order)
@@ -74,26 +74,26 @@ class Phrases:
         self.closing: NDArray[np.int64] = gains[:, _END]
         self.closes: NDArray[np.bool_] = ~banned[table[:, _END]]
         self.stays: NDArray[np.bool_] = ~banned
-        self.pieces: list[int] = []
+        self.tokens: list[int] = []
         """What such a search needs besides, so that it can always come to an end with everything met."""
         among = np.arange(vocabulary)
         if always is not None:
             nearer = self._nearer() if required else np.empty(0, dtype=np.int64)
-            self.pieces, among = nearer.tolist(), np.union1d(always, nearer)
+            self.tokens, among = nearer.tolist(), np.union1d(always, nearer)
         self.distance = self._distances(among)
 
-    def move(self, place: int, met: int, piece: int) -> tuple[int, int]:
-        """Where a hypothesis is after one more piece."""
-        return int(self.after[place, piece]), met | int(self.gained[place, piece])
+    def move(self, place: int, met: int, token: int) -> tuple[int, int]:
+        """Where a hypothesis is after one more token."""
+        return int(self.after[place, token]), met | int(self.gained[place, token])
 
     def _nearer(self) -> NDArray[np.int64]:
-        """Pieces that are in a phrase, or that one may begin in or end in."""
+        """Tokens that are in a phrase, or that one may begin in or end in."""
         moved = self.after != np.arange(len(self.after))[:, None]
         inside = (self.after > 1) & moved & self.stays[:, None] & self.stays[self.after]
         return np.flatnonzero((inside | (self.gained > 0)).any(0))
 
     def _distances(self, among: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The fewest of these pieces after which the text may end with everything met (Q, M); FAR: there is no way."""
+        """The fewest of these tokens after which the text may end with everything met (Q, M); FAR: there is no way."""
         masks = np.arange(self.full + 1)
         ends = ((masks[None, :] | self.closing[:, None]) == self.full) & self.closes[:, None]
         distance = np.where(ends, 0, FAR)

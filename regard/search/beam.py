@@ -34,8 +34,8 @@ def beam_steps(
 ) -> Generator[Beams, None, list[list[Hypothesis]]]:
     """The best `n_best` finished hypotheses of each sentence, best first.
 
-    `first` (B,) is the piece that every sentence starts from and `state` has a row a sentence. A hypothesis finishes
-    with `end`, or is cut at max_length[sentence] pieces, the end counted. Hypotheses are ranked by
+    `first` (B,) is the token that every sentence starts from and `state` has a row a sentence. A hypothesis finishes
+    with `end`, or is cut at max_length[sentence] tokens, the end counted. Hypotheses are ranked by
     log-probability / penalty(length), plus `bonus` of the state that finished them, which is at most 0.
 
     When a sentence stops is named by `stop`. "bound": when `n_best` of its finished ones cannot be overtaken by any
@@ -67,11 +67,11 @@ def beam_steps(
         # Of 2K candidates at most K are ends, so K open ones are always left.
         keep = min(2 * width, width * vocabulary)
         scores, flat = choose(log_probabilities, totals, keep, state)  # totals and indices (B, 2K)
-        parents, pieces = flat // vocabulary, flat % vocabulary
-        is_end = pieces == end
+        parents, chosen = flat // vocabulary, flat % vocabulary
+        is_end = chosen == end
         scores_list, ends_list, parents_list = scores.tolist(), is_end.tolist(), parents.tolist()
         rows = history.tolist() if bool(is_end.any()) or any(length >= limits[s] for s in alive) else []
-        pieces_list = pieces.tolist() if rows else []
+        chosen_list = chosen.tolist() if rows else []
         extra = bonus(state).view(-1, width).tolist() if bonus and rows else None  # (B, K)
         for i, s in enumerate(alive):
             if done[s]:
@@ -81,7 +81,7 @@ def beam_steps(
                 if score == float("-inf") or (j >= width and not cut):
                     break
                 if ends_list[i][j] or cut:
-                    ids = rows[i][parents_list[i][j]] + ([] if ends_list[i][j] else [pieces_list[i][j]])
+                    ids = rows[i][parents_list[i][j]] + ([] if ends_list[i][j] else [chosen_list[i][j]])
                     rank = score / penalty(length) + (extra[i][parents_list[i][j]] if extra else 0.0)
                     finished[s].append(Hypothesis(ids, score, rank, bool(ends_list[i][j])))
             finished[s].sort(key=lambda h: -h.score)
@@ -100,9 +100,9 @@ def beam_steps(
             short = width - totals.shape[1]
             totals = torch.nn.functional.pad(totals, (0, short), value=float("-inf"))
             order = torch.nn.functional.pad(order, (0, short), value=0)
-        parents, pieces = parents.gather(1, order), pieces.gather(1, order)
+        parents, chosen = parents.gather(1, order), chosen.gather(1, order)
         history = torch.cat(
-            (history.gather(1, parents[..., None].expand(-1, -1, history.shape[2])), pieces[..., None]), dim=2
+            (history.gather(1, parents[..., None].expand(-1, -1, history.shape[2])), chosen[..., None]), dim=2
         )
         yield Beams(history, totals, finished)
         staying = [i for i, s in enumerate(alive) if not done[s]]
@@ -110,8 +110,8 @@ def beam_steps(
         if shrink and len(staying) < len(alive):
             index = torch.tensor(staying, dtype=torch.long, device=device)
             alive = [alive[i] for i in staying]
-            history, totals, pieces, select = (x.index_select(0, index) for x in (history, totals, pieces, select))
-        tokens = pieces.flatten()
+            history, totals, chosen, select = (x.index_select(0, index) for x in (history, totals, chosen, select))
+        tokens = chosen.flatten()
         if alive:
             state = state.select(select.flatten())
     return [found[:n_best] for found in finished]

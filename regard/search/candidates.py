@@ -1,6 +1,6 @@
 """What a beam holds, and which of its continuations go on.
 
-Sizes: B sentences, K width, T pieces so far, V vocabulary.
+Sizes: B sentences, K width, T tokens so far, V vocabulary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Beams:
     finished: list[list[Hypothesis]]
 
     def agreed(self) -> list[int]:
-        """Of a search for one sentence: the pieces that its best hypothesis begins with, whatever is still to come."""
+        """Of a search for one sentence: the tokens that its best hypothesis begins with, whatever is still to come."""
         rows = [h.ids for h in self.finished[0][:1]]
         rows += [r for r, t in zip(self.history.tolist(), self.totals.tolist(), strict=True) for r in _open(r, t)]
         same = 0

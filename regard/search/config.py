@@ -25,19 +25,19 @@ class SearchConfig(BaseModel):
         description="a beam stops when no open one can win, when one or as many as beam have ended, or at full length",
     )
     groups: int = Field(1, gt=0, description="groups of a diverse beam; 1: a plain beam")
-    diversity: float = Field(0.5, ge=0, description="what a piece loses for each earlier group that took it")
+    diversity: float = Field(0.5, ge=0, description="what a token loses for each earlier group that took it")
     samples: int = Field(0, ge=0, description="translations drawn of each line instead of a beam; 0: the beam")
     temperature: float = Field(1.0, gt=0, description="log-probabilities are divided by it before a draw")
-    top_k: int = Field(0, ge=0, description="pieces that may be drawn, the likeliest; 0: all")
-    top_p: float = Field(1.0, gt=0, le=1, description="probability that the likeliest pieces drawn from must hold")
+    top_k: int = Field(0, ge=0, description="tokens that may be drawn, the likeliest; 0: all")
+    top_p: float = Field(1.0, gt=0, le=1, description="probability that the likeliest tokens drawn from must hold")
     seed: int = Field(1, ge=0, description="of the draws")
     mbr: Literal["none", "chrf", "bleu"] = Field(
         "none", description="choose the sample or hypothesis that the others are most like by this metric"
     )
-    min_length: int = Field(0, ge=0, description="shortest output: pieces, the end counted")
-    max_length: int = Field(0, ge=0, description="longest output in pieces, the end counted; 0: by extra_length alone")
-    extra_length: int = Field(50, ge=0, description="longest output: pieces of the source plus this many")
-    no_repeat: int = Field(0, ge=0, description="no so many pieces in a row occur twice; 0: they may")
+    min_length: int = Field(0, ge=0, description="shortest output: tokens, the end counted")
+    max_length: int = Field(0, ge=0, description="longest output in tokens, the end counted; 0: by extra_length alone")
+    extra_length: int = Field(50, ge=0, description="longest output: tokens of the source plus this many")
+    no_repeat_ngram_size: int = Field(0, ge=0, description="no so many tokens in a row occur twice; 0: they may")
     ensemble: Literal["probabilities", "logs"] = Field(
         "probabilities", description="what several models are averaged by"
     )
@@ -45,7 +45,7 @@ class SearchConfig(BaseModel):
         10, gt=0, description="of mask-predict over the target; beam is then how many lengths are tried"
     )
     shortlist: bool = Field(
-        False, description="each sentence over the target pieces that its own go with alone: see `regard shortlist`"
+        False, description="each sentence over the target tokens that its own go with alone: see `regard shortlist`"
     )
     batch_size: int = Field(32, gt=0, description="sentences decoded together")
     precision: Literal["float32", "bfloat16", "int8", "auto"] = Field(

@@ -1,6 +1,6 @@
 """Rules for hypotheses, kept by every search: a step function that gives what breaks a rule no probability.
 
-Log-probabilities stay the model's own. Required phrases are kept in reach: a piece after which too few are left for the
+Log-probabilities stay the model's own. Required phrases are kept in reach: a token after which too few are left for the
 phrases that are missing is not possible, and neither is an end before they are met. So whatever a search does, what
 finishes has met them, as in the finite-state beams of Anderson et al. (2017).
 
@@ -21,13 +21,13 @@ from torch import Tensor
 from .automaton import FAR, Phrases
 from .hypotheses import Step
 
-__all__ = ["Place", "Rule", "Ruled", "Rules", "allot", "ruled", "start_ruled"]
+__all__ = ["ConstrainedState", "Place", "Rule", "Rules", "allot", "constrained_step", "start_constrained"]
 
 
 class Place(Protocol):
     """Where one hypothesis stands among its rules."""
 
-    def after(self, piece: int) -> Place: ...
+    def after(self, token: int) -> Place: ...
 
     def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]: ...
 
@@ -44,43 +44,43 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """What the hypotheses of one sentence must keep; lengths are in pieces, the end counted."""
+    """What the hypotheses of one sentence must keep; lengths are in tokens, the end counted."""
 
     limit: int
     """The length limit of the search."""
     minimum: int = 0
-    no_repeat: int = 0
-    """No n pieces in a row occur twice, but where the prefix or a required phrase needs them; 0: they may."""
+    no_repeat_ngram_size: int = 0
+    """No n tokens in a row occur twice, but where the prefix or a required phrase needs them; 0: they may."""
     forced: tuple[int, ...] = ()
-    """The pieces that every hypothesis begins with."""
+    """The tokens that every hypothesis begins with."""
     phrases: Phrases | None = None
 
     def start(self) -> Row:
-        """A hypothesis of no pieces."""
+        """A hypothesis of no tokens."""
         return Row(self)
 
     def needs(self) -> Sequence[int]:
-        """Pieces that must be among those that are searched over, where these are not all."""
-        return (*self.forced, *(self.phrases.pieces if self.phrases else ()))
+        """Tokens that must be among those that are searched over, where these are not all."""
+        return (*self.forced, *(self.phrases.tokens if self.phrases else ()))
 
     def refusal(self) -> str | None:
         """Why no hypothesis can keep the rules, as far as that can be told beforehand."""
         if self.minimum > self.limit:
-            return f"at least {self.minimum} pieces are asked for, and at most {self.limit} allowed"
+            return f"at least {self.minimum} tokens are asked for, and at most {self.limit} allowed"
         if len(self.forced) > self.limit:
-            return f"the prefix has {len(self.forced)} pieces, and at most {self.limit} are allowed"
+            return f"the prefix has {len(self.forced)} tokens, and at most {self.limit} are allowed"
         if self.phrases is None:
             return None
         row = Row(self)
-        for piece in self.forced:
-            row = row.after(piece)
+        for token in self.forced:
+            row = row.after(token)
         if not self.phrases.stays[row.place]:
             return "the prefix contains a forbidden phrase"
         missing = int(self.phrases.distance[row.place, row.met])
         if missing >= FAR:
             return "the required phrases cannot be written without the forbidden ones"
         if len(self.forced) + missing > self.limit:
-            return f"what is required needs {len(self.forced) + missing} pieces, and at most {self.limit} are allowed"
+            return f"what is required needs {len(self.forced) + missing} tokens, and at most {self.limit} are allowed"
         return None
 
 
@@ -93,20 +93,20 @@ class Row:
     met: int = 0
     ids: tuple[int, ...] = ()
 
-    def after(self, piece: int) -> Row:
-        """The hypothesis with one more piece."""
-        place, met = self.rules.phrases.move(self.place, self.met, piece) if self.rules.phrases else (0, 0)
-        return Row(self.rules, place, met, (*self.ids, piece))
+    def after(self, token: int) -> Row:
+        """The hypothesis with one more token."""
+        place, met = self.rules.phrases.move(self.place, self.met, token) if self.rules.phrases else (0, 0)
+        return Row(self.rules, place, met, (*self.ids, token))
 
     def missing(self) -> NDArray[np.int64]:
-        """After each piece, the fewest that are then needed before the text may end (V,)."""
+        """After each token, the fewest that are then needed before the text may end (V,)."""
         phrases = self.rules.phrases
         assert phrases is not None
         needed: NDArray[np.int64] = phrases.distance[phrases.after[self.place], self.met | phrases.gained[self.place]]
         return needed
 
     def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]:
-        """The pieces that may come next (V,)."""
+        """The tokens that may come next (V,)."""
         rules, length = self.rules, len(self.ids) + 1
         may = np.ones(vocabulary, dtype=np.bool_)
         if length <= len(rules.forced):
@@ -120,7 +120,7 @@ class Row:
             may = missing <= rules.limit - length
             now = rules.phrases.distance[self.place, self.met]
             needed, done = missing < now, bool(now == 0)
-        if rules.no_repeat:
+        if rules.no_repeat_ngram_size:
             again = np.zeros(vocabulary, dtype=np.bool_)
             again[self._repeats()] = True
             may &= ~again | needed
@@ -128,48 +128,48 @@ class Row:
         return may
 
     def _repeats(self) -> list[int]:
-        """The pieces that would end n in a row that are there already."""
-        n, ids = self.rules.no_repeat, self.ids
+        """The tokens that would end n in a row that are there already."""
+        n, ids = self.rules.no_repeat_ngram_size, self.ids
         last = ids[len(ids) - n + 1 :]
         return [ids[i + n - 1] for i in range(len(ids) - n + 1) if ids[i : i + n - 1] == last]
 
 
 @dataclass(frozen=True)
-class Ruled:
+class ConstrainedState:
     """A state and its rows' hypotheses."""
 
     inner: Any
     rows: tuple[Place, ...]
     begun: bool = False
 
-    def select(self, rows: Tensor) -> Ruled:
-        return Ruled(self.inner.select(rows), tuple(self.rows[i] for i in rows.tolist()), self.begun)
+    def select(self, rows: Tensor) -> ConstrainedState:
+        return ConstrainedState(self.inner.select(rows), tuple(self.rows[i] for i in rows.tolist()), self.begun)
 
 
-def start_ruled(state: Any, rules: Sequence[Rule]) -> Ruled:
-    """The state before the first piece, with the rules of each row."""
-    return Ruled(state, tuple(each.start() for each in rules))
+def start_constrained(state: Any, rules: Sequence[Rule]) -> ConstrainedState:
+    """The state before the first token, with the rules of each row."""
+    return ConstrainedState(state, tuple(each.start() for each in rules))
 
 
-def ruled(step: Step[Any], end: int) -> Step[Ruled]:
+def constrained_step(step: Step[Any], end: int) -> Step[ConstrainedState]:
     """The step function under the rows' rules: what breaks one has log-probability -inf."""
 
-    def keeping(tokens: Tensor, state: Ruled) -> tuple[Tensor, Ruled]:
+    def keeping(tokens: Tensor, state: ConstrainedState) -> tuple[Tensor, ConstrainedState]:
         rows = state.rows
         if state.begun:
-            rows = tuple(row.after(piece) for row, piece in zip(rows, tokens.tolist(), strict=True))
+            rows = tuple(row.after(token) for row, token in zip(rows, tokens.tolist(), strict=True))
         log_probabilities, inner = step(tokens, state.inner)
         may = torch.from_numpy(np.stack([row.allowed(log_probabilities.shape[-1], end) for row in rows]))
         kept = log_probabilities.masked_fill(~may.to(log_probabilities.device), float("-inf"))
-        return kept, Ruled(inner, rows, True)
+        return kept, ConstrainedState(inner, rows, True)
 
     return keeping
 
 
-def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: Ruled) -> tuple[Tensor, Tensor]:
+def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: ConstrainedState) -> tuple[Tensor, Tensor]:
     """Dynamic beam allocation (Post and Vilar 2018): a `choose` for `beam_search` with required phrases.
 
-    Candidates are the likeliest pieces of each row and those that bring a missing phrase nearer. They stand in banks by
+    Candidates are the likeliest tokens of each row and those that bring a missing phrase nearer. They stand in banks by
     how much is missing still, and the banks take turns, so that the beam holds hypotheses at every stage.
     """
     sentences, width = totals.shape
@@ -187,9 +187,9 @@ def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: Ruled) ->
             order = np.argsort(-each, kind="stable")
             least = 0 if row.rules.phrases is None else row.rules.phrases.distance[row.place, row.met]
             nearer = order[missing[order] < least]
-            for piece in dict.fromkeys([*order[:keep].tolist(), *nearer[:keep].tolist()]):
-                if each[piece] > -np.inf:
-                    found.append((before[s, k] + each[piece], k * vocabulary + piece, int(missing[piece])))
+            for token in dict.fromkeys([*order[:keep].tolist(), *nearer[:keep].tolist()]):
+                if each[token] > -np.inf:
+                    found.append((before[s, k] + each[token], k * vocabulary + token, int(missing[token])))
         taken: dict[int, int] = {}
         turns = []
         for total, index, bank in sorted(found, key=lambda c: (-c[0], c[1])):

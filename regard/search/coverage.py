@@ -1,6 +1,6 @@
-"""Coverage penalty: a hypothesis that leaves source pieces unread is ranked lower (Wu et al. 2016, equation 14).
+"""Coverage penalty: a hypothesis that leaves source tokens unread is ranked lower (Wu et al. 2016, equation 14).
 
-Sizes: N rows, S source pieces, V vocabulary.
+Sizes: N rows, S source tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LookingStep = Callable[[Tensor, Any], tuple[Tensor, Any, Tensor]]
 """A step function that also returns where it looked: weights (N, S) that sum to one."""
 
 _LEAST = 1e-9
-"""What a piece that nobody looked at counts as having, since the logarithm of 0 would forbid it."""
+"""What a token that nobody looked at counts as having, since the logarithm of 0 would forbid it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,6 @@ def covered(step: LookingStep) -> Step[Covered]:
 
 
 def coverage_penalty(state: Covered, beta: float) -> Tensor:
-    """beta · Σ_i log min(Σ_j p_ij, 1) over source pieces i and target pieces j (N,); at most 0."""
+    """beta · Σ_i log min(Σ_j p_ij, 1) over source tokens i and target tokens j (N,); at most 0."""
     logs = state.looked.double().clamp(_LEAST, 1.0).log()
     return beta * logs.masked_fill(~state.present, 0.0).sum(-1)

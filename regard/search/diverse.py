@@ -1,4 +1,4 @@
-"""Diverse beam search (Vijayakumar et al. 2016): groups of hypotheses that shun each other's pieces.
+"""Diverse beam search (Vijayakumar et al. 2016): groups of hypotheses that shun each other's tokens.
 
 A group's penalty at a step depends on the groups before it at that step only, so the groups may run one after the
 other, each a beam search over a step function that takes the penalty off.
@@ -21,7 +21,7 @@ from .penalties import Penalty
 __all__ = ["diverse_search"]
 
 Taken = Counter[tuple[int, int, int]]
-"""(sentence, step, piece) -> how many open hypotheses of earlier groups took it."""
+"""(sentence, step, token) -> how many open hypotheses of earlier groups took it."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def diverse_search(
 ) -> list[list[Hypothesis]]:
     """`beam_search` in groups of width / groups, rounded up: at most `n_best` of each sentence, no two the same.
 
-    `diversity` is taken from a piece's log-probability for each open hypothesis of earlier groups that took it at the
+    `diversity` is taken from a token's log-probability for each open hypothesis of earlier groups that took it at the
     same step (their Hamming diversity). It steers what goes on; what is reported and ranked at the end is without it.
     """
     taken: Taken = Counter()
@@ -65,7 +65,7 @@ def diverse_search(
         ) -> tuple[Tensor, _Grouped]:
             if state.place:
                 taking.update(
-                    (s, state.place, piece) for s, piece in zip(state.sentences, tokens.tolist(), strict=True)
+                    (s, state.place, token) for s, token in zip(state.sentences, tokens.tolist(), strict=True)
                 )
             log_probabilities, inner = step(tokens, state.inner)
             after = _Grouped(inner, state.sentences, state.place + 1)
@@ -89,7 +89,7 @@ def diverse_search(
         )
         for s, each in enumerate(hypotheses):
             for h in each:
-                lost = diversity * sum(taken[s, place, piece] for place, piece in enumerate(h.ids, start=1))
+                lost = diversity * sum(taken[s, place, token] for place, token in enumerate(h.ids, start=1))
                 rank = h.score + lost / penalty(len(h.ids) + h.ended)
                 found[s].setdefault(
                     (*h.ids, *[end][: h.ended]), replace(h, log_probability=h.log_probability + lost, score=rank)
@@ -99,13 +99,13 @@ def diverse_search(
 
 
 def _counts(taken: Taken, state: _Grouped, like: Tensor) -> Tensor:
-    """How often each piece was taken at this step in each row's sentence (N, V)."""
+    """How often each token was taken at this step in each row's sentence (N, V)."""
     by_sentence: dict[int, dict[int, int]] = {s: {} for s in set(state.sentences)}
-    for (s, place, piece), count in taken.items():
+    for (s, place, token), count in taken.items():
         if place == state.place and s in by_sentence:
-            by_sentence[s][piece] = count
+            by_sentence[s][token] = count
     counts = torch.zeros(like.shape, dtype=like.dtype)
     for row, s in enumerate(state.sentences):
-        for piece, count in by_sentence[s].items():
-            counts[row, piece] = count
+        for token, count in by_sentence[s].items():
+            counts[row, token] = count
     return counts.to(like.device)

@@ -22,7 +22,7 @@ def exhaustive_search(
     n_best: int = 1,
     bonus: Bonus[S] | None = None,
 ) -> list[Hypothesis]:
-    """The best `n_best` of all sequences from `first` (1,) of at most `max_length` pieces, the end counted."""
+    """The best `n_best` of all sequences from `first` (1,) of at most `max_length` tokens, the end counted."""
     found: list[Hypothesis] = []
 
     def visit(tokens: Tensor, state: S, ids: list[int], total: float) -> None:
@@ -30,20 +30,20 @@ def exhaustive_search(
         vocabulary = log_probabilities.shape[-1]
         length = len(ids) + 1
         extra = float(bonus(state)[0]) if bonus else 0.0
-        for piece, value in enumerate(log_probabilities[0].double().tolist()):
+        for token, value in enumerate(log_probabilities[0].double().tolist()):
             score = total + value
             if score == float("-inf"):
                 continue  # a rule forbids it
-            if piece == end or length >= max_length:
-                reached = ids if piece == end else [*ids, piece]
-                found.append(Hypothesis(reached, score, score / penalty(length) + extra, piece == end))
+            if token == end or length >= max_length:
+                reached = ids if token == end else [*ids, token]
+                found.append(Hypothesis(reached, score, score / penalty(length) + extra, token == end))
         if length >= max_length:
             return
         every = state.select(torch.zeros(vocabulary, dtype=torch.long, device=tokens.device))
-        for piece, value in enumerate(log_probabilities[0].double().tolist()):
-            if piece != end and value > float("-inf"):
-                row = torch.tensor([piece], device=tokens.device)
-                visit(row, every.select(row), [*ids, piece], total + value)
+        for token, value in enumerate(log_probabilities[0].double().tolist()):
+            if token != end and value > float("-inf"):
+                row = torch.tensor([token], device=tokens.device)
+                visit(row, every.select(row), [*ids, token], total + value)
 
     visit(first, state, [], 0.0)
     return sorted(found, key=lambda h: -h.score)[:n_best]

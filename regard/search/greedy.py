@@ -1,4 +1,4 @@
-"""Greedy search: the most likely piece at every step."""
+"""Greedy search: the most likely token at every step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["greedy_search"]
 def greedy_search(
     step: Step[S], state: S, first: Tensor, *, max_length: Tensor, end: int, penalty: Penalty | None = None
 ) -> list[Hypothesis]:
-    """Follow the best piece from `first` (B,) until `end`, or until row i holds max_length[i] pieces, end counted."""
+    """Follow the best token from `first` (B,) until `end`, or until row i holds max_length[i] tokens, end counted."""
     rank = penalty or (lambda length: none(length, 0.0))
     rows, tokens = first.shape[0], first
     total = torch.zeros(rows, dtype=torch.float64)

@@ -21,7 +21,7 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 Step = Callable[[Tensor, S], tuple[Tensor, S]]
-"""The last piece of each row (N,) and a state -> log-probabilities of the next piece (N, V) and the state after it."""
+"""The last token of each row (N,) and a state -> log-probabilities of the next token (N, V) and the state after it."""
 
 Bonus = Callable[[S], Tensor]
 """A state -> what is added to the score of a hypothesis that finishes in it (N,), at most 0."""

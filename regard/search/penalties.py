@@ -1,4 +1,4 @@
-"""Length penalties: a hypothesis of L pieces (its end counted) is ranked by log-probability / penalty(L)."""
+"""Length penalties: a hypothesis of L tokens (its end counted) is ranked by log-probability / penalty(L)."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def mask_predict(
     for i in range(1, passes + 1):
         log_probabilities = fill(ids, lengths)
         log_probabilities[..., [mask, pad, end, *never]] = float("-inf")
-        likely, pieces = log_probabilities.max(-1)
-        ids = torch.where(masked, pieces, ids)
+        likely, tokens = log_probabilities.max(-1)
+        ids = torch.where(masked, tokens, ids)
         said = torch.where(masked, likely.double(), said)
         again = ((lengths - 1) * (passes - i)) // passes  # (N,)
         if not bool(again.any()):

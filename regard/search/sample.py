@@ -1,4 +1,4 @@
-"""Sampling: each piece is drawn from the model's distribution, or from what is left of it.
+"""Sampling: each token is drawn from the model's distribution, or from what is left of it.
 
 Sizes: N rows, V vocabulary.
 """
@@ -20,7 +20,7 @@ __all__ = ["Draw", "sample_search", "sample_steps"]
 
 @dataclass(frozen=True)
 class Draw:
-    """How a piece is drawn: first the temperature, then the `top_k` likeliest, then of those the fewest that hold
+    """How a token is drawn: first the temperature, then the `top_k` likeliest, then of those the fewest that hold
     `top_p` of the probability (Holtzman et al. 2020). The defaults are ancestral sampling.
     """
 
@@ -31,9 +31,9 @@ class Draw:
     top_p: float = 1.0
 
     def pick(self, log_probabilities: Tensor, keys: Sequence[tuple[int, int]], place: int) -> Tensor:
-        """A piece of each row (N,) from (N, V); row i's draw is a function of (seed, keys[i], place) alone."""
+        """A token of each row (N,) from (N, V); row i's draw is a function of (seed, keys[i], place) alone."""
         chances = (log_probabilities.double() / self.temperature).softmax(-1).nan_to_num(0.0)
-        chances, pieces = chances.sort(dim=-1, descending=True, stable=True)
+        chances, candidates = chances.sort(dim=-1, descending=True, stable=True)
         if self.top_k:
             chances[:, self.top_k :] = 0.0
         before = chances.cumsum(-1) - chances
@@ -43,7 +43,7 @@ class Draw:
         uniform = torch.tensor([[_uniform(self.seed, *key, place)] for key in keys], dtype=torch.float64)
         wanted = uniform.to(reached.device) * reached[:, -1:]
         drawn = torch.searchsorted(reached, wanted, right=True).clamp(max=reached.shape[-1] - 1)
-        return pieces.gather(-1, drawn)[:, 0]
+        return candidates.gather(-1, drawn)[:, 0]
 
 
 def _uniform(*key: int) -> float:
@@ -63,10 +63,10 @@ def sample_steps(
     draw: Draw,
     keys: Sequence[tuple[int, int]],
 ) -> Generator[list[list[int]], None, list[Hypothesis]]:
-    """A sequence for each row of `first` (N,) and `state`, drawn until `end` or until row i holds max_length[i] pieces.
+    """A sequence for each row of `first` (N,) and `state`, drawn until `end` or until row i holds max_length[i] tokens.
 
     keys[i] is (line, number of the sample). Log-probabilities are those of `step`, whatever the draw did to them;
-    -inf where no piece was possible.
+    -inf where no token was possible.
 
     Shows every row's ids after each step; what it returns is what `sample_search` does.
     """
@@ -80,13 +80,13 @@ def sample_steps(
         tokens = draw.pick(log_probabilities, keys, place)
         values = log_probabilities.gather(-1, tokens[:, None])[:, 0].double().tolist()
         place += 1
-        pieces = tokens.tolist()
+        drawn = tokens.tolist()
         for i in sorted(going):
             totals[i] += values[i]
             lengths[i] = place
-            ended[i] = pieces[i] == end
+            ended[i] = drawn[i] == end
             if not ended[i]:
-                ids[i].append(pieces[i])
+                ids[i].append(drawn[i])
             if ended[i] or place >= limits[i] or totals[i] == float("-inf"):
                 going.remove(i)
         yield ids

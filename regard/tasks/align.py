@@ -1,15 +1,15 @@
 """Which word translates which: links between the words of given pairs of lines, read off a model's attention.
 
 The model reads the source and is made to write the given target (forced decoding), its cross-attention recorded. Two
-rules say which step tells where a target piece comes from (Chen et al. 2020, "Accurate Word Alignment Induction from
-Neural Machine Translation"): the step whose *output* is the piece, which is the naive one, or the step whose *input* is
-the piece, when the decoder knows what it has just written. Weights of pieces become weights of words (the sum over the
-pieces of a source word, the mean over those of a target word), which are shared out: divided by all that the source
+rules say which step tells where a target token comes from (Chen et al. 2020, "Accurate Word Alignment Induction from
+Neural Machine Translation"): the step whose *output* is the token, which is the naive one, or the step whose *input* is
+the token, when the decoder knows what it has just written. Weights of tokens become weights of words (the sum over the
+tokens of a source word, the mean over those of a target word), which are shared out: divided by all that the source
 word gets, so that a full stop that every word looks at does not take them all. A target word chooses the source word
 that it looks at most, and a source word the target word that looks at it most, or what a model of the reverse direction
 chooses for it. The choices of both sides are joined.
 
-Sizes: B lines, L layers, H heads, T target pieces, S source pieces; N target and M source words.
+Sizes: B lines, L layers, H heads, T target tokens, S source tokens; N target and M source words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics.aer import Gold, Link, alignment_error_rate, parse_gold
 from regard.models.interface import device_of, layout_of
-from regard.text import BEGIN, END, PAD, Subwords, read_lines, tag
+from regard.text import BEGIN, END, PAD, Tokenizer, read_lines, tag
 from regard.text.sentences import unspaced
 
 from .translate import Translator
@@ -61,7 +61,7 @@ class Reading:
     """How attention is read."""
 
     rule: Literal["input", "output"] = "output"
-    """The step whose input, or whose output, is the piece."""
+    """The step whose input, or whose output, is the token."""
     layer: int = 0
     """Of the decoder, from 1; 0: the mean over all of them."""
     head: int = 0
@@ -282,7 +282,7 @@ def _weights(
         batch = order[start : start + batch_size]
         pairs = [(read[i], written[i]) for i in batch]
         for i, attention in zip(batch, _attention(translator, pairs), strict=True):
-            found[i] = [_of_words(_of_pieces(attention, way), read[i], written[i]) for way in ways]
+            found[i] = [_of_words(_of_tokens(attention, way), read[i], written[i]) for way in ways]
         if progress:
             progress(min(start + batch_size, len(order)))
     return found
@@ -294,7 +294,7 @@ def _attention(translator: Translator, pairs: Sequence[tuple[_Read, _Read]]) -> 
 
     In float64, so that a pair's weights do not depend on its neighbours.
     """
-    model = translator.computing(batch_independent=True, bfloat16=False)
+    model = translator.model_for(batch_independent=True, bfloat16=False)
     device = device_of(model)  # type: ignore[arg-type]
 
     def rows(lines: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -315,8 +315,8 @@ def _attention(translator: Translator, pairs: Sequence[tuple[_Read, _Read]]) -> 
         yield [layer[row, :, : len(target.ids) + 1, : len(source.ids)] for layer in layers]
 
 
-def _of_pieces(attention: Sequence[Weights], readings: Sequence[Reading]) -> Weights:
-    """(T, S): the row of each target piece, the mean over the readings."""
+def _of_tokens(attention: Sequence[Weights], readings: Sequence[Reading]) -> Weights:
+    """(T, S): the row of each target token, the mean over the readings."""
     found = []
     for reading in readings:
         chosen = attention if reading.layer == 0 else [attention[reading.layer - 1]]
@@ -328,7 +328,7 @@ def _of_pieces(attention: Sequence[Weights], readings: Sequence[Reading]) -> Wei
 
 
 def _of_words(weights: Weights, read: _Read, written: _Read) -> Weights:
-    """(T, S) -> (N, M): the sum over a source word's pieces, the mean over a target word's."""
+    """(T, S) -> (N, M): the sum over a source word's tokens, the mean over a target word's."""
     sources = np.zeros((len(read.ids), read.count), np.float32)
     spoken = [place for place, word in enumerate(read.words) if word >= 0]
     sources[spoken, [read.words[place] for place in spoken]] = 1
@@ -356,15 +356,15 @@ def _turned(links: Sequence[Links]) -> list[Links]:
 # -- lines -------------------------------------------------------------------------------------------------------------
 
 
-def _side(subwords: Subwords, line: str, number: int, translator: Translator, side: str, asks: str = "") -> _Read:
-    """A line as the model reads it, with the word of each piece."""
+def _side(tokenizer: Tokenizer, line: str, number: int, translator: Translator, side: str, asks: str = "") -> _Read:
+    """A line as the model reads it, with the word of each token."""
     for character, what in (("\0", "a NUL (U+0000)"), ("\n", "a line break")):
         if character in line:
             raise TextError(f"{side} line {number} contains {what}; a line is one segment of text: remove it.")
     # U+2581 and its escape would move what comes behind; to an alignment they are a character like another.
     plain = line.replace("\u2581", "_").replace("\U000f2581", "_")
-    if subwords.normalization != "identity":
-        form: Literal["NFC", "NFKC"] = "NFC" if subwords.normalization == "nfc" else "NFKC"
+    if tokenizer.normalization != "identity":
+        form: Literal["NFC", "NFKC"] = "NFC" if tokenizer.normalization == "nfc" else "NFKC"
         plain = " ".join("".join(unicodedata.normalize(form, word).split()) or "_" for word in plain.split())
     # Of each character the word it stands in, a space's being the next.
     text, owners, count = asks, [-1] * len(asks), 0
@@ -374,14 +374,14 @@ def _side(subwords: Subwords, line: str, number: int, translator: Translator, si
             word = f" {word}"
         text += word
         owners += [count - 1] * len(word)
-    ids = subwords.encode(text) if count else []
+    ids = tokenizer.encode(text) if count else []
     if len(ids) > translator.limit:
         raise TextError(
-            f"{side} line {number} has {len(ids):,} pieces; this bundle takes at most {translator.limit:,} in one "
+            f"{side} line {number} has {len(ids):,} tokens; this bundle takes at most {translator.limit:,} in one "
             "line: split the pair into sentences."
         )
-    # A piece may begin with the space before its word, or (Chinese) run over two words: its last character decides.
-    places = [owners[max(min(end, len(owners)) - 1, 0)] for _, end in subwords.spans(text)] if count else []
+    # A token may begin with the space before its word, or (Chinese) run over two words: its last character decides.
+    places = [owners[max(min(end, len(owners)) - 1, 0)] for _, end in tokenizer.spans(text)] if count else []
     return _Read(ids, places, count)
 
 

@@ -1,6 +1,6 @@
 """How far a model's probabilities may be believed, measured on pairs that it was not trained on, and put right.
 
-Pieces: made to write the references, the model names its likeliest piece at every step; that piece is right if it is
+Tokens: made to write the references, the model names its likeliest token at every step; that token is right if it is
 the reference's. One temperature, by which the logits are divided, makes the references as likely as it can (Guo et al.
 2017). Words: of its own translations, a word is right if it stands in the reference by the fewest edits. For both, a
 curve then reads probabilities as shares that are right (`regard.metrics.reliability.curve`).
@@ -42,12 +42,12 @@ _LEAST = 10
 
 Floats = NDArray[np.float64]
 Parts = Callable[[], Iterator[tuple[Tensor, Tensor]]]
-"""Logits (n, V) and the pieces that came (n,), part by part, as often as it is called."""
+"""Logits (n, V) and the tokens that came (n,), part by part, as often as it is called."""
 
 
 @dataclass(frozen=True)
 class _Steps:
-    """Every step of some lines: what the model projects (N, D), and the pieces that came (N,)."""
+    """Every step of some lines: what the model projects (N, D), and the tokens that came (N,)."""
 
     model: EncoderDecoder
     hidden: Tensor
@@ -134,7 +134,7 @@ def calibrate(
     plain = [_judged(half, 1.0) for half in steps]
     own = [_judged(half, value) for half, value in zip(steps, each, strict=True)]
     others = [_judged(half, value) for half, value in zip(steps, reversed(each), strict=True)]
-    pieces = {
+    tokens = {
         "before": _report(plain),
         "temperature": _report(others),
         "after": _report([one.read_by(other) for one, other in zip(others, reversed(own), strict=True)]),
@@ -164,13 +164,13 @@ def calibrate(
     rule, layer, tried = _reading(translator, sources, references, ids, written, to)
     return Calibration(
         temperature=temperature,
-        pieces=_judged(both, temperature).curve,
+        tokens=_judged(both, temperature).curve,
         words=_joined(warm).curve,
         rule=rule,
         layer=layer,
         report={
             "lines": len(pairs),
-            "pieces": pieces,
+            "tokens": tokens,
             "words": {
                 "before": _report(of_words(1.0)),
                 "temperature": _report(warm),
@@ -183,7 +183,7 @@ def calibrate(
 
 @torch.inference_mode()
 def fit_temperature(parts: Parts, start: float = 1.0) -> float:
-    """The temperature at which the pieces that came are likeliest: Newton's method on its inverse, where it is convex.
+    """The temperature at which the tokens that came are likeliest: Newton's method on its inverse, where it is convex.
 
     Between 0.05 and 20, which only a model that is always right, or never better than chance, comes up against.
     """
@@ -206,9 +206,9 @@ def fit_temperature(parts: Parts, start: float = 1.0) -> float:
 
 def mutual_information(pairs: Sequence[tuple[str, str]]) -> float:
     """How much linked words tell of each other, in nats a link; 0 for links at random, and for none."""
-    together, one, other = Counter(pairs), Counter(s for s, _ in pairs), Counter(t for _, t in pairs)
+    ensemble_with, one, other = Counter(pairs), Counter(s for s, _ in pairs), Counter(t for _, t in pairs)
     n = len(pairs)
-    return sum(count / n * math.log(count * n / (one[s] * other[t])) for (s, t), count in together.items())
+    return sum(count / n * math.log(count * n / (one[s] * other[t])) for (s, t), count in ensemble_with.items())
 
 
 def _reading(
@@ -225,10 +225,10 @@ def _reading(
     def add(i: int, made: Forced) -> None:
         source, target = sources[i], references[i]
         reading, read = translator.source_places(source, to)
-        wrote, pieces = words(target), translator.target.spans(target)
+        wrote, tokens = words(target), translator.target.spans(target)
         for rule in ("output", "input"):
             for layer in range(len(made.attention) + 1):
-                links = links_of(steps_of(made.attention, rule, layer), pieces, reading, wrote, read)
+                links = links_of(steps_of(made.attention, rule, layer), tokens, reading, wrote, read)
                 pairs.setdefault((rule, layer), []).extend(
                     (source[slice(*read[link.source])].lower(), target[slice(*wrote[link.target])].lower())
                     for link in links
@@ -261,13 +261,13 @@ def _steps(model: EncoderDecoder, sources: Sequence[Sequence[int]], targets: Seq
 
 @torch.inference_mode()
 def _judged(parts: Parts, temperature: float) -> _Verdicts:
-    """Of each step, the probability of the likeliest piece, and whether it came."""
+    """Of each step, the probability of the likeliest token, and whether it came."""
     given, right, nll = [], [], 0.0
     for logits, wanted in parts():
         rows = (logits / temperature).log_softmax(-1)
-        best, piece = rows.max(-1)
+        best, token = rows.max(-1)
         given.append(best.double().exp().cpu().numpy())
-        right.append((piece == wanted).cpu().numpy())
+        right.append((token == wanted).cpu().numpy())
         nll -= float(rows.gather(1, wanted[:, None]).double().sum())
     return _Verdicts(np.concatenate(given), np.concatenate(right), nll)
 

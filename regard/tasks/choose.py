@@ -20,7 +20,7 @@ from .prepare import pairs_of
 
 __all__ = ["Choice", "Counts", "choose", "count"]
 
-_CHARACTERS_A_PIECE = 3.5
+_CHARACTERS_A_TOKEN = 3.5
 _SAMPLE = 200_000
 
 
@@ -34,7 +34,7 @@ class _Size:
     layers: int
     heads: int
     dropout: float
-    pieces: int
+    tokens: int
     epochs: int
 
 
@@ -80,17 +80,17 @@ def choose(data: DataConfig, *, name: str = "", gpu: bool | None = None) -> Choi
     body = size if gpu or size.width <= _WIDEST_ON_CPU else next(s for s in _SIZES[::-1] if s.width <= _WIDEST_ON_CPU)
     joint = counts.shared >= 0.5
     batch_tokens = 16_384 if gpu else 4096 if counts.pairs > 5_000 else 2048
-    epoch = max(1, round((counts.characters / _CHARACTERS_A_PIECE + counts.pairs) / batch_tokens))
+    epoch = max(1, round((counts.characters / _CHARACTERS_A_TOKEN + counts.pairs) / batch_tokens))
     updates = min(100_000, max(600, size.epochs * epoch))
     often = min(1000, max(50, epoch))
     tables: dict[str, Any] = {
         "name": name,
         "data": {**data.model_dump(mode="json", exclude_defaults=True), "batch_tokens": batch_tokens},
         "text": {
-            "size": size.pieces,
+            "size": size.tokens,
             "joint": joint,
             "shrink": True,
-            "character_coverage": 0.9995 if counts.alphabet > size.pieces // 4 else 1.0,
+            "character_coverage": 0.9995 if counts.alphabet > size.tokens // 4 else 1.0,
             "sampling": 0.1 if counts.pairs <= 100_000 else 0.0,
         },
         "model": {
@@ -103,9 +103,9 @@ def choose(data: DataConfig, *, name: str = "", gpu: bool | None = None) -> Choi
             "share": "all" if joint else "target",
         },
         "train": {
-            "updates": updates,
+            "max_updates": updates,
             "schedule": "inverse-sqrt",
-            "rate": {128: 2e-3, 256: 1.5e-3}.get(body.width, 7e-4),
+            "learning_rate": {128: 2e-3, 256: 1.5e-3}.get(body.width, 7e-4),
             "warmup": min(4000, max(100, updates // 10)),
             "average": "ema",
             "keep": "best",
@@ -140,13 +140,13 @@ def _shared(source: Counter[str], target: Counter[str]) -> float:
 
 def _reasons(counts: Counts, body: _Size, size: _Size, joint: bool, gpu: bool, updates: int) -> Sequence[str]:
     reasons = [
-        f"{counts.pairs:,} pairs: {size.pieces:,} pieces, dropout {size.dropout}, "
+        f"{counts.pairs:,} pairs: {size.tokens:,} tokens, dropout {size.dropout}, "
         f"at most {size.epochs} epochs (about {updates:,} updates), stopping when validation no longer gains",
         f"{body.layers} + {body.layers} layers of width {body.width}"
         + ("" if gpu or body is size else ", not more, because there is no GPU here"),
         f"{counts.shared:.0%} of the target's letters occur in the source: "
         + ("one vocabulary for both" if joint else "a vocabulary for each side"),
     ]
-    if counts.alphabet > size.pieces // 4:
+    if counts.alphabet > size.tokens // 4:
         reasons.append(f"{counts.alphabet:,} different characters: the rarest 0.05 % of the text is spelt in bytes")
     return reasons

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from regard.errors import ModelError, TextError
 from regard.search import MOST, Hypothesis, Phrases, Rules, SearchConfig, Spelling, occurs
-from regard.text import BEGIN, END, PAD, UNK, Shortlist, Subwords
+from regard.text import BEGIN, END, PAD, UNK, Shortlist, Tokenizer
 
 from .decode import RulesOf
 
@@ -47,7 +47,7 @@ NONE = Constraints()
 
 @dataclass(frozen=True)
 class Demand:
-    """The constraints of one line, in pieces and phrases."""
+    """The constraints of one line, in tokens and phrases."""
 
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Demand:
 
 
 def demands_of(
-    constraints: Constraints | Sequence[Constraints], lines: Sequence[str], first_line: int, target: Subwords
+    constraints: Constraints | Sequence[Constraints], lines: Sequence[str], first_line: int, target: Tokenizer
 ) -> list[Demand]:
     """What each line's translation must keep. Raises TextError, naming the line, for phrases that cannot be."""
     each = [constraints] * len(lines) if isinstance(constraints, Constraints) else list(constraints)
@@ -91,7 +91,7 @@ def demands_of(
     ]
 
 
-def _demand(constraints: Constraints, line: str, number: int, target: Subwords) -> Demand:
+def _demand(constraints: Constraints, line: str, number: int, target: Tokenizer) -> Demand:
     wanted = list(constraints.include)
     wanted += [theirs for ours, theirs in constraints.glossary if occurs(ours.strip(), line)]
     if constraints.placeholders:
@@ -111,7 +111,7 @@ def _demand(constraints: Constraints, line: str, number: int, target: Subwords) 
     return Demand(required, forbidden, tuple(target.encode(constraints.prefix)) if constraints.prefix else ())
 
 
-def _phrase(phrase: str, number: int, target: Subwords) -> str:
+def _phrase(phrase: str, number: int, target: Tokenizer) -> str:
     phrase = phrase.strip()
     if not phrase or "\u2581" in phrase or len(phrase.splitlines()) > 1 or "\0" in phrase:
         raise TextError(f"line {number}: {phrase!r} is no phrase; give text of one line, without U+2581.")
@@ -134,25 +134,25 @@ def rules_of(
         phrases = None
         if spelling is not None and any(key):
             phrases = made[key] = made.get(key) or Phrases(spelling, *key, always)
-        return Rules(limit, search.min_length, search.no_repeat, demand.forced, phrases)
+        return Rules(limit, search.min_length, search.no_repeat_ngram_size, demand.forced, phrases)
 
     return rules
 
 
-def spelling_of(target: Subwords) -> Spelling:
-    """What each piece of the vocabulary spells in a translation."""
+def spelling_of(target: Tokenizer) -> Spelling:
+    """What each token of the vocabulary spells in a translation."""
     spelled = []
-    for i, piece in enumerate(target.pieces(range(len(target)))):
+    for i, token in enumerate(target.tokens(range(len(target)))):
         if i in (PAD, BEGIN, END):
             spelled.append(b"")
         elif i == UNK:
             spelled.append(" \u2047 ".encode())
-        elif target.unfamiliar([i]):
+        elif target.unknown_count([i]):
             # Line breaks become spaces in a translation, and NUL goes.
-            byte = bytes([int(piece[3:5], 16)])
+            byte = bytes([int(token[3:5], 16)])
             spelled.append({b"\n": b" ", b"\r": b" ", b"\0": b""}.get(byte, byte))
         else:
-            spelled.append(piece.replace("\u2581", " ").encode())
+            spelled.append(token.replace("\u2581", " ").encode())
     return Spelling(spelled)
 
 

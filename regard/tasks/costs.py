@@ -1,9 +1,9 @@
 """What a model costs, counted on the model itself without its memory: parameters, products, activations.
 
-Sizes: S source and T target pieces of a pair, ends counted; what reads one side only has a cost in one of them. A model
+Sizes: S source and T target tokens of a pair, ends counted; what reads one side only has a cost in one of them. A model
 FLOP is an addition or a multiplication of a matrix
-product in the forward pass of pieces that are no padding, and twice that for the backward pass: 6 times the
-multiply-adds of every matrix that a piece passes through, and of attention's two products, of which a causal mask takes
+product in the forward pass of tokens that are no padding, and twice that for the backward pass: 6 times the
+multiply-adds of every matrix that a token passes through, and of attention's two products, of which a causal mask takes
 nothing away. Embeddings that are looked up, norms, softmax, dropout and the optimiser are not counted.
 """
 
@@ -46,7 +46,7 @@ _USABLE = 0.9
 # (rows, S, T), these in units: as many as there are unknowns, and small enough that nothing of theirs takes a second.
 _PROBES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 3), (1, 2, 2))
 _UNIT = 8
-"""Pieces; fewer where a model knows less than 24 places."""
+"""Tokens; fewer where a model knows less than 24 places."""
 
 Numbers = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ class Costs:
 
     parts: dict[str, int]
     """Parameters by the model's parts; a shared matrix counts for the first that has it."""
-    target_pieces: int
+    target_tokens: int
     flops: Cost
     """Model FLOPs of training."""
     activations: Cost
@@ -83,7 +83,7 @@ class Costs:
 
 
 def count_costs(
-    config: Any, source_pieces: int, target_pieces: int, *, bfloat16: bool, objective: str = "translate"
+    config: Any, source_tokens: int, target_tokens: int, *, bfloat16: bool, objective: str = "translate"
 ) -> Costs:
     """Build a recipe's model without its memory, run it on a few sizes, and solve for the costs of every size.
 
@@ -91,7 +91,7 @@ def count_costs(
     """
     aim = OBJECTIVES[objective]
     with FakeTensorMode(), native.only_references(), torch.random.fork_rng(devices=()):
-        model: nn.Module = MODELS[config.family][1](config, source_pieces, target_pieces, PAD).train()
+        model: nn.Module = MODELS[config.family][1](config, source_tokens, target_tokens, PAD).train()
         if bfloat16:
             _cast(model)
         unit = max(1, min(_UNIT, (capacity_of(model) or 3 * _UNIT) // 3))
@@ -105,7 +105,7 @@ def count_costs(
     flops, activations = (
         Cost(max(0.0, float(x[0])), tuple(map(float, x[1:]))) for x in np.linalg.solve(terms, found).T
     )
-    return Costs({n: c for n, c in parts.items() if c}, target_pieces, flops, activations, bfloat16)
+    return Costs({n: c for n, c in parts.items() if c}, target_tokens, flops, activations, bfloat16)
 
 
 def _powers(source: Numbers, target: Numbers) -> Numbers:
@@ -160,7 +160,7 @@ def _kept(model: nn.Module) -> Iterator[dict[int, Any]]:
 def training_memory(costs: Costs, config: TrainConfig, kind: str, *, tokens: int, longest: int) -> dict[str, int]:
     """Bytes of each thing that stands in memory in the worst moment of training on "cpu" or "cuda".
 
-    tokens: of a batch's larger side; longest: pieces of the longest line, its end counted.
+    tokens: of a batch's larger side; longest: tokens of the longest line, its end counted.
     """
     weights = 4 * costs.parameters
     activations = costs.activations.fixed + max(tokens, longest) * _bytes_a_token(costs, longest)
@@ -172,7 +172,7 @@ def training_memory(costs: Costs, config: TrainConfig, kind: str, *, tokens: int
         "weights and gradients in bfloat16": weights if costs.bfloat16 else 0,
         "activations of the largest batch": round(activations),
         "passing tensors and fragments": round(activations * _PASSING[kind]),
-        "logits of a chunk": 12 * min(config.chunk, max(tokens, longest)) * costs.target_pieces,
+        "logits of a chunk": 12 * min(config.chunk, max(tokens, longest)) * costs.target_tokens,
         "program": _PROGRAM[kind],
     }
 
@@ -195,7 +195,7 @@ def fitting_tokens(costs: Costs, config: TrainConfig, kind: str, *, free: int, l
     if needed(longest) > free:
         raise ModelError(
             f"no batch fits: {free / 2**30:.1f} GiB of memory are free ({kind}), and the "
-            f"longest pair alone ({longest} pieces) needs {needed(longest) / 2**30:.1f}; choose a smaller model, lower "
+            f"longest pair alone ({longest} tokens) needs {needed(longest) / 2**30:.1f}; choose a smaller model, lower "
             "data.filters.max_length, or free some memory."
         )
     sizes = range(0, MOST_TOKENS + 1, 50)

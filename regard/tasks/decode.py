@@ -23,13 +23,13 @@ from regard.models import KINDS
 from regard.models.interface import EncoderDecoder, Layout, capacity_of, device_of, layout_of
 from regard.recipe import Recipe
 from regard.search import (
+    ConstrainedState,
     Covered,
     Draw,
     Hypothesis,
     Lists,
     Penalty,
     Rule,
-    Ruled,
     Rules,
     SearchConfig,
     Step,
@@ -37,6 +37,7 @@ from regard.search import (
     allot,
     beam_search,
     beam_steps,
+    constrained_step,
     coverage_penalty,
     covered,
     diverse_search,
@@ -45,14 +46,13 @@ from regard.search import (
     listed,
     mask_predict,
     penalty_of,
-    ruled,
     sample_search,
     sample_steps,
-    start_listed,
-    start_ruled,
-    united,
+    shortlist_union,
+    start_constrained,
+    start_masked,
 )
-from regard.text import BEGIN, END, PAD, Shortlist, Subwords
+from regard.text import BEGIN, END, PAD, Shortlist, Tokenizer
 from regard.train import MASK, mixed
 
 __all__ = ["RulesOf", "decode", "decode_steps", "independent", "is_plain", "mask_of", "step_of"]
@@ -64,13 +64,13 @@ RulesOf = Callable[[int, int], Rule]
 
 
 def step_of(
-    model: EncoderDecoder, bfloat16: bool = False, pieces: Tensor | None = None
+    model: EncoderDecoder, bfloat16: bool = False, subset: Tensor | None = None
 ) -> Callable[[Tensor, State], tuple[Tensor, State]]:
-    """The model as a step function: last pieces (N,) and a state -> log-probabilities (N, V), next state.
+    """The model as a step function: last tokens (N,) and a state -> log-probabilities (N, V), next state.
 
-    Of some `pieces` (U,) alone, if they are given: (N, U), summing to one.
+    Of some `subset` (U,) alone, if they are given: (N, U), summing to one.
     """
-    project = _projection(model, pieces)
+    project = _projection(model, subset)
 
     def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
         with mixed(tokens.device, bfloat16):
@@ -82,10 +82,10 @@ def step_of(
 
 
 def _looking_step(
-    model: EncoderDecoder, bfloat16: bool, pieces: Tensor | None
+    model: EncoderDecoder, bfloat16: bool, subset: Tensor | None
 ) -> Callable[[Tensor, State], tuple[Tensor, State, Tensor]]:
     """`step_of` that also returns where it looked: the last layer's weights, the mean of its heads (N, S)."""
-    project = _projection(model, pieces)
+    project = _projection(model, subset)
 
     def step(tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
         record: list[Tensor] = []
@@ -102,12 +102,12 @@ def _looking_step(
     return step
 
 
-def _projection(model: EncoderDecoder, pieces: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """Hidden (N, D) -> logits of all pieces (N, V), or of these alone (N, U)."""
-    if pieces is None:
+def _projection(model: EncoderDecoder, subset: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Hidden (N, D) -> logits of all tokens (N, V), or of these alone (N, U)."""
+    if subset is None:
         return model.project
-    weight = model.output.weight[pieces]
-    bias = None if model.output.bias is None else model.output.bias[pieces]
+    weight = model.output.weight[subset]
+    bias = None if model.output.bias is None else model.output.bias[subset]
     return lambda hidden: F.linear(hidden, weight, bias)
 
 
@@ -156,7 +156,7 @@ def decode(
     ):
         raise ModelError(
             "mask-predict writes all places at once: it takes no constraints, samples, groups, coverage, min_length, "
-            "no_repeat, shortlist or ensemble; leave them out."
+            "no_repeat_ngram_size, shortlist or ensemble; leave them out."
         )
     for batch in _batches([len(s) for s in sources], search.batch_size):
         if mask is not None:
@@ -189,7 +189,7 @@ def decode(
 def is_plain(search: SearchConfig) -> bool:
     """Whether it is the greedy or the beam search and nothing else, which a compiled decoder has inside."""
     off = SearchConfig()
-    others = ("samples", "groups", "coverage", "min_length", "no_repeat")
+    others = ("samples", "groups", "coverage", "min_length", "no_repeat_ngram_size")
     return all(getattr(search, key) == getattr(off, key) for key in others)
 
 
@@ -236,7 +236,7 @@ def decode_steps(
 ) -> Iterator[list[int]]:
     """After each step the ids that the translation begins with for certain; at last, all of them.
 
-    A greedy search and a sample are certain of every piece, a beam of those that all of its hypotheses agree on.
+    A greedy search and a sample are certain of every token, a beam of those that all of its hypotheses agree on.
     """
     engine = _engine(model, batch_independent, bfloat16, compiled)
     ready = _prepare(engine, [source], [line], [0], search, rules, shortlist)
@@ -301,7 +301,7 @@ class _Engine:
 
     @property
     def capacities(self) -> list[int | None]:
-        """The most pieces that each model takes."""
+        """The most tokens that each model takes."""
         models: Any = self.models
         return [each.capacity for each in self.compiled] if self.compiled else [capacity_of(each) for each in models]
 
@@ -317,20 +317,20 @@ class _Engine:
             return [decoder.start([[*s, END] for s in sources], longest, lists) for decoder in self.compiled]
         device = self.device
         ids, layout = _read(sources, device)
-        pieces = None if lists is None else united(lists, device)
+        subset = None if lists is None else shortlist_union(lists, device)
         begun: list[tuple[Step[Any], Any]] = []
         for model in self.models:
             with mixed(device, self.bfloat16):
                 state: Any = model.start(model.encode(ids, layout), layout)
-            step: Step[Any] = step_of(model, self.bfloat16, pieces)
+            step: Step[Any] = step_of(model, self.bfloat16, subset)
             if coverage:
                 nothing = torch.zeros(ids.shape, dtype=torch.float64, device=device)
                 present = torch.arange(layout.width, device=device) < layout.lengths[:, None]
                 state = Covered(state, nothing, present)
-                step = covered(_looking_step(model, self.bfloat16, pieces))
+                step = covered(_looking_step(model, self.bfloat16, subset))
             if lists is not None:
                 step = listed(step, lists, model.output.out_features, device)
-                state = start_listed(state, lists, device)
+                state = start_masked(state, lists, device)
             begun.append((step, state))
         return begun
 
@@ -359,7 +359,7 @@ def _prepare(
     """Sources encoded, and the step function put together: models, coverage, lists, the models' mean, the rules."""
     device = engine.device
     limit = torch.tensor(_limits(sources, search, engine.capacities), device=device)
-    under_rules = rules is not None or search.min_length > 0 or search.no_repeat > 0
+    under_rules = rules is not None or search.min_length > 0 or search.no_repeat_ngram_size > 0
     each = [_rules(rules, i, int(most), search) for i, most in zip(indices, limit, strict=True)] if under_rules else []
     lists = None
     if shortlist is not None:
@@ -372,7 +372,7 @@ def _prepare(
         for line, one in zip(lines, each, strict=True):
             if reason := one.refusal():
                 raise ModelError(f"line {line}: {reason}; change one of the two.")
-        step, state = ruled(step, END), start_ruled(state, each)
+        step, state = constrained_step(step, END), start_constrained(state, each)
         phrases = [one.phrases for one in each if isinstance(one, Rules)]
         choose = allot if any(one and one.full for one in phrases) else None
 
@@ -397,7 +397,7 @@ def _prepare(
 def _limits(sources: Sequence[Ids], search: SearchConfig, capacities: Sequence[int | None]) -> list[int]:
     """The longest output of each source, its end counted: what the search allows, and what the models have places for.
 
-    A decoder reads the begin and all but the last of what it writes, so it needs a place for each piece that it writes.
+    A decoder reads the begin and all but the last of what it writes, so it needs a place for each token that it writes.
     """
     most = min(filter(None, (search.max_length, *capacities)), default=None)
     found = [len(source) + search.extra_length for source in sources]
@@ -412,7 +412,7 @@ def _read(sources: Sequence[Ids], device: torch.device) -> tuple[Tensor, Layout]
     return ids, layout_of("padded", torch.tensor([len(r) for r in rows], device=device), longest)
 
 
-def mask_of(recipe: Recipe, target: Subwords) -> int | None:
+def mask_of(recipe: Recipe, target: Tokenizer) -> int | None:
     """The id of the mask that a mask-predictor writes over; None for every other model."""
     return target.id_of(MASK) if KINDS.get(recipe.model.family) == "mask-predictor" else None
 
@@ -444,7 +444,7 @@ def _refined(
 def _rules(rules: RulesOf | None, index: int, limit: int, search: SearchConfig) -> Rule:
     if rules is not None:
         return rules(index, limit)
-    return Rules(limit, search.min_length, search.no_repeat)
+    return Rules(limit, search.min_length, search.no_repeat_ngram_size)
 
 
 def _draw(search: SearchConfig) -> Draw:
@@ -483,7 +483,7 @@ def _search(ready: _Ready, search: SearchConfig, n_best: int) -> list[list[Hypot
             bonus=ready.bonus,
             choose=ready.choose,
         )
-    if search.beam == 1 and n_best == 1 and ready.bonus is None and not isinstance(ready.state, Ruled):
+    if search.beam == 1 and n_best == 1 and ready.bonus is None and not isinstance(ready.state, ConstrainedState):
         greedy = greedy_search(
             ready.step, ready.state, ready.first, max_length=ready.limit, end=END, penalty=ready.penalty
         )

@@ -39,9 +39,9 @@ _OPTIONAL = {
     "rouge-score": "ROUGE: pip install 'regard[rouge]'",
 }
 _CALLS = {
-    "attention of 32 pieces, packed": {"keys": 32, "packed": True},
-    "attention of 32 pieces": {"keys": 32},
-    "attention of 1,024 pieces": {"keys": 1024},
+    "attention of 32 tokens, packed": {"keys": 32, "packed": True},
+    "attention of 32 tokens": {"keys": 32},
+    "attention of 1,024 tokens": {"keys": 1024},
     "attention whose weights are shown": {"keys": 32, "want_weights": True},
 }
 
@@ -158,7 +158,7 @@ def _translating(bundle: str | Path) -> Iterator[Finding]:
     translator = load(bundle)
     for options, search in _SEARCHES.items():
         independent = options != "--no-batch-independent"
-        why = translator.uncompiled(search or translator.recipe.search, batch_independent=independent)
+        why = translator.why_not_compiled(search or translator.recipe.search, batch_independent=independent)
         yield Finding("translating", options, "PyTorch" if why else "compiled decoder", why or "")
     assert translator.bundle is not None
     learnt = translator.bundle.shortlist() is not None

@@ -1,4 +1,4 @@
-"""Masked text filled in, lines classified, and lines as vectors. Sizes: B lines, S pieces, D width, V vocabulary."""
+"""Masked text filled in, lines classified, and lines as vectors. Sizes: B lines, S tokens, D width, V vocabulary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regard.nn.pooling import POOLS
 from regard.text import BEGIN, END, PAD, UNK
 from regard.train import MASK
 
-from .open import Opened, open_bundle, rectangle
+from .open import Pipeline, open_bundle, rectangle
 
 __all__ = ["Choice", "classify", "embed", "fill", "filled", "labels_of", "mask_of"]
 
@@ -33,7 +33,7 @@ class Choice:
 
 @torch.inference_mode()
 def fill(
-    bundle: str | Path | Opened,
+    bundle: str | Path | Pipeline,
     lines: Sequence[str],
     *,
     top: int = 5,
@@ -41,14 +41,14 @@ def fill(
     batch_independent: bool = True,
     device: str = "cpu",
 ) -> list[list[list[Choice]]]:
-    """For each line and each `<mask>` in it the `top` likeliest pieces, best first; each mask is filled by itself.
+    """For each line and each `<mask>` in it the `top` likeliest tokens, best first; each mask is filled by itself.
 
     Raises TextError, naming the line, for one without a mask, and ModelError for a bundle that fills nothing in.
     """
     opened = open_bundle(bundle, ["reader"], device=device)
     _check_top(top)
     rows = [_masked(opened, line, number) for number, line in enumerate(lines, start=1)]
-    model: Any = opened.computing(batch_independent)
+    model: Any = opened.model_for(batch_independent)
     found: list[list[list[Choice]]] = []
     for chances in filled(model, rows, mask_of(opened), batch_size):
         best = chances.topk(min(top, chances.shape[-1]))
@@ -64,7 +64,7 @@ def fill(
 
 @torch.inference_mode()
 def filled(model: Any, rows: Sequence[Sequence[int]], mask: int, batch_size: int) -> list[Tensor]:
-    """Of each row of ids the probabilities of the pieces at its masks, (masks, V); special ones have none."""
+    """Of each row of ids the probabilities of the tokens at its masks, (masks, V); special ones have none."""
     found = []
     for start in range(0, len(rows), batch_size):
         ids, layout = rectangle(model, rows[start : start + batch_size])
@@ -76,11 +76,11 @@ def filled(model: Any, rows: Sequence[Sequence[int]], mask: int, batch_size: int
     return found
 
 
-def _masked(opened: Opened, line: str, number: int) -> list[int]:
-    """Ids of a line with its masks, each standing for a piece: the space before one belongs to what it stands for."""
+def _masked(opened: Pipeline, line: str, number: int) -> list[int]:
+    """Ids of a line with its masks, each standing for a token: the space before one belongs to what it stands for."""
     parts = line.split(MASK)
     if len(parts) == 1:
-        raise TextError(f"line {number} ({line[:40]!r}) has no {MASK}; write one where a piece is to be filled in.")
+        raise TextError(f"line {number} ({line[:40]!r}) has no {MASK}; write one where a token is to be filled in.")
     by_word = opened.recipe.text.kind != "characters"
     ids: list[int] = []
     for part in parts:
@@ -91,7 +91,7 @@ def _masked(opened: Opened, line: str, number: int) -> list[int]:
     return ids
 
 
-def mask_of(opened: Opened) -> int:
+def mask_of(opened: Pipeline) -> int:
     """The id of the mask; ModelError where the vocabulary has none."""
     mask = opened.source.id_of(MASK)
     if mask is None:
@@ -101,7 +101,7 @@ def mask_of(opened: Opened) -> int:
 
 @torch.inference_mode()
 def classify(
-    bundle: str | Path | Opened,
+    bundle: str | Path | Pipeline,
     lines: Sequence[str],
     *,
     top: int = 0,
@@ -113,7 +113,7 @@ def classify(
     opened = open_bundle(bundle, ["classifier"], device=device)
     _check_top(top or 1)
     rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
-    chances = labels_of(opened.computing(batch_independent), rows, batch_size)
+    chances = labels_of(opened.model_for(batch_independent), rows, batch_size)
     found = []
     for row in chances:
         best = row.topk(min(top or len(row), len(row)))
@@ -125,7 +125,7 @@ def classify(
 
 @torch.inference_mode()
 def labels_of(model: Any, rows: Sequence[Sequence[int]], batch_size: int) -> Tensor:
-    """Probabilities of the classes, (B, V), for rows of ids with their ends; special pieces are no class."""
+    """Probabilities of the classes, (B, V), for rows of ids with their ends; special tokens are no class."""
     found = []
     for start in range(0, len(rows), batch_size):
         logits = model.project(model.classify(*rectangle(model, rows[start : start + batch_size])))
@@ -136,7 +136,7 @@ def labels_of(model: Any, rows: Sequence[Sequence[int]], batch_size: int) -> Ten
 
 @torch.inference_mode()
 def embed(
-    bundle: str | Path | Opened,
+    bundle: str | Path | Pipeline,
     lines: Sequence[str],
     *,
     pool: str = "mean",
@@ -152,7 +152,7 @@ def embed(
     if pool not in POOLS:
         raise ModelError(f"pool {pool!r} is unknown; choose {' or '.join(POOLS)}.")
     rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
-    model: Any = opened.computing(batch_independent)
+    model: Any = opened.model_for(batch_independent)
     writes = KINDS.get(opened.recipe.model.family) == "language-model"
     found = [np.empty((0, opened.recipe.model.width), np.float32)]
     for start in range(0, len(rows), batch_size):
@@ -171,7 +171,7 @@ def embed(
     return np.concatenate(found)
 
 
-def _whole(opened: Opened, line: str, number: int) -> list[int]:
+def _whole(opened: Pipeline, line: str, number: int) -> list[int]:
     ids = [*opened.encode(line, number), END]
     opened.check_length(ids, number)
     return ids

@@ -30,19 +30,19 @@ from regard import recipe as recipes
 from regard.bundle import Provenance
 from regard.data.batches import Batches, View
 from regard.data.store import Store
-from regard.data.views import Canvas, Gaps, Label, Masks
-from regard.disk import settle
+from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
+from regard.disk import atomic_rename
 from regard.errors import BundleError, CheckpointError, DataError, ModelError, RecipeError
 from regard.metrics import bleu
 from regard.models import parameter_count
 from regard.models.interface import device_named
 from regard.nn.attention import kernels
-from regard.nn.embedding import damp, fold
+from regard.nn.embedding import fold_scale, scale_rows
 from regard.parsing.parse import evaluate_trees, symbols_of
 from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe
 from regard.search import SearchConfig
-from regard.text import END, Subwords, read_lines, write_lines
+from regard.text import END, Tokenizer, read_lines, write_lines
 from regard.text.lines import read_labelled, read_pairs, references_of
 from regard.train import (
     OBJECTIVES,
@@ -64,7 +64,7 @@ from .evaluate import DEFAULT_METRICS, evaluate_lines, wanted_of
 from .golden import golden
 from .prepare import Prepared, given_by, prepare
 
-__all__ = ["Interrupted", "begin_with", "fit", "speaks", "versions", "view_of"]
+__all__ = ["Interrupted", "begin_with", "fit", "is_main_process", "versions", "view_of"]
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -85,7 +85,7 @@ def fit(recipe: Recipe, out: str | Path, *, resume: bool = False, report: Report
         return _fit(recipe, Path(out), resume, tell, parallel, device)
 
 
-def speaks() -> bool:
+def is_main_process() -> bool:
     """Whether this process is the one of its run that reports: the first, or the only one."""
     return Parallel.started().main
 
@@ -99,12 +99,12 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         prepared = prepare(recipe.corpus, recipe.spelling, out, given=given_by(recipe))
 
     torch.manual_seed(recipe.seed)
-    source, target = prepared.source_subwords, prepared.target_subwords
+    source, target = prepared.source_tokenizer, prepared.target_tokenizer
     model = bundles.new_model(recipe, source, target).to(device)
     if recipe.train.start_from:
         tell({"event": "begin", "bundle": recipe.train.start_from, "new": begin_with(model, recipe.train.start_from)})
     if recipe.train.input_damping:
-        damp(model, rarity(_words_read(recipe, prepared), recipe.train.input_damping).to(device))
+        scale_rows(model, rarity(_words_read(recipe, prepared), recipe.train.input_damping).to(device))
     batches = Batches(
         prepared.train,
         batch_tokens=recipe.data.batch_tokens,
@@ -112,8 +112,8 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         seed=recipe.seed,
         pool=recipe.data.pool,
         sampling=recipe.text.sampling,
-        source_subwords=source,
-        target_subwords=target,
+        source_tokenizer=source,
+        target_tokenizer=target,
         context=recipe.data.context,
         view=view_of(recipe.objective, target),
     )
@@ -144,10 +144,10 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         {
             "event": "start",
             "parameters": parameter_count(model),
-            "pieces": [len(source), len(target)],
+            "tokens": [len(source), len(target)],
             "pairs": len(prepared.train),
             "filters": str(prepared.report),
-            "updates": recipe.train.updates,
+            "max_updates": recipe.train.max_updates,
             "minutes": recipe.train.minutes,
             "precision": "bfloat16" if trainer.bfloat16 else "float32",
             "device": str(device),
@@ -175,28 +175,28 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
 
 
 def _importance(recipe: Recipe, prepared: Prepared, device: torch.device) -> Tensor | None:
-    """What a target of each piece counts in the loss; None: all count alike."""
+    """What a target of each token counts in the loss; None: all count alike."""
     if not recipe.train.damping:
         return None
-    counts = torch.from_numpy(prepared.train.target.counts(len(prepared.target_subwords)))
+    counts = torch.from_numpy(prepared.train.target.counts(len(prepared.target_tokenizer)))
     return importance(counts, recipe.train.damping).to(device)
 
 
 def _price(recipe: Recipe, prepared: Prepared, device: torch.device) -> Tensor | None:
-    """What a target's attention to each piece costs in nats; None: nothing."""
+    """What a target's attention to each token costs in nats; None: nothing."""
     if not recipe.train.attention_penalty:
         return None
     return recipe.train.attention_penalty * (1.0 - rarity(_words_read(recipe, prepared), 0.01)).to(device)
 
 
 def _words_read(recipe: Recipe, prepared: Prepared) -> Tensor:
-    """How often each piece occurs on the side that is read, (V,), ends aside, which are no words.
+    """How often each token occurs on the side that is read, (V,), ends aside, which are no words.
 
     To have a place to look at where no word fits, ends are neither scaled nor cost anything.
     """
     store, text = prepared.train, recipe.data.texts
     counts = (store.target if text else store.source).counts(
-        len(prepared.target_subwords if text else prepared.source_subwords)
+        len(prepared.target_tokenizer if text else prepared.source_tokenizer)
     )
     counts[END] = 0
     return torch.from_numpy(counts)
@@ -262,7 +262,7 @@ def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.
     if recipe.objective == "classify":
         _check_labels(prepared.train)
     if recipe.data.trees:
-        symbols_of(prepared.target_subwords)  # raises ModelError now, not after hours of training
+        symbols_of(prepared.target_tokenizer)  # raises ModelError now, not after hours of training
     if recipe.data.batch_tokens == 0:
         recipe = _with_batches_of(recipe, _fitting(recipe, prepared, device))
         _put(out / "recipe.toml", recipes.to_toml(recipe))
@@ -276,9 +276,9 @@ def _with_batches_of(recipe: Recipe, tokens: int) -> Recipe:
 
 def _fitting(recipe: Recipe, prepared: Prepared, device: torch.device) -> int:
     """Tokens of the largest batch that fits into the memory that is free now."""
-    train, pieces = prepared.train, (len(prepared.source_subwords), len(prepared.target_subwords))
+    train, tokens = prepared.train, (len(prepared.source_tokenizer), len(prepared.target_tokenizer))
     bfloat16 = resolve_precision(recipe.train.precision, device)
-    costs = count_costs(recipe.model, *pieces, bfloat16=bfloat16, objective=recipe.objective)
+    costs = count_costs(recipe.model, *tokens, bfloat16=bfloat16, objective=recipe.objective)
     longest = recipe.data.context or 1 + int(max(train.source_lengths.max(), train.target_lengths.max()))
     return fitting_tokens(costs, recipe.train, device.type, free=free_memory(device), longest=longest)
 
@@ -288,7 +288,7 @@ def _put(path: Path, text: str) -> None:
     part = path.with_name(path.name + ".part")
     try:
         part.write_text(text, encoding="utf-8")
-        settle(part, path)
+        atomic_rename(part, path)
     finally:
         part.unlink(missing_ok=True)
 
@@ -327,7 +327,7 @@ class _Judged:
 
 
 class _Validator:
-    """Scores the dev set: loss and perplexity a piece, and BLEU where the recipe chooses by it."""
+    """Scores the dev set: loss and perplexity a token, and BLEU where the recipe chooses by it."""
 
     def __init__(self, prepared: Prepared, recipe: Recipe, device: torch.device) -> None:
         self.prepared, self.recipe, self.device = prepared, recipe, device
@@ -337,7 +337,7 @@ class _Validator:
             batch_tokens=_VALID_TOKENS,
             layout="padded",
             context=recipe.data.context,
-            view=view_of(recipe.objective, prepared.target_subwords),
+            view=view_of(recipe.objective, prepared.target_tokenizer),
         )
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
@@ -355,9 +355,9 @@ class _Validator:
                 quick.model_copy(update={"batch_size": 128}),
                 batch_independent=False,
                 bfloat16=self.bfloat16,
-                mask=mask_of(self.recipe, self.prepared.target_subwords),
+                mask=mask_of(self.recipe, self.prepared.target_tokenizer),
             )
-            texts = [self.prepared.target_subwords.decode(h[0].ids) for h in hypotheses]
+            texts = [self.prepared.target_tokenizer.decode(h[0].ids) for h in hypotheses]
             references = [valid.target_text(i) for i in range(len(valid))]
             scores["bleu"] = bleu(texts, references, language=self.recipe.data.target_language, resamples=0).value
         return scores
@@ -380,7 +380,7 @@ def _log_probability(model: Any, batches: Batches, recipe: Recipe, device: torch
     return _Judged(total, count, right)
 
 
-def view_of(objective: str, target: Subwords) -> View | None:
+def view_of(objective: str, target: Tokenizer) -> View | None:
     """How an objective sees batches; None: as they are."""
     if objective == "classify":
         return Label()
@@ -389,15 +389,15 @@ def view_of(objective: str, target: Subwords) -> View | None:
     if objective == "mask":
         return Masks(symbols[0], len(target))
     if objective == "fill":
-        return Canvas(symbols[0])
-    return Gaps(tuple(symbols)) if objective == "denoise" else None
+        return CMLMMask(symbols[0])
+    return SpanCorruption(tuple(symbols)) if objective == "denoise" else None
 
 
 def _check_labels(store: Store) -> None:
-    """Raises DataError for a label that is no single piece."""
+    """Raises DataError for a label that is no single token."""
     for line in np.flatnonzero(store.target_lengths != 1).tolist():
         raise DataError(
-            f"the label {store.target_text(line)!r} is {store.target_lengths[line]} pieces, and a class is one; "
+            f"the label {store.target_text(line)!r} is {store.target_lengths[line]} tokens, and a class is one; "
             'set text.target_kind = "words" and text.joint = false, and write labels without spaces.'
         )
 
@@ -483,7 +483,7 @@ def _finish(
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
-    fold(model)
+    fold_scale(model)
     model.eval()
     training = {
         "updates": trainer.update,
@@ -516,10 +516,10 @@ def _finish(
                 path,
                 recipe=recipe,
                 weights={n: p.detach() for n, p in model.named_parameters()},
-                source=prepared.source_subwords,
-                target=prepared.target_subwords,
+                source=prepared.source_tokenizer,
+                target=prepared.target_tokenizer,
                 provenance=provenance.model_copy(update={"scores": scores}),
-                golden=golden(model, recipe, prepared.source_subwords, prepared.target_subwords, asked),
+                golden=golden(model, recipe, prepared.source_tokenizer, prepared.target_tokenizer, asked),
             )
         except BundleError as error:
             raise BundleError(f"{error} Training is done and saved; --resume makes the bundle from it.") from error

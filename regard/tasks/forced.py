@@ -1,6 +1,6 @@
-"""Forced decoding: a model is made to write given pieces, and says how likely each is and where it looks.
+"""Forced decoding: a model is made to write given tokens, and says how likely each is and where it looks.
 
-Sizes: B lines, L layers, H heads, S source pieces, T target pieces, ends counted; N pieces in all, V vocabulary.
+Sizes: B lines, L layers, H heads, S source tokens, T target tokens, ends counted; N tokens in all, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from regard.train import mixed
 __all__ = ["Forced", "forced", "hidden_of", "logits_of"]
 
 _CHUNK = 1024
-"""Pieces projected to the vocabulary together."""
+"""Tokens projected to the vocabulary together."""
 
 Ids = Sequence[int]
 
@@ -31,10 +31,10 @@ class Forced:
     """One pair of lines."""
 
     log_probabilities: tuple[float, ...]
-    """Of each target piece and the end, given the source and the pieces before it; natural logarithm."""
+    """Of each target token and the end, given the source and the tokens before it; natural logarithm."""
     attention: tuple[NDArray[np.float32], ...] = ()
     """Each decoder layer's weights (H, T, S): a row for each step, the first of which reads begin and writes the first
-    piece; the source's end is the last column."""
+    token; the source's end is the last column."""
 
 
 @torch.inference_mode()
@@ -75,7 +75,7 @@ def forced(
 def hidden_of(
     model: EncoderDecoder, sources: Sequence[Ids], targets: Sequence[Ids], record: list[Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """What `project` takes at each target piece (B, T, D), and the pieces that should come (B, T), filled with PAD."""
+    """What `project` takes at each target token (B, T, D), and the tokens that should come (B, T), filled with PAD."""
     device = device_of(model)  # type: ignore[arg-type]
 
     def rows(lines: Sequence[Ids]) -> tuple[Tensor, Tensor]:
@@ -94,7 +94,7 @@ def hidden_of(
 
 
 def logits_of(model: EncoderDecoder, hidden: Tensor) -> Iterator[Tensor]:
-    """Hidden (N, D) -> logits (at most 1024, V), piece after piece, in the model's precision, float32 at least."""
+    """Hidden (N, D) -> logits (at most 1024, V), token after token, in the model's precision, float32 at least."""
     for part in hidden.split(_CHUNK):
         logits = model.project(part)
         yield logits.float() if logits.dtype == torch.bfloat16 else logits

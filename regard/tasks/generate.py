@@ -1,7 +1,7 @@
-"""Text gone on with by a language model: greedy, sampled or by a beam, as a whole or piece by piece.
+"""Text gone on with by a language model: greedy, sampled or by a beam, as a whole or token by token.
 
 What no longer fits in the model's context slides out of it: when it is full, the last half is read again, and text
-goes on from there. Sizes: N rows, t pieces in the context.
+goes on from there. Sizes: N rows, t tokens in the context.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from regard.errors import ModelError
 from regard.models.interface import LanguageModel, device_of
 from regard.recipe import Recipe
 from regard.search import Draw, SearchConfig, beam_search, penalty_of, sample_steps
-from regard.text import BEGIN, END, PAD, Subwords
+from regard.text import BEGIN, END, PAD, Tokenizer
 
-from .open import Opened, open_bundle
+from .open import Pipeline, open_bundle
 from .translate import search_with
 
 __all__ = ["Continuation", "continued", "generate", "stream"]
@@ -33,14 +33,14 @@ class Continuation:
     text: str
     """Without the prompt."""
     log_probability: float
-    """Natural logarithm, summed over its pieces and the end."""
+    """Natural logarithm, summed over its tokens and the end."""
     ids: tuple[int, ...]
     ended: bool
     """False where the length limit cut it off."""
 
 
 def generate(
-    bundle: str | Path | Opened,
+    bundle: str | Path | Pipeline,
     prompt: str = "",
     *,
     search: Mapping[str, Any] | None = None,
@@ -55,7 +55,7 @@ def generate(
     """
     opened = open_bundle(bundle, ["language-model"], device=device)
     settings = _settings(opened.recipe, search)
-    model: Any = opened.computing(batch_independent)
+    model: Any = opened.model_for(batch_independent)
     return [
         Continuation(_text(opened, h.ids), h.log_probability, tuple(h.ids), h.ended)
         for h in continued(model, _ids(opened, prompt), settings, **_frame(opened))
@@ -63,7 +63,7 @@ def generate(
 
 
 def stream(
-    bundle: str | Path | Opened,
+    bundle: str | Path | Pipeline,
     prompt: str = "",
     *,
     search: Mapping[str, Any] | None = None,
@@ -75,7 +75,7 @@ def stream(
     settings = _settings(opened.recipe, search)
     if not settings.samples and settings.beam > 1:
         raise ModelError(f"a beam ({settings.beam}) chooses at the end, so nothing can be streamed; set beam to 1.")
-    model: Any = opened.computing(batch_independent)
+    model: Any = opened.model_for(batch_independent)
     said = whole = ""
     for ids in _drawn(model, _ids(opened, prompt), settings, 1, **_frame(opened)):
         # A character that is spelt in bytes shows as U+FFFD until it is whole.
@@ -89,7 +89,7 @@ def stream(
 def continued(
     model: LanguageModel, ids: Sequence[int], search: SearchConfig, *, first: int, end: int, places: int
 ) -> list[Any]:
-    """Hypotheses of what follows `ids`: draws, the likeliest piece each time, or a beam."""
+    """Hypotheses of what follows `ids`: draws, the likeliest token each time, or a beam."""
     if search.samples or search.beam == 1:
         generator = _drawn(model, ids, search, max(1, search.samples), first=first, end=end, places=places)
         while True:
@@ -115,7 +115,7 @@ def continued(
 def _drawn(
     model: LanguageModel, ids: Sequence[int], search: SearchConfig, rows: int, *, first: int, end: int, places: int
 ) -> Any:
-    """`sample_steps` of so many rows; without samples the likeliest piece is the only one that can be drawn."""
+    """`sample_steps` of so many rows; without samples the likeliest token is the only one that can be drawn."""
     state, last = _begun(model, [first, *ids], places)
     likeliest = Draw(top_k=1)
     draw = Draw(search.seed, search.temperature, search.top_k, search.top_p) if search.samples else likeliest
@@ -136,7 +136,7 @@ def _drawn(
 
 @dataclass(frozen=True)
 class _Sliding:
-    """A state with the pieces that are in it, (N, t), so that the last of them can be read again."""
+    """A state with the tokens that are in it, (N, t), so that the last of them can be read again."""
 
     inner: Any
     seen: Tensor
@@ -146,7 +146,7 @@ class _Sliding:
 
 
 def _begun(model: LanguageModel, ids: Sequence[int], places: int) -> tuple[_Sliding, Tensor]:
-    """The state after all but the last piece, and that piece (1,); only what fits in the context is read."""
+    """The state after all but the last token, and that token (1,); only what fits in the context is read."""
     kept = torch.tensor([ids[-places:] if places else ids], device=device_of(model))  # type: ignore[arg-type]
     state = _Sliding(model.start(), kept[:, :0])
     if kept.shape[1] > 1:
@@ -178,29 +178,29 @@ def _limit(search: SearchConfig) -> int:
     return search.max_length or search.extra_length
 
 
-def _frame(opened: Opened) -> dict[str, int]:
+def _frame(opened: Pipeline) -> dict[str, int]:
     """What a text begins after and ends with: a line's begin and end, or in a stream the end before, and nothing."""
     whole = opened.recipe.data.context > 0
     return {"first": END if whole else BEGIN, "end": -1 if whole else END, "places": opened.places}
 
 
-def _ids(opened: Opened, prompt: str) -> list[int]:
+def _ids(opened: Pipeline, prompt: str) -> list[int]:
     if not opened.recipe.data.context:
         return opened.encode(prompt)
     lines = [opened.encode(line) for line in prompt.split("\n")]
     return [i for line in lines for i in (*line, END)][:-1]
 
 
-def _text(opened: Opened, ids: Sequence[int]) -> str:
+def _text(opened: Pipeline, ids: Sequence[int]) -> str:
     """The text of ids; an end is a line break."""
     return "\n".join(_lines(opened.target, ids))
 
 
-def _lines(subwords: Subwords, ids: Sequence[int]) -> Iterator[str]:
+def _lines(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[str]:
     line: list[int] = []
     for i in (*ids, END):
         if i == END:
-            yield subwords.decode(line)
+            yield tokenizer.decode(line)
             line = []
         else:
             line.append(i)

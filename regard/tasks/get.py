@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from ..disk import digest, settle
+from ..disk import atomic_rename, digest
 from ..errors import FetchError
 
 __all__ = ["CATALOGUE", "Dataset", "Progress", "RemoteFile", "get"]
@@ -126,7 +126,7 @@ def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) 
     part = folder / f"{file.name}.part"
     resumed = part.exists() and part.stat().st_size > 0
     _complete(url, part, file, progress)
-    if digest(part) != file.sha256 and resumed:  # the earlier piece may be of another version: once more from nothing
+    if digest(part) != file.sha256 and resumed:  # the earlier token may be of another version: once more from nothing
         part.unlink()
         _complete(url, part, file, progress)
     found = digest(part)
@@ -136,7 +136,7 @@ def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) 
             f"{file.name} from {url} is not the published file: expected sha256 {file.sha256}, got {found}; "
             "nothing was kept. Try again later or from another address."
         )
-    settle(part, folder / file.name)
+    atomic_rename(part, folder / file.name)
 
 
 def _complete(url: str, part: Path, file: RemoteFile, progress: Progress | None) -> None:

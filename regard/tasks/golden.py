@@ -12,7 +12,7 @@ from regard.bundle import Golden
 from regard.data.store import Store
 from regard.recipe import Recipe
 from regard.search import SearchConfig
-from regard.text import BEGIN, END, Subwords
+from regard.text import BEGIN, END, Tokenizer
 from regard.train import MASK
 
 from .decode import decode, independent, mask_of
@@ -24,12 +24,12 @@ __all__ = ["answers", "golden"]
 
 _COUNT = 8
 _GO_ON = 12
-"""Pieces that a golden text is gone on with."""
+"""Tokens that a golden text is gone on with."""
 
 Ids = Sequence[int]
 
 
-def golden(model: nn.Module, recipe: Recipe, source: Subwords, target: Subwords, store: Store) -> list[Golden]:
+def golden(model: nn.Module, recipe: Recipe, source: Tokenizer, target: Tokenizer, store: Store) -> list[Golden]:
     """A few lines of a store, spread over the lengths, with the answers to them."""
     pairs = recipe.data.texts == ()
     lengths = store.source_lengths if pairs else store.target_lengths
@@ -46,17 +46,17 @@ def golden(model: nn.Module, recipe: Recipe, source: Subwords, target: Subwords,
 
 
 @torch.inference_mode()
-def answers(model: nn.Module, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+def answers(model: nn.Module, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     """What the model makes of rows of ids: translations, how they go on, what masks stand for, or labels."""
     return _ANSWERS[recipe.objective](model, recipe, source, rows)
 
 
-def _translations(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+def _translations(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     # Such a model has one vocabulary for both sides.
     return [best.ids for best, *_ in decode(model, rows, recipe.search, mask=mask_of(recipe, source))]
 
 
-def _continuations(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+def _continuations(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     greedy = SearchConfig(beam=1, max_length=_GO_ON)
     exact: Any = independent(model)
     places = places_of(recipe)
@@ -65,19 +65,19 @@ def _continuations(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[
     return [continued(exact, row, greedy, first=first, end=END, places=places)[0].ids for row in rows]
 
 
-def _fillings(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+def _fillings(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     mask = source.id_of(MASK)
     assert mask is not None  # such a model is trained with one
     found = filled(independent(model), [[*row, END] for row in rows], mask, len(rows))
     return [chances.argmax(-1).tolist() for chances in found]
 
 
-def _labels(model: Any, recipe: Recipe, source: Subwords, rows: Sequence[Ids]) -> list[list[int]]:
+def _labels(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     chances = labels_of(independent(model), [[*row, END] for row in rows], len(rows))
     return [[i] for i in chances.argmax(-1).tolist()]
 
 
-_ANSWERS: dict[str, Callable[[Any, Recipe, Subwords, Sequence[Ids]], list[list[int]]]] = {
+_ANSWERS: dict[str, Callable[[Any, Recipe, Tokenizer, Sequence[Ids]], list[list[int]]]] = {
     "translate": _translations,
     "fill": _translations,
     "denoise": _translations,
@@ -85,21 +85,21 @@ _ANSWERS: dict[str, Callable[[Any, Recipe, Subwords, Sequence[Ids]], list[list[i
     "mask": _fillings,
     "classify": _labels,
 }
-_QUESTIONS: dict[str, Callable[[Subwords, str], str]] = {
+_QUESTIONS: dict[str, Callable[[Tokenizer, str], str]] = {
     "continue": lambda source, line: _begun(source, line),
     "mask": lambda source, line: _masked(source, line),
 }
 """Objective -> a line to what is asked of it; where none stands here, the line itself."""
 
 
-def _begun(source: Subwords, line: str) -> str:
+def _begun(source: Tokenizer, line: str) -> str:
     """The first half of the line, or less."""
     ids = source.encode(line)
     return source.decode(ids[: max(1, min(8, len(ids) // 2))])
 
 
-def _masked(source: Subwords, line: str) -> str:
-    """The line with its middle piece masked."""
+def _masked(source: Tokenizer, line: str) -> str:
+    """The line with its middle token masked."""
     ids, mask = source.encode(line), source.id_of(MASK)
     assert mask is not None
     return source.decode([*ids[: len(ids) // 2], mask, *ids[len(ids) // 2 + 1 :]])

@@ -26,7 +26,7 @@ class Inspection:
     family: str
     languages: str
     parameters: int
-    pieces: tuple[int, int]
+    tokens: tuple[int, int]
     """Of the source's and the target's vocabulary."""
     size: int
     """Bytes of all files."""
@@ -43,7 +43,7 @@ class Inspection:
         return {
             **vars(self),
             "path": str(self.path),
-            "pieces": list(self.pieces),
+            "tokens": list(self.tokens),
             "golden": list(map(list, self.golden)),
         }
 
@@ -85,7 +85,7 @@ def _inspection(bundle: Bundle, verified: bool) -> Inspection:
         family=bundle.recipe.model.family,
         languages=str(Languages(data.source_language, data.target_language, data.target_languages)),
         parameters=bundle.parameters,
-        pieces=(len(bundle.source), len(bundle.target)),
+        tokens=(len(bundle.source), len(bundle.target)),
         size=sum(int(file["size"]) for file in bundle.files.values()),
         recipe=to_toml(bundle.recipe),
         provenance=bundle.provenance.model_dump(mode="json"),

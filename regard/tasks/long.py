@@ -1,7 +1,7 @@
 """Lines of any length: cut into sentences, translated, and put together again, so that a line in is a line out.
 
-A line that has more pieces than any that the model was trained on (or every line, where that is asked for) is cut into
-its sentences; a sentence that has more pieces than the bundle takes is cut behind clause marks, else between words,
+A line that has more tokens than any that the model was trained on (or every line, where that is asked for) is cut into
+its sentences; a sentence that has more tokens than the bundle takes is cut behind clause marks, else between words,
 else between characters, instead of being refused. Nothing is dropped: the parts join to the line.
 """
 
@@ -79,17 +79,17 @@ def _cut(translator: Translator, line: str, always: bool) -> list[_Cut]:
     ahead = "" if code is None else f"{tag(code)} "
     room = 16 if translator.languages.targets else 0  # for a tag, whether it is written in the line or asked for
 
-    def pieces(text: str) -> int:
+    def tokens(text: str) -> int:
         return len(translator.source.encode(text))
 
-    length = pieces(rest)
+    length = tokens(rest)
     if not always and length <= translator.recipe.data.filters.max_length and length + room <= translator.limit:
         return [_Cut("", line, "")]
     most = max(translator.limit - room, 1)
     parts = [
         part
         for sentence in split_sentences(rest, translator.languages.source)
-        for part in split_long(sentence, lambda text: pieces(text.strip()) <= most)
+        for part in split_long(sentence, lambda text: tokens(text.strip()) <= most)
     ]
     if len(parts) == 1:
         return [_Cut("", line, "")]
@@ -125,9 +125,9 @@ def _joined(cuts: Sequence[_Cut], found: Sequence[Translation]) -> Translation:
         log_probability=sum(t.log_probability for t in found),
         score=sum(t.score for t in found),
         ended=all(t.ended for t in found),
-        unfamiliar=sum(t.unfamiliar for t in found),
-        source_pieces=tuple(piece for t in found for piece in t.source_pieces),
-        target_pieces=tuple(piece for t in found for piece in t.target_pieces),
+        unknown_count=sum(t.unknown_count for t in found),
+        source_tokens=tuple(token for t in found for token in t.source_tokens),
+        target_tokens=tuple(token for t in found for token in t.target_tokens),
         confidences=tuple(confidence for t in found for confidence in t.confidences),
         words=tuple(words),
         source_words=tuple(source_words),

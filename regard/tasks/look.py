@@ -1,6 +1,6 @@
 """Where a model looks: the attention of every layer and head over one line, as numbers.
 
-Sizes: L layers, H heads, T rows (pieces that look), S columns (pieces that are looked at); N words of T or S pieces.
+Sizes: L layers, H heads, T rows (tokens that look), S columns (tokens that are looked at); N words of T or S tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from regard.text import BEGIN, END
 from regard.text.words import words as words_in
 
 from .details import shares_of
-from .open import Opened, open_bundle, rectangle
+from .open import Pipeline, open_bundle, rectangle
 from .translate import Translator
 
 __all__ = ["Attention", "Part", "Side", "look"]
@@ -47,13 +47,13 @@ class Side:
     """What stands at the rows, or at the columns."""
 
     names: tuple[str, ...]
-    """Pieces as the model reads them, U+2581 for a space; or words."""
+    """Tokens as the model reads them, U+2581 for a space; or words."""
     words: tuple[str, ...]
     shares: NDArray[np.float64]
-    """(names, words): how much of each piece belongs to each word; a piece's shares sum to 1."""
+    """(names, words): how much of each token belongs to each word; a token's shares sum to 1."""
 
     def merged(self) -> Side:
-        """The words in the place of the pieces."""
+        """The words in the place of the tokens."""
         return Side(self.words, self.words, np.eye(len(self.words)))
 
 
@@ -62,8 +62,8 @@ class Part:
     """An attention of a model: encoder (source to source), cross (target to source), decoder (target to target), hops
     (learned queries to source).
 
-    A row is what looks and sums to 1, a column is what is looked at. A row of cross-attention is the piece that the
-    step writes, a row of the decoder's the piece that it reads. Two kinds of rows sum to less: those of local attention
+    A row is what looks and sums to 1, a column is what is looked at. A row of cross-attention is the token that the
+    step writes, a row of the decoder's the token that it reads. Two kinds of rows sum to less: those of local attention
     with a Gaussian, and the first of an LSTMN, which has nothing to look at.
     """
 
@@ -109,7 +109,7 @@ class Part:
         return float(weights[chosen].sum())
 
     def merged(self) -> Part:
-        """Between words: the weight of one looked at is the sum over its pieces, of one that looks their mean."""
+        """Between words: the weight of one looked at is the sum over its tokens, of one that looks their mean."""
         looking = self.rows.shares / self.rows.shares.sum(axis=0)  # (T, N)
         weights = np.einsum("tn,lhts,sm->lhnm", looking, self.weights, self.columns.shares, optimize=True)
         return replace(self, weights=weights.astype(np.float32), rows=self.rows.merged(), columns=self.columns.merged())
@@ -132,7 +132,7 @@ class Attention:
     target: str
     """Empty for a model that only reads."""
     parts: tuple[Part, ...]
-    unit: Literal["pieces", "words"] = "pieces"
+    unit: Literal["tokens", "words"] = "tokens"
 
     def part(self, name: str = "") -> Part:
         """The part of this name; without one the cross-attention, or what there is. Raises DataError for others."""
@@ -184,7 +184,7 @@ class Attention:
 
 @torch.inference_mode()
 def look(
-    bundle: str | Path | Opened,
+    bundle: str | Path | Pipeline,
     line: str,
     *,
     target: str | None = None,
@@ -213,7 +213,7 @@ def look(
 
 
 def _translation(
-    opened: Opened, line: str, target: str | None, from_: str | None, to: str | None, beam: int | None, *, fills: bool
+    opened: Pipeline, line: str, target: str | None, from_: str | None, to: str | None, beam: int | None, *, fills: bool
 ) -> Attention:
     translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
     [ids] = translator.encode([line], from_=from_, to=to)
@@ -227,17 +227,17 @@ def _translation(
     else:
         text, written, ended, places = target, opened.target.encode(target), True, opened.target.spans(target)
     opened.check_length([*written, END], 1)
-    model: Any = translator.computing(True, False)
+    model: Any = translator.model_for(True, False)
     own, record = Record(), Record()
     read, reading = rectangle(model, [[*ids, END]])
     tokens, writing = rectangle(model, [[*written, END] if fills else [BEGIN, *written]])
     model.decode(tokens, model.start(model.encode(read, reading, own), reading), writing, record)
 
     read_places, read_words = translator.source_places(line, to)
-    source = _side(line, opened.source.pieces(ids), read_places, read_words)
-    pieces, target_words = opened.target.pieces(written), words_in(text)
-    looking = _side(text, pieces, places, target_words, begin=not fills, end=fills)
-    writes = _side(text, pieces, places, target_words, end=ended)
+    source = _side(line, opened.source.tokens(ids), read_places, read_words)
+    written_tokens, target_words = opened.target.tokens(written), words_in(text)
+    looking = _side(text, written_tokens, places, target_words, begin=not fills, end=fills)
+    writes = _side(text, written_tokens, places, target_words, end=ended)
     parts = [
         *_part("encoder", own, source, source),
         *_part("cross", record, writes, source),
@@ -246,15 +246,15 @@ def _translation(
     return Attention(line, text, tuple(parts))
 
 
-def _reading(opened: Opened, line: str, kind: Kind) -> Attention:
+def _reading(opened: Pipeline, line: str, kind: Kind) -> Attention:
     """Of a language model, which begins with BEGIN, or of one that reads whole lines, which have an END."""
     continues = kind == "language-model"
     ids = opened.encode(line)
     opened.check_length([*ids, END], 1)
-    model: Any = opened.computing()
+    model: Any = opened.model_for()
     record: list[Tensor] = []
     side = _side(
-        line, opened.source.pieces(ids), opened.source.spans(line), words_in(line), begin=continues, end=not continues
+        line, opened.source.tokens(ids), opened.source.spans(line), words_in(line), begin=continues, end=not continues
     )
     tokens, layout = rectangle(model, [[BEGIN, *ids] if continues else [*ids, END]])
     if continues:
@@ -281,37 +281,37 @@ def _part(name: PartName, record: Sequence[Tensor], rows: Side, columns: Side) -
 
 def _side(
     line: str,
-    pieces: Sequence[str],
+    tokens: Sequence[str],
     places: Sequence[Span],
     words: Sequence[Span],
     *,
     begin: bool = False,
     end: bool = True,
 ) -> Side:
-    """The pieces of a line and its words, both with their places.
+    """The tokens of a line and its words, both with their places.
 
-    A piece of nothing but space belongs to the word behind it, or to the last. Whatever else has no characters in the
+    A token of nothing but space belongs to the word behind it, or to the last. Whatever else has no characters in the
     line (begin, end, a language's tag) is a word by itself.
     """
-    count = begin + len(pieces) + end
-    found: list[tuple[str, NDArray[np.float64]]] = []  # of each word the shares that the pieces have in it, (pieces,)
+    count = begin + len(tokens) + end
+    found: list[tuple[str, NDArray[np.float64]]] = []  # of each word the shares that the tokens have in it, (tokens,)
     shares = shares_of(places, words)
-    for piece in np.flatnonzero(shares.sum(axis=1) == 0).tolist():
-        if words and not pieces[piece].strip("\u2581 "):
-            behind = (i for i, (start, _) in enumerate(words) if start >= places[piece][1])
-            shares[piece, next(behind, len(words) - 1)] = 1
+    for token in np.flatnonzero(shares.sum(axis=1) == 0).tolist():
+        if words and not tokens[token].strip("\u2581 "):
+            behind = (i for i, (start, _) in enumerate(words) if start >= places[token][1])
+            shares[token, next(behind, len(words) - 1)] = 1
         else:
-            found.append((pieces[piece], _one(count, begin + piece)))
+            found.append((tokens[token], _one(count, begin + token)))
     shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-9)
     for (start, stop), column in zip(words, shares.T, strict=True):
-        if column.any():  # what a normalization took away has no piece
+        if column.any():  # what a normalization took away has no token
             found.append((line[start:stop], np.pad(column, (int(begin), int(end)))))
     if begin:
         found.append(("<s>", _one(count, 0)))
     if end:
         found.append(("</s>", _one(count, count - 1)))
     found.sort(key=lambda word: int(np.flatnonzero(word[1])[0]))
-    names = (*(["<s>"] * begin), *pieces, *(["</s>"] * end))
+    names = (*(["<s>"] * begin), *tokens, *(["</s>"] * end))
     return Side(names, tuple(text for text, _ in found), np.stack([column for _, column in found], axis=1))
 
 

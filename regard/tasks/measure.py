@@ -1,7 +1,7 @@
-"""How well a model knows a text: perplexity per piece, word and character, and the accuracy of a classifier.
+"""How well a model knows a text: perplexity per token, word and character, and the accuracy of a classifier.
 
-Per piece figures of different vocabularies do not compare; those per word (between spaces) and per character do. Each
-line's end counts as one of each, as is usual. Sizes: N pieces of a stream, n of a context.
+Per token figures of different vocabularies do not compare; those per word (between spaces) and per character do. Each
+line's end counts as one of each, as is usual. Sizes: N tokens of a stream, n of a context.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from regard.models import KINDS
 from regard.text import BEGIN, END
 
 from .fill import classify, mask_of
-from .open import Opened, open_bundle, rectangle
+from .open import Pipeline, open_bundle, rectangle
 from .score import score_lines
 from .translate import Translator
 
@@ -31,7 +31,7 @@ Row = tuple[Sequence[int], Sequence[int], int]
 
 
 def measure(
-    bundle: str | Path | Opened,
+    bundle: str | Path | Pipeline,
     source: Sequence[str],
     reference: Sequence[str] | None = None,
     *,
@@ -56,7 +56,7 @@ def measure(
 
 
 def perplexities(
-    bundle: str | Path | Opened,
+    bundle: str | Path | Pipeline,
     lines: Sequence[str],
     target: Sequence[str] | None = None,
     *,
@@ -65,11 +65,11 @@ def perplexities(
     batch_independent: bool = True,
     device: str = "cpu",
 ) -> dict[str, Score]:
-    """Perplexity of a text under a bundle's model, by unit: piece, word, character.
+    """Perplexity of a text under a bundle's model, by unit: token, word, character.
 
     Of an encoder-decoder it is that of `target` after `lines`. Of a masked language model it is the pseudo-perplexity:
-    each piece given all others of its line (Salazar et al. 2020). A stream is cut into windows of its context;
-    with `stride` each window predicts so many pieces only, and sees the rest of the context before them.
+    each token given all others of its line (Salazar et al. 2020). A stream is cut into windows of its context;
+    with `stride` each window predicts so many tokens only, and sees the rest of the context before them.
     """
     opened = open_bundle(bundle, ["language-model", "reader", "encoder-decoder"], device=device)
     if not lines:
@@ -84,9 +84,9 @@ def perplexities(
     if target is not None:
         translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
         scored = score_lines(translator, lines, target, batch_size=batch_size, batch_independent=batch_independent)
-        return _by_unit(sum(s.log_probability for s in scored), sum(len(s.pieces) for s in scored), target)
+        return _by_unit(sum(s.log_probability for s in scored), sum(len(s.tokens) for s in scored), target)
     rows = list(_ROWS[kind](opened, lines, stride))
-    total, count = log_probability(opened.computing(batch_independent), rows, batch_size, kind == "reader")
+    total, count = log_probability(opened.model_for(batch_independent), rows, batch_size, kind == "reader")
     # A masked language model is never asked for an end.
     return _by_unit(total, count, lines, ends=kind != "reader")
 
@@ -112,7 +112,7 @@ def log_probability(model: Any, rows: Sequence[Row], batch_size: int, reads: boo
     return total, count
 
 
-def _of_lines(opened: Opened, lines: Sequence[str], stride: int) -> Iterator[Row]:
+def _of_lines(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[Row]:
     if opened.recipe.data.context:
         yield from _of_stream(opened, lines, stride)
         return
@@ -122,7 +122,7 @@ def _of_lines(opened: Opened, lines: Sequence[str], stride: int) -> Iterator[Row
         yield [BEGIN, *ids], [*ids, END], 0
 
 
-def _of_stream(opened: Opened, lines: Sequence[str], stride: int) -> Iterator[Row]:
+def _of_stream(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[Row]:
     """Windows of a stream, in which an end stands before the first line."""
     size = opened.places
     step = stride or size
@@ -137,7 +137,7 @@ def _of_stream(opened: Opened, lines: Sequence[str], stride: int) -> Iterator[Ro
         yield stream[first:end], stream[first + 1 : end + 1], start - first
 
 
-def _of_masked(opened: Opened, lines: Sequence[str], stride: int) -> Iterator[Row]:
+def _of_masked(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[Row]:
     mask = mask_of(opened)
     for number, line in enumerate(lines, start=1):
         ids = [*opened.encode(line, number), END]
@@ -149,9 +149,9 @@ def _of_masked(opened: Opened, lines: Sequence[str], stride: int) -> Iterator[Ro
 _ROWS: dict[str, Any] = {"language-model": _of_lines, "reader": _of_masked}
 
 
-def _by_unit(total: float, pieces: int, lines: Sequence[str], *, ends: bool = True) -> dict[str, Score]:
+def _by_unit(total: float, tokens: int, lines: Sequence[str], *, ends: bool = True) -> dict[str, Score]:
     counts = {
-        "piece": pieces,
+        "token": tokens,
         "word": sum(len(line.split()) + ends for line in lines),
         "character": sum(len(line) + ends for line in lines),
     }

@@ -14,11 +14,11 @@ from regard.errors import ModelError, TextError
 from regard.models import KINDS
 from regard.models.interface import Kind, Layout, device_named, device_of, layout_of
 from regard.recipe import Recipe
-from regard.text import PAD, Subwords
+from regard.text import PAD, Tokenizer
 
 from .decode import independent
 
-__all__ = ["Opened", "check_kind", "open_bundle", "places_of", "reads_pairs", "rectangle", "use_of"]
+__all__ = ["Pipeline", "check_kind", "open_bundle", "places_of", "reads_pairs", "rectangle", "use_of"]
 
 _USES: dict[Kind, tuple[str, str]] = {
     "encoder-decoder": ("translates", "translate"),
@@ -30,16 +30,16 @@ _USES: dict[Kind, tuple[str, str]] = {
 """What a model of each kind does, and the word for it."""
 
 
-class Opened:
+class Pipeline:
     """A model with the text side of it; `exact` computes in float64, so that no result depends on its neighbours."""
 
-    def __init__(self, model: nn.Module, recipe: Recipe, source: Subwords, target: Subwords) -> None:
+    def __init__(self, model: nn.Module, recipe: Recipe, source: Tokenizer, target: Tokenizer) -> None:
         self.model, self.recipe, self.source, self.target = model, recipe, source, target
         self._exact: nn.Module | None = None
         self.bundle: Bundle | None = None
         """Where it was loaded from."""
 
-    def computing(self, batch_independent: bool = True) -> nn.Module:
+    def model_for(self, batch_independent: bool = True) -> nn.Module:
         """The model to compute with: itself, or its float64 copy, made once and kept."""
         if not batch_independent:
             return self.model
@@ -49,7 +49,7 @@ class Opened:
 
     @property
     def places(self) -> int:
-        """The most pieces that the model takes at once; 0 for no limit."""
+        """The most tokens that the model takes at once; 0 for no limit."""
         return places_of(self.recipe)
 
     def encode(self, line: str, number: int = 1) -> list[int]:
@@ -63,13 +63,13 @@ class Opened:
         """Raises TextError for a line, its end counted, that is too long for the model."""
         if self.places and len(ids) > self.places:
             raise TextError(
-                f"line {number} has {len(ids):,} pieces with its end, and this model takes at most {self.places:,}: "
+                f"line {number} has {len(ids):,} tokens with its end, and this model takes at most {self.places:,}: "
                 "split the line."
             )
 
 
 def places_of(recipe: Recipe) -> int:
-    """The most pieces that a recipe's model takes at once, having learnt no more places; 0 for no limit."""
+    """The most tokens that a recipe's model takes at once, having learnt no more places; 0 for no limit."""
     most = recipe.model.max_positions if getattr(recipe.model, "positions", "") == "learned" else 0
     return min(filter(None, (getattr(recipe.model, "longest", most), recipe.data.context)), default=0)
 
@@ -94,14 +94,14 @@ def use_of(recipe: Recipe, bundle: str | Path) -> str:
     return f"regard {_USES[KINDS[recipe.model.family]][1]} {bundle}"
 
 
-def open_bundle(bundle: str | Path | Opened, wanted: Sequence[Kind], *, device: str = "cpu") -> Opened:
+def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device: str = "cpu") -> Pipeline:
     """Load a bundle of one of these kinds onto a device; what is open already is only checked."""
-    if isinstance(bundle, Opened):
+    if isinstance(bundle, Pipeline):
         check_kind(bundle.recipe, wanted, bundle.bundle.path if bundle.bundle else "the model")
         return bundle
     found = bundles.load(bundle)
     check_kind(found.recipe, wanted, bundle)
-    opened = Opened(found.model().to(device_named(device)), found.recipe, found.source, found.target)
+    opened = Pipeline(found.model().to(device_named(device)), found.recipe, found.source, found.target)
     opened.bundle = found
     return opened
 

@@ -1,6 +1,6 @@
 """What a run will need, before it begins: parameters, tokens, memory, model FLOPs, disk and time.
 
-Sizes: S source and T target pieces of a pair, ends counted.
+Sizes: S source and T target tokens of a pair, ends counted.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Plan:
 
     parts: dict[str, int]
     """Parameters by the model's parts; a shared matrix counts for the first that has it."""
-    pieces: tuple[int, int]
+    tokens: tuple[int, int]
     """Of the source's and the target's vocabulary."""
     exact: bool
     """Whether pairs and tokens were counted in the prepared store; else a sample of the raw files stands for them."""
@@ -164,11 +164,11 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
     with TemporaryDirectory(prefix="regard-plan-") as folder:
         corpus = _Corpus.of(recipe, out, Path(folder), progress)
         bfloat16 = resolve_precision(recipe.train.precision, device)
-        here = count_costs(recipe.model, *corpus.pieces, bfloat16=bfloat16, objective=recipe.objective)
+        here = count_costs(recipe.model, *corpus.tokens, bfloat16=bfloat16, objective=recipe.objective)
         fast = recipe.train.precision != "float32"
         on_gpu = here
         if bfloat16 != fast:
-            on_gpu = count_costs(recipe.model, *corpus.pieces, bfloat16=fast, objective=recipe.objective)
+            on_gpu = count_costs(recipe.model, *corpus.tokens, bfloat16=fast, objective=recipe.objective)
         longest, tokens = recipe.data.context or corpus.longest, recipe.data.batch_tokens
         if chosen := tokens == 0:
             tokens = fitting_tokens(here, recipe.train, device.type, free=free_memory(device), longest=longest)
@@ -178,7 +178,7 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
         per_batch = written / len(batches)
         rows = -(-corpus.target_tokens // recipe.data.context) if recipe.data.context else corpus.pairs
         an_epoch = max(1, round(rows * len(batches) / sum(map(len, batches))))
-        updates = recipe.train.updates
+        updates = recipe.train.max_updates
         if recipe.train.epochs:
             updates = min(updates, -(-recipe.train.epochs * an_epoch // recipe.train.accumulate))
         in_all = updates * recipe.train.accumulate * per_batch
@@ -190,7 +190,7 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
         need = sum(memory["cuda"].values())
         made = Plan(
             parts=here.parts,
-            pieces=corpus.pieces,
+            tokens=corpus.tokens,
             exact=corpus.exact,
             pairs=corpus.pairs,
             source_tokens=corpus.source_tokens,
@@ -235,7 +235,7 @@ class _Corpus:
     """The prepared store, or a sample that was prepared aside and stands for it."""
 
     held: Prepared
-    pieces: tuple[int, int]
+    tokens: tuple[int, int]
     pairs: int
     source_tokens: int
     target_tokens: int
@@ -248,7 +248,7 @@ class _Corpus:
             train = found.train
             return cls(
                 found,
-                (len(found.source_subwords), len(found.target_subwords)),
+                (len(found.source_tokenizer), len(found.target_tokenizer)),
                 len(train),
                 int(train.source_lengths.sum()) + len(train),
                 int(train.target_lengths.sum()) + len(train),
@@ -273,7 +273,7 @@ class _Corpus:
         )
         text = recipe.spelling.model_copy(update={"shrink": True})
         held = prepare(sampled, text, folder, given=given_by(recipe), progress=progress)
-        # What the subwords were not learnt from tells how many pieces a line has: what they were learnt from has fewer.
+        # What the subwords were not learnt from tells how many tokens a line has: what they were learnt from has fewer.
         unseen, share = held.valid, pairs / len(sample)
         kept = pairs * held.report.kept / held.report.read
         if not recipe.data.valid_files:
@@ -282,8 +282,8 @@ class _Corpus:
         source, target = (
             len(learnt) if whole or kind in ("characters", "words") else recipe.text.size
             for learnt, kind in (
-                (held.source_subwords, recipe.text.kind),
-                (held.target_subwords, recipe.text.target_kind or recipe.text.kind),
+                (held.source_tokenizer, recipe.text.kind),
+                (held.target_tokenizer, recipe.text.target_kind or recipe.text.kind),
             )
         )
         return cls(
@@ -298,7 +298,7 @@ class _Corpus:
 
     @property
     def longest(self) -> int:
-        """Pieces of the longest line of either side, its end counted."""
+        """Tokens of the longest line of either side, its end counted."""
         train = self.held.train
         return int(max(train.source_lengths.max(), train.target_lengths.max())) + 1
 
@@ -311,10 +311,10 @@ class _Corpus:
             seed=recipe.seed,
             pool=recipe.data.pool,
             sampling=recipe.text.sampling,
-            source_subwords=held.source_subwords,
-            target_subwords=held.target_subwords,
+            source_tokenizer=held.source_tokenizer,
+            target_tokenizer=held.target_tokenizer,
             context=recipe.data.context,
-            view=view_of(recipe.objective, held.target_subwords),
+            view=view_of(recipe.objective, held.target_tokenizer),
         )
 
 
@@ -389,7 +389,7 @@ def _on_gpu(gpu: Gpu, flops: float, batches: int, need: int) -> OnGpu:
 def _notes(recipe: Recipe, corpus: _Corpus) -> Iterator[str]:
     if not corpus.exact:
         yield (
-            f"pairs, tokens and pieces are estimated from {len(corpus.held.train) + len(corpus.held.valid):,} pairs of "
+            f"pairs, tokens and tokens are estimated from {len(corpus.held.train) + len(corpus.held.valid):,} pairs of "
             "the raw files; `regard prepare` on this recipe makes them exact"
         )
     if recipe.train.minutes:
@@ -408,7 +408,7 @@ class _Enough(Exception):  # noqa: N818  (it is no error)
 def _rate(recipe: Recipe, corpus: _Corpus, device: torch.device, tokens: int, folder: Path) -> tuple[float, int]:
     """Target tokens a second, and the tokens of the batches that showed it: the recipe's, or fewer if they are slow."""
     with torch.random.fork_rng():
-        model: nn.Module = MODELS[recipe.model.family][1](recipe.model, *corpus.pieces, PAD).to(device)
+        model: nn.Module = MODELS[recipe.model.family][1](recipe.model, *corpus.tokens, PAD).to(device)
         first = min(tokens, _FIRST_TOKENS)
         rate = _trained(recipe, corpus, model, first, 0.0, folder)
         size = max(first, min(tokens, int(rate * 2)))
@@ -427,7 +427,14 @@ def _trained(recipe: Recipe, corpus: _Corpus, model: nn.Module, tokens: int, sec
             raise _Enough
 
     # So many updates that nothing else than training happens before it is enough.
-    never = {"updates": 10**9, "minutes": 0.0, "epochs": 0, "patience": 0, "save_every": 10**9, "average_every": 10**9}
+    never = {
+        "max_updates": 10**9,
+        "minutes": 0.0,
+        "epochs": 0,
+        "patience": 0,
+        "save_every": 10**9,
+        "average_every": 10**9,
+    }
     config = recipe.train.model_copy(update={**never, "accumulate": 1, "log_every": 1})
     trainer = Trainer(
         model,

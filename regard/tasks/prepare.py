@@ -21,14 +21,14 @@ from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import iter_lines, read_labelled, read_pairs
 from regard.text.order import in_order
-from regard.text.subwords import Kind, Subwords
+from regard.text.tokenizer import Kind, Tokenizer
 
 __all__ = ["Prepared", "given_by", "pairs_of", "prepare"]
 
 # Called with what is being counted and how many so far.
 Progress = Callable[[str, int], None]
 Pair = tuple[str, str]
-Given = tuple[Subwords | None, Subwords | None]
+Given = tuple[Tokenizer | None, Tokenizer | None]
 Select = Callable[[Pair], bool]
 
 # Subwords need no more text than this, and learning them holds it in memory.
@@ -42,8 +42,8 @@ _KEEP_ALL = Filters(max_length=2**31, max_ratio=2.0**31, drop_empty=False)
 class Prepared:
     """What `prepare` made or found."""
 
-    source_subwords: Subwords
-    target_subwords: Subwords  # the very same object if joint
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer  # the very same object if joint
     train: Store
     valid: Store
     report: Report  # of the training pairs
@@ -80,7 +80,7 @@ def prepare(
 
     limit = _limit(data, notes, training, progress) if held_out is not None else None
     select = _learnt_from(limit, data)
-    source, target = _subwords(data, text, root, notes, learnt, select, given, progress)
+    source, target = _tokenizer(data, text, root, notes, learnt, select, given, progress)
     target = in_order(target, text.order)
 
     def store(name: str, pairs: Iterator[Pair], select: Select | None, filters: Filters, *content: object) -> Store:
@@ -249,7 +249,7 @@ def _counted(data: DataConfig, what: str, progress: Progress | None) -> Iterator
         yield pair
 
 
-def _subwords(
+def _tokenizer(
     data: DataConfig,
     text: TextConfig,
     root: Path,
@@ -258,7 +258,7 @@ def _subwords(
     select: Select | None,
     given: Given,
     progress: Progress | None,
-) -> tuple[Subwords, Subwords]:
+) -> tuple[Tokenizer, Tokenizer]:
     """The models of both sides: those given, those in `root` if they were learnt from the same, or new ones."""
     wanted: dict[str, tuple[Kind, tuple[int, ...]]] = {
         "source.model": (text.kind, (0,)),
@@ -268,7 +268,7 @@ def _subwords(
         wanted = {name: wanted[name] for name, model in zip(_SIDES, given, strict=True) if model is None}
     elif text.joint or data.texts:
         wanted = {"subwords.model": (text.kind, (0, 1))}
-    if (models := _known_subwords(root, list(wanted), notes.get("subwords", learnt))) is None:
+    if (models := _known_tokenizers(root, list(wanted), notes.get("subwords", learnt))) is None:
         pairs = _thinned(filter(select, _counted(data, "pairs read", progress)), _SUBWORD_PAIRS)
         if progress is not None:
             progress("pairs to learn subwords from", len(pairs))
@@ -280,19 +280,19 @@ def _subwords(
     return given[0] or models[0], given[1] or models[-1]
 
 
-def _known_subwords(root: Path, names: list[str], digests: Any) -> list[Subwords] | None:
+def _known_tokenizers(root: Path, names: list[str], digests: Any) -> list[Tokenizer] | None:
     if not isinstance(digests, list) or len(digests) != len(names):
         return None
     try:
-        models = [Subwords.load(root / name) for name in names]
+        models = [Tokenizer.load(root / name) for name in names]
     except TextError:
         return None
     return models if [model.digest for model in models] == digests else None
 
 
-def _learn(lines: list[str], kind: Kind, data: DataConfig, text: TextConfig) -> Subwords:
+def _learn(lines: list[str], kind: Kind, data: DataConfig, text: TextConfig) -> Tokenizer:
     tags = [tag(code) for code in data.target_languages]
-    return Subwords.train(
+    return Tokenizer.train(
         lines,
         size=text.size,
         kind=kind,

@@ -17,13 +17,13 @@ __all__ = ["Scored", "perplexity_of", "score_lines"]
 
 @dataclass(frozen=True)
 class Scored:
-    """One target line: its log-probability (natural logarithm) in all and by piece."""
+    """One target line: its log-probability (natural logarithm) in all and by token."""
 
     log_probability: float
-    pieces: tuple[str, ...]
-    """The target's pieces and the end."""
+    tokens: tuple[str, ...]
+    """The target's tokens and the end."""
     log_probabilities: tuple[float, ...]
-    """Of each piece, given the source and the pieces before it."""
+    """Of each token, given the source and the tokens before it."""
 
 
 def score_lines(
@@ -47,21 +47,21 @@ def score_lines(
             f"{len(source):,} source lines but {len(target):,} target lines; line n of one must go with line n of the "
             "other."
         )
-    translator.check_steps("a target's probability is the product of its pieces', each after those before it")
+    translator.check_steps("a target's probability is the product of its tokens', each after those before it")
     read = translator.encode(source, from_=from_, to=to)
     written = [translator.target.encode(_checked(line, number)) for number, line in enumerate(target, start=1)]
     _check_lengths(written, translator)
-    model = translator.computing(batch_independent, bfloat16)
+    model = translator.model_for(batch_independent, bfloat16)
     each = forced(model, read, written, bfloat16=bfloat16, batch_size=batch_size)
     return [
-        Scored(sum(found.log_probabilities), tuple(translator.target.pieces([*ids, END])), found.log_probabilities)
+        Scored(sum(found.log_probabilities), tuple(translator.target.tokens([*ids, END])), found.log_probabilities)
         for ids, found in zip(written, each, strict=True)
     ]
 
 
 def perplexity_of(scored: Sequence[Scored]) -> Score:
-    """Perplexity per piece, ends counted, of lines that were scored."""
-    return perplexity(sum(s.log_probability for s in scored), sum(len(s.pieces) for s in scored), "piece")
+    """Perplexity per token, ends counted, of lines that were scored."""
+    return perplexity(sum(s.log_probability for s in scored), sum(len(s.tokens) for s in scored), "token")
 
 
 def _checked(line: str, number: int) -> str:
@@ -75,6 +75,6 @@ def _check_lengths(written: Sequence[Sequence[int]], translator: Translator) -> 
     for number, ids in enumerate(written, start=1):
         if len(ids) > translator.limit:
             raise TextError(
-                f"target line {number} has {len(ids):,} pieces; this bundle takes at most {translator.limit:,} in one "
+                f"target line {number} has {len(ids):,} tokens; this bundle takes at most {translator.limit:,} in one "
                 "line: split the pair into sentences."
             )

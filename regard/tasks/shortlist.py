@@ -1,4 +1,4 @@
-"""A bundle that knows which target pieces go with each source piece, learnt from the pairs of lines it is given."""
+"""A bundle that knows which target tokens go with each source token, learnt from the pairs of lines it is given."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Learnt:
 
     pairs: int
     vocabulary: int
-    """Target pieces that there are."""
+    """Target tokens that there are."""
     measured: int
     """Pairs that the following is of."""
-    pieces: float
+    tokens: float
     """In the list of a line, on average."""
     covered: float
-    """Share of the pieces of translations that are in their lines' lists."""
+    """Share of the tokens of translations that are in their lines' lists."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -76,8 +76,8 @@ def shortlist(
     learning = [pair for i, pair in enumerate(pairs, start=1) if i % step]
     found = learn(learning, bundle.source, bundle.target, each=each, always=always)
     bundles.add_shortlist(bundle, found)
-    pieces, covered = _measured(found, kept_back)
-    return Learnt(len(learning), len(bundle.target), len(kept_back), pieces, covered)
+    tokens, covered = _measured(found, kept_back)
+    return Learnt(len(learning), len(bundle.target), len(kept_back), tokens, covered)
 
 
 def _measured(found: Shortlist, pairs: Pairs) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from regard.metrics.sentence import likeness
 from regard.models.interface import EncoderDecoder, device_of
 from regard.recipe import Recipe
 from regard.search import Hypothesis, SearchConfig, Spelling, expected_utilities
-from regard.text import END, UNK, Shortlist, Subwords, split_tag, tag
+from regard.text import END, UNK, Shortlist, Tokenizer, split_tag, tag
 from regard.text.languages import name as language_name
 from regard.text.words import words
 
@@ -49,14 +49,14 @@ class Candidate:
 
     text: str
     log_probability: float
-    """Natural logarithm, summed over the pieces and the end."""
+    """Natural logarithm, summed over the tokens and the end."""
     score: float
     """Log-probability over the length penalty: what candidates are ranked by."""
-    pieces: tuple[str, ...]
-    """The target's pieces, the end among them unless the length limit cut it off; U+2581 marks a space."""
+    tokens: tuple[str, ...]
+    """The target's tokens, the end among them unless the length limit cut it off; U+2581 marks a space."""
     ended: bool
     ids: tuple[int, ...] = ()
-    """Of the pieces, without the end."""
+    """Of the tokens, without the end."""
     met: tuple[str, ...] = ()
     """Required phrases, all of which stand in the text."""
     utility: float | None = None
@@ -72,17 +72,17 @@ class Translation:
     score: float = 0.0
     ended: bool = True
     """False where the length limit cut the output off."""
-    unfamiliar: int = 0
-    """Source pieces that training never saw: unknown characters, or bytes that stand for them."""
-    source_pieces: tuple[str, ...] = ()
+    unknown_count: int = 0
+    """Source tokens that training never saw: unknown characters, or bytes that stand for them."""
+    source_tokens: tuple[str, ...] = ()
     """As the model read them, the end among them."""
-    target_pieces: tuple[str, ...] = ()
+    target_tokens: tuple[str, ...] = ()
     hypotheses: tuple[Candidate, ...] = ()
     """The n best, best first; the first is this translation."""
     attention: NDArray[np.float32] | None = None
-    """Weights (target pieces, source pieces), where they were asked for: see `Translator.attention`."""
+    """Weights (target tokens, source tokens), where they were asked for: see `Translator.attention`."""
     confidences: tuple[float, ...] = ()
-    """Of each target piece, where they were asked for: how sure the model is of it, given those before it."""
+    """Of each target token, where they were asked for: how sure the model is of it, given those before it."""
     words: tuple[Word, ...] = ()
     """Of the text, where confidence or alignment was asked for."""
     source_words: tuple[Word, ...] = ()
@@ -97,16 +97,16 @@ class Translation:
             "log_probability": self.log_probability,
             "score": self.score,
             "ended": self.ended,
-            "unfamiliar": self.unfamiliar,
+            "unknown_count": self.unknown_count,
         }
         if len(self.hypotheses) > 1:
             plain["hypotheses"] = [
                 {"text": h.text, "log_probability": h.log_probability, "score": h.score} for h in self.hypotheses
             ]
         if self.confidences:
-            plain["pieces"] = [
-                {"piece": piece, "confidence": confidence}
-                for piece, confidence in zip(self.target_pieces, self.confidences, strict=True)
+            plain["tokens"] = [
+                {"token": token, "confidence": confidence}
+                for token, confidence in zip(self.target_tokens, self.confidences, strict=True)
             ]
         for name, found in (("words", self.words), ("source_words", self.source_words)):
             if found or (self.confidences and name == "words"):
@@ -115,8 +115,8 @@ class Translation:
             plain["alignment"] = [vars(link) for link in self.alignment]
         if self.attention is not None:
             plain["attention"] = {
-                "source_pieces": self.source_pieces,
-                "target_pieces": self.target_pieces,
+                "source_tokens": self.source_tokens,
+                "target_tokens": self.target_tokens,
                 "weights": [[round(weight, 6) for weight in row] for row in self.attention.tolist()],
             }
         return plain
@@ -138,7 +138,7 @@ class Languages:
 class Translator:
     """A model ready to translate."""
 
-    def __init__(self, model: EncoderDecoder, recipe: Recipe, source: Subwords, target: Subwords) -> None:
+    def __init__(self, model: EncoderDecoder, recipe: Recipe, source: Tokenizer, target: Tokenizer) -> None:
         self._model: EncoderDecoder | None = model
         self.recipe, self.source, self.target = recipe, source, target
         self._exact: EncoderDecoder | None = None
@@ -170,7 +170,7 @@ class Translator:
 
     @property
     def limit(self) -> int:
-        """The most pieces a line may have: four times the longest that was trained on, and no more than the model has
+        """The most tokens a line may have: four times the longest that was trained on, and no more than the model has
         places for, its end counted. The output ends at the last place too, whatever the search allows."""
         most: int = 4 * self.recipe.data.filters.max_length
         return min(most, places - 1) if (places := places_of(self.recipe)) else most
@@ -180,7 +180,7 @@ class Translator:
         """Where the model lies: cpu, or cuda with its number."""
         return "cpu" if self._model is None else str(device_of(self._model))  # type: ignore[arg-type]
 
-    def computing(self, batch_independent: bool, bfloat16: bool) -> EncoderDecoder:
+    def model_for(self, batch_independent: bool, bfloat16: bool) -> EncoderDecoder:
         """The model to compute with: itself, or its copy for batch-independent mode, made once and kept."""
         if batch_independent and bfloat16:
             raise ModelError(
@@ -192,7 +192,9 @@ class Translator:
             self._exact = independent(self.model)
         return self._exact
 
-    def uncompiled(self, search: SearchConfig, *, batch_independent: bool = True, bfloat16: bool = False) -> str | None:
+    def why_not_compiled(
+        self, search: SearchConfig, *, batch_independent: bool = True, bfloat16: bool = False
+    ) -> str | None:
         """Why a search runs in PyTorch's operations; None: the compiled decoder does it, in `precision`."""
         asked = "bfloat16" if bfloat16 else search.precision
         if batch_independent and (bfloat16 or asked == "float32"):
@@ -207,8 +209,8 @@ class Translator:
     def compiled(
         self, search: SearchConfig, *, batch_independent: bool = True, bfloat16: bool = False
     ) -> tuple[Decoder, ...]:
-        """The compiled decoders of a search, each made once for each precision and kept; none: see `uncompiled`."""
-        if self.uncompiled(search, batch_independent=batch_independent, bfloat16=bfloat16):
+        """The compiled decoders of a search, made once for each precision and kept; none: see `why_not_compiled`."""
+        if self.why_not_compiled(search, batch_independent=batch_independent, bfloat16=bfloat16):
             return ()
         asked = "bfloat16" if bfloat16 else search.precision
         if asked == "auto":
@@ -230,7 +232,7 @@ class Translator:
             self._shortlist = None if self.bundle is None else self.bundle.shortlist()
         if self._shortlist is None:
             raise ModelError(
-                "search.shortlist asks for a bundle that knows which pieces go together, and this one does not; let it "
+                "search.shortlist asks for a bundle that knows which tokens go together, and this one does not; let it "
                 "learn them: regard shortlist BUNDLE --source FILE --target FILE."
             )
         return self._shortlist
@@ -277,20 +279,20 @@ class Translator:
             )
         detailed = confidence or alignment or attention
         if detailed or replace_unknown:
-            self.check_steps("confidence, alignment and attention are of pieces written one by one")
+            self.check_steps("confidence, alignment and attention are of tokens written one by one")
         if detailed and replace_unknown:
             raise ModelError(
                 "replace_unknown changes the text that confidence, alignment and attention speak of; ask for one or "
                 "the other."
             )
         ids = self.encode(lines, from_=from_, to=to, first_line=first_line)
-        full = [i for i, pieces in enumerate(ids) if pieces]
+        full = [i for i, tokens in enumerate(ids) if tokens]
         demands = demands_of(constraints, lines, first_line, self.target)
         shortlist = self.shortlist(settings)
         rules = self._rules([demands[i] for i in full], settings, shortlist)
         fast = self.compiled(settings, batch_independent=batch_independent, bfloat16=bfloat16)
         found = decode(
-            [] if fast else [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
+            [] if fast else [t.model_for(batch_independent, bfloat16) for t in (self, *self.others)],
             [ids[i] for i in full],
             settings,
             n_best=n_best if settings.mbr == "none" else max(n_best, settings.beam),
@@ -309,7 +311,7 @@ class Translator:
             translations[i] = self._translation(ids[i], kept, demands[i], settings, n_best)
         if detailed or replace_unknown:
             made = forced(
-                self.computing(batch_independent, bfloat16),
+                self.model_for(batch_independent, bfloat16),
                 [ids[i] for i in full],
                 [translations[i].hypotheses[0].ids for i in full],
                 temperature=self.calibration.temperature,
@@ -339,13 +341,13 @@ class Translator:
     ) -> Iterator[str]:
         """The translation of a line in parts, each as soon as it is certain; together they are what `translate` gives.
 
-        A greedy search and a sample (the first) are certain of every piece, a beam of what all its hypotheses agree on.
+        A greedy search and a sample (the first) are certain of every token, a beam of what all its hypotheses agree on.
         """
         settings = search_with(self.recipe.search, beam=beam, others=search)
         for key, is_off in (("mbr", settings.mbr == "none"), ("groups", settings.groups == 1)):
             if not is_off:
                 raise ModelError(f"{key} = {getattr(settings, key)} chooses at the end, so nothing can be streamed.")
-        self.check_steps("only what is written piece by piece can be streamed")
+        self.check_steps("only what is written token by token can be streamed")
         self.check_forwards("a text is shown from its beginning, which comes last")
         ids = self.encode([line], from_=from_, to=to, first_line=number)[0]
         if not ids:
@@ -355,7 +357,7 @@ class Translator:
         shortlist = self.shortlist(settings)
         fast = self.compiled(settings, batch_independent=batch_independent, bfloat16=bfloat16)
         steps = decode_steps(
-            [] if fast else [t.computing(batch_independent, bfloat16) for t in (self, *self.others)],
+            [] if fast else [t.model_for(batch_independent, bfloat16) for t in (self, *self.others)],
             ids,
             settings,
             rules=self._rules(demands, settings, shortlist),
@@ -379,7 +381,7 @@ class Translator:
         if rest:
             yield rest
 
-    def together(self, others: Sequence[Translator]) -> Translator:
+    def ensemble_with(self, others: Sequence[Translator]) -> Translator:
         """This translator with others as an ensemble. Raises ModelError unless all have the same vocabularies."""
         for number, other in enumerate(others, start=2):
             for side in ("source", "target"):
@@ -413,7 +415,7 @@ class Translator:
 
     @property
     def in_order(self) -> bool:
-        """Whether the model writes piece by piece; mask-predict writes all places at once."""
+        """Whether the model writes token by token; mask-predict writes all places at once."""
         return mask_of(self.recipe, self.target) is None
 
     def check_steps(self, what: str) -> None:
@@ -463,7 +465,7 @@ class Translator:
         ids = self.source.encode(line)
         if len(ids) > self.limit:
             raise TextError(
-                f"line {number} has {len(ids):,} pieces ({len(line):,} characters); this bundle takes at most "
+                f"line {number} has {len(ids):,} tokens ({len(line):,} characters); this bundle takes at most "
                 f"{self.limit:,} in one line: split it into sentences, one a line."
             )
         return ids
@@ -516,9 +518,9 @@ class Translator:
             log_probability=best.log_probability,
             score=best.score,
             ended=best.ended,
-            unfamiliar=self.source.unfamiliar(ids),
-            source_pieces=tuple(self.source.pieces([*ids, END])),
-            target_pieces=best.pieces,
+            unknown_count=self.source.unknown_count(ids),
+            source_tokens=tuple(self.source.tokens([*ids, END])),
+            target_tokens=best.tokens,
             hypotheses=tuple(candidates),
         )
 
@@ -535,12 +537,12 @@ class Translator:
         """The translation with what was asked for beside it."""
         best = found.hypotheses[0]
         changes: dict[str, Any] = {}
-        log_probabilities = made.log_probabilities[: len(best.pieces)]
+        log_probabilities = made.log_probabilities[: len(best.tokens)]
         if confidence:
-            changes["confidences"] = tuple(self.calibration.piece(value) for value in log_probabilities)
-        places, pieces = words(best.text), self.target_places(best)
+            changes["confidences"] = tuple(self.calibration.token(value) for value in log_probabilities)
+        places, tokens = words(best.text), self.target_places(best)
         if confidence:
-            sums = sums_of(log_probabilities, pieces, places)
+            sums = sums_of(log_probabilities, tokens, places)
             changes["words"] = words_of(best.text, places, [self.calibration.word(value) for value in sums])
         elif alignment:
             changes["words"] = words_of(best.text, places)
@@ -548,37 +550,37 @@ class Translator:
             reading, read = self.source_places(line, to)
             changes["source_words"] = words_of(line, read)
             weights = steps_of(_layers(made), self.calibration.rule, self.calibration.layer)
-            changes["alignment"] = links_of(weights, pieces, reading, places, read)
+            changes["alignment"] = links_of(weights, tokens, reading, places, read)
         if attention:
-            changes["attention"] = _looked(made, len(best.pieces))
+            changes["attention"] = _looked(made, len(best.tokens))
         return replace(found, **changes)
 
     def _replaced(self, found: Translation, line: str, to: str | None, made: Forced) -> Translation:
         """The translation with a source word for each unknown one: what the step that wrote it looked at most."""
         best = found.hypotheses[0]
-        pieces = self.target_places(best)
-        unknown = [place for place, i in zip(pieces, best.ids, strict=True) if i == UNK]
+        tokens = self.target_places(best)
+        unknown = [place for place, i in zip(tokens, best.ids, strict=True) if i == UNK]
         reading, read = self.source_places(line, to)
         text = best.text
-        for link in reversed(links_of(steps_of(_layers(made), "output", 0), pieces, reading, unknown, read)):
+        for link in reversed(links_of(steps_of(_layers(made), "output", 0), tokens, reading, unknown, read)):
             (start, end), (first, last) = unknown[link.target], read[link.source]
             text = text[:start] + text[start:end].replace(text[start:end].strip(), line[first:last]) + text[end:]
         return replace(found, text=text)
 
     def target_places(self, candidate: Candidate) -> list[tuple[int, int]]:
-        """Where each of the candidate's pieces, its end aside, stands in its text."""
+        """Where each of the candidate's tokens, its end aside, stands in its text."""
         raw = self.target.decode(candidate.ids)
         kept = list(accumulate((character != "\0" for character in raw), initial=0))  # see _ONE_LINE
         return [(kept[start], kept[end]) for start, end in self.target.spans_of(candidate.ids)]
 
     def source_places(self, line: str, to: str | None = None) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Where the pieces of a line and its words stand in it; of a language's tag only the pieces count."""
+        """Where the tokens of a line and its words stand in it; of a language's tag only the tokens count."""
         full = self._tagged(line, 1, to) if self.languages.targets else line
         ahead = len(full) - len(line)
         text = split_tag(line)[1] if self.languages.targets else line
         behind = len(line) - len(text)
-        pieces = [(max(start - ahead, 0), max(end - ahead, 0)) for start, end in self.source.spans(full)]
-        return pieces, [(start + behind, end + behind) for start, end in words(text)]
+        tokens = [(max(start - ahead, 0), max(end - ahead, 0)) for start, end in self.source.spans(full)]
+        return tokens, [(start + behind, end + behind) for start, end in words(text)]
 
     def _text(self, hypothesis: Hypothesis) -> str:
         return self.target.decode(hypothesis.ids).translate(_ONE_LINE)
@@ -590,7 +592,7 @@ class Translator:
             text=text,
             log_probability=hypothesis.log_probability,
             score=hypothesis.score,
-            pieces=tuple(self.target.pieces(ids)),
+            tokens=tuple(self.target.tokens(ids)),
             ended=hypothesis.ended,
             ids=tuple(hypothesis.ids),
             met=demand.required,
@@ -598,7 +600,7 @@ class Translator:
 
 
 def _looked(made: Forced, rows: int) -> NDArray[np.float32]:
-    """The last layer's weights, the mean of its heads: (target pieces, source pieces)."""
+    """The last layer's weights, the mean of its heads: (target tokens, source tokens)."""
     return np.asarray(_layers(made)[-1].mean(axis=0)[:rows], dtype=np.float32)
 
 
@@ -630,7 +632,7 @@ def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str
         raise ModelError(f"device {device!r} cannot be used ({reason}); try cpu.") from None
     translator = Translator(model, bundle.recipe, bundle.source, bundle.target)  # type: ignore[arg-type]
     translator.bundle, translator.calibration = bundle, bundle.calibration or translator.calibration
-    return translator.together([load(other, device=device) for other in with_]) if with_ else translator
+    return translator.ensemble_with([load(other, device=device) for other in with_]) if with_ else translator
 
 
 def search_with(

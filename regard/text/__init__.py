@@ -6,7 +6,7 @@ from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import iter_lines, read_lines, read_pairs, write_lines
 from regard.text.shortlist import Shortlist
-from regard.text.subwords import BEGIN, END, PAD, UNK, Subwords
+from regard.text.tokenizer import BEGIN, END, PAD, UNK, Tokenizer
 
 __all__ = [
     "BEGIN",
@@ -14,8 +14,8 @@ __all__ = [
     "PAD",
     "UNK",
     "Shortlist",
-    "Subwords",
     "TextConfig",
+    "Tokenizer",
     "iter_lines",
     "read_lines",
     "read_pairs",

@@ -1,4 +1,4 @@
-"""How text becomes pieces: the settings of a recipe's `[text]` table."""
+"""How text becomes tokens: the settings of a recipe's `[text]` table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TextConfig(BaseModel):
 
     kind: Literal["bpe", "unigram", "characters", "words"] = Field(
         default="bpe",
-        description="How pieces are chosen: bpe merges pairs, unigram prunes; or characters; or whole words between "
+        description="How tokens are chosen: bpe merges pairs, unigram prunes; or characters; or whole words between "
         "spaces, any other being unknown.",
     )
     target_kind: Literal["", "bpe", "unigram", "characters", "words"] = Field(
@@ -26,13 +26,13 @@ class TextConfig(BaseModel):
     size: int = Field(
         default=8000,
         ge=5,
-        description="Pieces in a vocabulary, with the 4 special ones and the 256 bytes; the most of "
+        description="Tokens in a vocabulary, with the 4 special ones and the 256 bytes; the most of "
         "characters and words.",
     )
     joint: bool = Field(
         default=True, description="One vocabulary for source and target (needed for shared embeddings)."
     )
-    shrink: bool = Field(default=False, description="If the data cannot give `size` pieces, take as many as it gives.")
+    shrink: bool = Field(default=False, description="If the data cannot give `size` tokens, take as many as it gives.")
     byte_fallback: bool = Field(
         default=True, description="Spell unseen characters in bytes, so that no text is unknown."
     )
@@ -40,9 +40,9 @@ class TextConfig(BaseModel):
         default=1.0,
         gt=0.9,
         le=1.0,
-        description="Share of all characters that get a piece of their own; below 1 for thousands of them.",
+        description="Share of all characters that get a token of their own; below 1 for thousands of them.",
     )
-    split_digits: bool = Field(default=False, description="Every digit is a piece of its own.")
+    split_digits: bool = Field(default=False, description="Every digit is a token of its own.")
     normalization: Literal["identity", "nfc", "nfkc"] = Field(
         default="identity",
         description="identity changes nothing; nfc composes accents; nfkc also folds full-width forms.",
@@ -56,10 +56,10 @@ class TextConfig(BaseModel):
     )
     order: Literal["left-to-right", "right-to-left"] = Field(
         default="left-to-right",
-        description="In which the target's pieces are written: right-to-left is the contrast, the last one first.",
+        description="In which the target's tokens are written: right-to-left is the contrast, the last one first.",
     )
     symbols: tuple[str, ...] = Field(
-        default=(), description="Strings that are always one piece, beside the language tags."
+        default=(), description="Strings that are always one token, beside the language tags."
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""SentencePiece's model format (sentencepiece_model.proto): its pieces read, and put in another order."""
+"""SentencePiece's model format (sentencepiece_model.proto): its tokens read, and put in another order."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["Algorithm", "Kind", "Piece", "algorithm_of", "fields", "pieces_of", "with_pieces"]
+__all__ = ["Algorithm", "Kind", "Token", "algorithm_of", "fields", "tokens_of", "with_tokens"]
 
 # Fields of a model.
-_PIECE, _TRAINER = 1, 2
+_TOKEN, _TRAINER = 1, 2
 # Fields of its trainer's settings.
 _ALGORITHM, _SIZE = 3, 4
 _IDS, _NAMES = (43, 40, 41, 42), (48, 45, 46, 47)
@@ -28,7 +28,7 @@ class Algorithm(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a piece is for: a symbol is always one piece; what is unused is read from ids, and never written."""
+    """What a token is for: a symbol is always one token; what is unused is read from ids, and never written."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -38,17 +38,17 @@ class Kind(IntEnum):
     BYTE = 6
 
 
-class Piece(NamedTuple):
-    """A piece as its model holds it."""
+class Token(NamedTuple):
+    """A token as its model holds it."""
 
     text: str
     score: float
     kind: int
 
 
-def pieces_of(model: bytes) -> list[Piece]:
-    """Every piece by its id."""
-    return [_piece(value) for field, value in fields(model) if field == _PIECE and isinstance(value, bytes)]
+def tokens_of(model: bytes) -> list[Token]:
+    """Every token by its id."""
+    return [_token(value) for field, value in fields(model) if field == _TOKEN and isinstance(value, bytes)]
 
 
 def algorithm_of(model: bytes) -> int:
@@ -60,20 +60,20 @@ def algorithm_of(model: bytes) -> int:
     return found
 
 
-def with_pieces(model: bytes, pieces: Sequence[Piece], *, unknown_surface: str) -> bytes:
-    """The model with these pieces instead of its own; the first four are pad, unknown, begin and end.
+def with_tokens(model: bytes, tokens: Sequence[Token], *, unknown_surface: str) -> bytes:
+    """The model with these tokens instead of its own; the first four are pad, unknown, begin and end.
 
-    Unknown pieces are decoded as `unknown_surface`. What the model says of normalization is kept.
+    Unknown tokens are decoded as `unknown_surface`. What the model says of normalization is kept.
     """
-    settings = _number(_SIZE, len(pieces)) + _bytes(_UNKNOWN_SURFACE, unknown_surface.encode())
+    settings = _number(_SIZE, len(tokens)) + _bytes(_UNKNOWN_SURFACE, unknown_surface.encode())
     for number, (identity, name) in enumerate(zip(_IDS, _NAMES, strict=True)):
-        settings += _number(identity, number) + _bytes(name, pieces[number].text.encode())
+        settings += _number(identity, number) + _bytes(name, tokens[number].text.encode())
     out = bytearray()
-    for text, score, kind in pieces:
-        piece = _bytes(1, text.encode()) + _varint(2 << 3 | 5) + struct.pack("<f", score) + _number(3, kind)
-        out += _bytes(_PIECE, piece)
+    for text, score, kind in tokens:
+        token = _bytes(1, text.encode()) + _varint(2 << 3 | 5) + struct.pack("<f", score) + _number(3, kind)
+        out += _bytes(_TOKEN, token)
     for field, value in fields(model):
-        if field != _PIECE and isinstance(value, bytes):
+        if field != _TOKEN and isinstance(value, bytes):
             out += _bytes(field, value)
     # Of a message that comes twice the fields are merged, and the last value of each counts.
     return bytes(out + _bytes(_TRAINER, settings))
@@ -105,7 +105,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             at += size
 
 
-def _piece(value: bytes) -> Piece:
+def _token(value: bytes) -> Token:
     text, score, kind = "", 0.0, int(Kind.NORMAL)
     for field, content in fields(value):
         if field == 1 and isinstance(content, bytes):
@@ -114,7 +114,7 @@ def _piece(value: bytes) -> Piece:
             score = struct.unpack("<f", content)[0]
         elif field == 3 and isinstance(content, int):
             kind = content
-    return Piece(text, score, kind)
+    return Token(text, score, kind)
 
 
 def _varint(value: int) -> bytes:

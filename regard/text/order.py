@@ -1,4 +1,4 @@
-"""A target that is written from its last piece to its first: the contrast to writing from left to right.
+"""A target that is written from its last token to its first: the contrast to writing from left to right.
 
 Whoever encodes and decodes with such a vocabulary turns the ids on the way, so that models, search and training know
 nothing of it (after Liu et al. 2016, "Agreement on target-bidirectional neural machine translation", who join both
@@ -10,19 +10,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from regard.text.subwords import Subwords
+from regard.text.tokenizer import Tokenizer
 
 __all__ = ["ORDERS", "Backwards", "in_order"]
 
 
-class Backwards(Subwords):
-    """The same pieces, of which a line's last one comes first."""
+class Backwards(Tokenizer):
+    """The same tokens, of which a line's last one comes first."""
 
     order = "right-to-left"
 
     def __init__(self, model: bytes, *, name: str = "subword model") -> None:
         super().__init__(model, name=name)
-        self._forwards = Subwords(model, name=name)
+        self._forwards = Tokenizer(model, name=name)
 
     @property
     def digest(self) -> str:
@@ -48,10 +48,10 @@ class Backwards(Subwords):
         return self._forwards.decode([*ids][::-1])
 
 
-ORDERS: dict[str, type[Subwords]] = {"left-to-right": Subwords, "right-to-left": Backwards}
+ORDERS: dict[str, type[Tokenizer]] = {"left-to-right": Tokenizer, "right-to-left": Backwards}
 """What `text.order` names."""
 
 
-def in_order(subwords: Subwords, order: str) -> Subwords:
-    """The same pieces, written in this order; the very same object if it is their own."""
-    return subwords if subwords.order == order else ORDERS[order].from_bytes(subwords.to_bytes())
+def in_order(tokenizer: Tokenizer, order: str) -> Tokenizer:
+    """The same tokens, written in this order; the very same object if it is their own."""
+    return tokenizer if tokenizer.order == order else ORDERS[order].from_bytes(tokenizer.to_bytes())

@@ -1,7 +1,7 @@
-"""Other segmentations of a line, drawn by a seed: BPE with merges left out, and unigram pieces by their probability.
+"""Other segmentations of a line, drawn by a seed: BPE with merges left out, and unigram tokens by their probability.
 
 SentencePiece draws them too, but its generator is salted anew in every process whatever seed it is given, so a run that
-is resumed would read other pieces than a run never stopped. Here a draw is a function of its arguments alone. Without
+is resumed would read other tokens than a run never stopped. Here a draw is a function of its arguments alone. Without
 randomness both give what SentencePiece gives.
 """
 
@@ -15,11 +15,11 @@ from itertools import accumulate
 from math import exp, log
 from random import Random
 
-from regard.text.format import Algorithm, Kind, algorithm_of, pieces_of
+from regard.text.format import Algorithm, Kind, algorithm_of, tokens_of
 
 __all__ = ["Sampler"]
 
-# SentencePiece's own: a character without a piece costs this much more than the least likely piece.
+# SentencePiece's own: a character without a token costs this much more than the least likely token.
 _UNKNOWN_PENALTY = 10.0
 
 Draw = Callable[[], float]
@@ -35,15 +35,15 @@ class Sampler:
         self._bytes: dict[int, int] = {}
         self._unknown = 0
         symbols = []
-        for number, (piece, score, kind) in enumerate(pieces_of(model)):
+        for number, (token, score, kind) in enumerate(tokens_of(model)):
             if kind in (Kind.NORMAL, Kind.SYMBOL):
-                self._ids[piece] = number
+                self._ids[token] = number
             if kind == Kind.NORMAL:
-                self._scores[piece] = score
+                self._scores[token] = score
             elif kind == Kind.SYMBOL:
-                symbols.append(piece)
+                symbols.append(token)
             elif kind == Kind.BYTE:
-                self._bytes[int(piece[3:5], 16)] = number
+                self._bytes[int(token[3:5], 16)] = number
             elif kind == Kind.UNKNOWN:
                 self._unknown = number
         algorithm = algorithm_of(model)
@@ -51,7 +51,7 @@ class Sampler:
             raise ValueError("only BPE and unigram models can be drawn from.")
         self._segment = self._unigram if algorithm == Algorithm.UNIGRAM else self._bpe
         self._lowest = min(self._scores.values(), default=0.0) - _UNKNOWN_PENALTY
-        self._beginnings = {piece[:end] for piece in self._scores for end in range(1, len(piece) + 1)}
+        self._beginnings = {token[:end] for token in self._scores for end in range(1, len(token) + 1)}
         longest_first = sorted(symbols, key=len, reverse=True)
         self._symbols = re.compile(f"({'|'.join(map(re.escape, longest_first))})") if symbols else None
 
@@ -59,28 +59,28 @@ class Sampler:
         """Ids of a line that SentencePiece has normalised (spaces are U+2581), drawn by `seed`.
 
         `alpha` is the share of merges left out for BPE (Provilkov et al. 2020), and for unigram the exponent of each
-        piece's probability (Kudo 2018, equation 8, over all segmentations).
+        token's probability (Kudo 2018, equation 8, over all segmentations).
         """
         draw = Random(seed).random
         parts = self._symbols.split(normalized) if self._symbols else [normalized]
-        pieces: list[str] = []
+        tokens: list[str] = []
         for index, part in enumerate(parts):
-            if index % 2:  # a symbol, which is always one piece
-                pieces.append(part)
+            if index % 2:  # a symbol, which is always one token
+                tokens.append(part)
             elif part:
-                pieces += self._segment(part, alpha, draw)
-        return self._numbers(pieces)
+                tokens += self._segment(part, alpha, draw)
+        return self._numbers(tokens)
 
-    def _numbers(self, pieces: list[str]) -> list[int]:
+    def _numbers(self, tokens: list[str]) -> list[int]:
         ids: list[int] = []
         known = self._ids
         after_unknown = False
-        for piece in pieces:
-            number = known.get(piece)
+        for token in tokens:
+            number = known.get(token)
             if number is not None:
                 ids.append(number)
             elif self._bytes:
-                ids += [self._bytes[byte] for byte in piece.encode("utf-8")]
+                ids += [self._bytes[byte] for byte in token.encode("utf-8")]
             elif not after_unknown:  # like SentencePiece, one id for a run of unknown characters
                 ids.append(self._unknown)
             after_unknown = number is None
@@ -92,7 +92,7 @@ class Sampler:
         end = len(text)
         symbols = list(text)
         before, after = list(range(-1, end - 1)), list(range(1, end + 1))
-        agenda = []  # (-score, left, right, the merged piece)
+        agenda = []  # (-score, left, right, the merged token)
         for left in range(end - 1):
             pair = text[left : left + 2]
             if pair in scores:
@@ -120,32 +120,32 @@ class Sampler:
         return [symbol for symbol in symbols if symbol]
 
     def _unigram(self, text: str, alpha: float, draw: Draw) -> list[str]:
-        """Forward: the summed probability of all ways to each place; backward: a way, drawn piece by piece."""
+        """Forward: the summed probability of all ways to each place; backward: a way, drawn token by token."""
         scores, beginnings = self._scores, self._beginnings
         end = len(text)
-        # For each place the pieces that end there: where they begin, and the log-probability of all ways through them.
+        # For each place the tokens that end there: where they begin, and the log-probability of all ways through them.
         arriving: list[list[tuple[int, float]]] = [[] for _ in range(end + 1)]
         reached = 0.0
         for start in range(end):
             if start:
                 reached = _log_of_sum(arriving[start])
             for stop in range(start + 1, end + 1):
-                piece = text[start:stop]
-                score = scores.get(piece)
+                token = text[start:stop]
+                score = scores.get(token)
                 if score is not None:
                     arriving[stop].append((start, reached + alpha * score))
                 elif stop == start + 1:
                     arriving[stop].append((start, reached + alpha * self._lowest))
-                if piece not in beginnings:
+                if token not in beginnings:
                     break
-        pieces = []
+        tokens = []
         place = end
         while place:
             ways = arriving[place]
             start = ways[0][0] if len(ways) == 1 else _drawn(ways, draw)
-            pieces.append(text[start:place])
+            tokens.append(text[start:place])
             place = start
-        return pieces[::-1]
+        return tokens[::-1]
 
 
 def _drawn(ways: list[tuple[int, float]], draw: Draw) -> int:

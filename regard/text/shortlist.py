@@ -1,10 +1,10 @@
-"""Shortlists: of each source piece, the few target pieces that it goes with, learnt from pairs of lines.
+"""Shortlists: of each source token, the few target tokens that it goes with, learnt from pairs of lines.
 
-A sentence is then searched over the pieces that its own go with, and a few that may always come, instead of the whole
-vocabulary. Which go together is asked of IBM's first model of alignment (Brown et al. 1993): among the source's pieces,
-each target piece comes from one or another, as likely as the two are elsewhere.
+A sentence is then searched over the tokens that its own go with, and a few that may always come, instead of the whole
+vocabulary. Which go together is asked of IBM's first model of alignment (Brown et al. 1993): among the source's tokens,
+each target token comes from one or another, as likely as the two are elsewhere.
 
-Sizes: S source vocabulary, T target vocabulary, n pairs of pieces that occur in a line and its translation.
+Sizes: S source vocabulary, T target vocabulary, n pairs of tokens that occur in a line and its translation.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .subwords import END, PAD, UNK, Subwords
+from .tokenizer import END, PAD, UNK, Tokenizer
 
 __all__ = ["Shortlist", "learn"]
 
 Ids = Sequence[int]
 _CHUNK = 1 << 22
-"""Pairs of pieces that are in memory at a time, beside the table of all that differ."""
+"""Pairs of tokens that are in memory at a time, beside the table of all that differ."""
 _ROUNDS = 4
 _LEAST = 1e-4
-"""A target piece that a source piece becomes less often than this is not in its list."""
+"""A target token that a source token becomes less often than this is not in its list."""
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Ids of the target's pieces: those that may always come, and end to end those of each source piece."""
+    """Ids of the target's tokens: those that may always come, and end to end those of each source token."""
 
     always: NDArray[np.int32]
     starts: NDArray[np.int64]  # (S + 1,)
-    pieces: NDArray[np.int32]
+    tokens: NDArray[np.int32]
 
     def of(self, source: Ids, more: Iterable[int] = ()) -> NDArray[np.int32]:
-        """What a translation of these pieces may be written with, and `more`: in order, each once."""
-        lists = [self.pieces[self.starts[i] : self.starts[i + 1]] for i in set(source)]
+        """What a translation of these tokens may be written with, and `more`: in order, each once."""
+        lists = [self.tokens[self.starts[i] : self.starts[i + 1]] for i in set(source)]
         found: NDArray[np.int32] = np.unique(np.concatenate([self.always, np.fromiter(more, np.int32), *lists]))
         return found
 
 
 def learn(
-    pairs: Sequence[tuple[Ids, Ids]], source: Subwords, target: Subwords, *, each: int = 100, always: int = 100
+    pairs: Sequence[tuple[Ids, Ids]], source: Tokenizer, target: Tokenizer, *, each: int = 100, always: int = 100
 ) -> Shortlist:
-    """The shortlist of these pairs: at most `each` pieces of a source piece, beside the `always` most frequent ones.
+    """The shortlist of these pairs: at most `each` tokens of a source token, beside the `always` most frequent ones.
 
-    The end and the unknown piece may always come. A piece that is spelt alike on both sides goes with itself, seen or
+    The end and the unknown token may always come. A token that is spelt alike on both sides goes with itself, seen or
     not, for names and numbers are copied.
     """
     width = len(target)
@@ -63,7 +63,7 @@ def learn(
     rows, columns = rows[order], columns[order]
     rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
     rows, columns = rows[rank < each], columns[rank < each]
-    alike = np.array([target.id_of(piece) or PAD for piece in source.pieces(range(len(source)))])
+    alike = np.array([target.id_of(token) or PAD for token in source.tokens(range(len(source)))])
     spelt = np.flatnonzero(alike != PAD)
     both = np.unique(np.concatenate([rows * width + columns, spelt * width + alike[spelt]]))
     rows, columns = np.divmod(both, width)
@@ -71,9 +71,9 @@ def learn(
 
 
 def _first_model(pairs: Sequence[tuple[Ids, Ids]], width: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Pairs of pieces as source · T + target (n,), in order, and how likely the one becomes the other (n,).
+    """Pairs of tokens as source · T + target (n,), in order, and how likely the one becomes the other (n,).
 
-    The source's padding stands for what comes from none of its pieces.
+    The source's padding stands for what comes from none of its tokens.
     """
     keys = np.empty(0, dtype=np.int64)
     for chunk, _ in _chunks(pairs, width):
@@ -92,7 +92,7 @@ def _first_model(pairs: Sequence[tuple[Ids, Ids]], width: int) -> tuple[NDArray[
 
 
 def _chunks(pairs: Sequence[tuple[Ids, Ids]], width: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Every target piece of a line with each of its source's, as keys; and how many keys each target piece has."""
+    """Every target token of a line with each of its source's, as keys; and how many keys each target token has."""
     keys: list[NDArray[np.int64]] = []
     lengths: list[NDArray[np.int64]] = []
     size = 0

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.disk import digest, settle, sync
+from regard.disk import atomic_rename, digest, sync
 from regard.errors import CheckpointError
 
 from .parallel import Parallel
@@ -45,7 +45,7 @@ def write_durably(path: Path, tensors: dict[str, Tensor]) -> None:
     part = path.with_name(path.name + ".part")
     try:
         save_file({k: v.detach().contiguous() for k, v in tensors.items()}, part)
-        settle(part, path)
+        atomic_rename(part, path)
     except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
         raise CheckpointError(

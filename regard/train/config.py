@@ -23,7 +23,7 @@ class TrainConfig(BaseModel):
         "",
         description="a bundle whose vocabularies are used, and its parameters of the same names and shapes begun with",
     )
-    updates: int = Field(100_000, gt=0, description="optimiser updates in all")
+    max_updates: int = Field(100_000, gt=0, description="optimiser updates in all")
     epochs: int = Field(0, ge=0, description="stop after this many epochs even if updates are left; 0: no limit")
     minutes: float = Field(
         0.0,
@@ -35,7 +35,9 @@ class TrainConfig(BaseModel):
     schedule: Literal["paper", "inverse-sqrt", "cosine", "linear", "constant", "plateau"] = Field(
         "paper", description="learning rate over time: paper, inverse-sqrt, cosine, linear, constant or plateau"
     )
-    rate: float = Field(1.0, gt=0, description="peak learning rate; with the paper's schedule a factor, 1 in the paper")
+    learning_rate: float = Field(
+        1.0, gt=0, description="peak learning rate; with the paper's schedule a factor, 1 in the paper"
+    )
     warmup: int = Field(4000, ge=0, description="updates of linear warm-up")
     plateau_factor: float = Field(0.5, gt=0, lt=1, description="plateau: what the rate is multiplied by")
     plateau_patience: int = Field(3, ge=0, description="plateau: validations without gain before that")
@@ -47,20 +49,20 @@ class TrainConfig(BaseModel):
     damping: float = Field(
         0.0,
         ge=0,
-        description="frequent target pieces count less in the loss: a piece of share p has the weight a / (a + p), "
+        description="frequent target tokens count less in the loss: a token of share p has the weight a / (a + p), "
         "scaled so that the corpus has a mean of 1; this is a (try 0.01, smaller damps more), 0: all count alike",
     )
     input_damping: float = Field(
         0.0,
         ge=0,
-        description="vectors of frequent source pieces are scaled by a / (a + p) where they are read, as train.damping "
+        description="vectors of frequent source tokens are scaled by a / (a + p) where they are read, as train.damping "
         "scales losses; this is a, 0: none are; for models whose source has a table of its own",
     )
     attention_penalty: float = Field(
         0.0,
         ge=0,
-        description="nats that a target adds to the objective for looking at frequent pieces alone: p / (0.01 + p) of "
-        "it for attention to a piece of share p, none to a line's end; 0: looking costs nothing, and is faster",
+        description="nats that a target adds to the objective for looking at frequent tokens alone: p / (0.01 + p) of "
+        "it for attention to a token of share p, none to a line's end; 0: looking costs nothing, and is faster",
     )
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
     precision: Literal["auto", "float32", "bfloat16"] = Field(

@@ -20,8 +20,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from regard.data.ahead import Ahead
 from regard.data.batches import Batch, Batches
+from regard.data.prefetch import Prefetcher
 from regard.errors import CheckpointError, ModelError, ParallelError
 from regard.kernels import native
 from regard.models.interface import capacity_of, device_of
@@ -69,7 +69,7 @@ class Trainer:
         price: Tensor | None = None,
     ) -> None:
         self.parallel = parallel or Parallel()
-        self.model, self.batches, self.config, self.seed = model, Ahead(batches), config, seed
+        self.model, self.batches, self.config, self.seed = model, Prefetcher(batches), config, seed
         self.directory = directory
         self.checkpoints = directory / "checkpoints"
         self.device = device_of(model)
@@ -99,7 +99,7 @@ class Trainer:
             weight_decay=config.weight_decay,
             fused=True,
         )
-        self.schedule = Schedule(config.rate, config.warmup, config.updates, width)
+        self.schedule = Schedule(config.learning_rate, config.warmup, config.max_updates, width)
         self.plateau = Plateau(config.plateau_factor, config.plateau_patience)
         self.ema = {n: p.detach().clone() for n, p in self.parameters.items()} if config.average == "ema" else {}
         self.update = 0
@@ -152,7 +152,7 @@ class Trainer:
             if not self.parallel.alone:  # the others' passes cannot be undone
                 raise ModelError(
                     f"process {self.parallel.rank + 1} of {self.parallel.world}: its share of a batch of "
-                    f"{batch.target_tokens} target pieces does not fit in memory; lower data.batch_tokens and raise "
+                    f"{batch.target_tokens} target tokens does not fit in memory; lower data.batch_tokens and raise "
                     "train.accumulate, or start more processes."
                 ) from error
         # Outside of the handler, which would keep alive what the failed attempt holds.
@@ -237,7 +237,7 @@ class Trainer:
                     self.window = dict.fromkeys(self.window, 0.0)
                 if config.average == "last" and self.update % config.average_every == 0:
                     self._snapshot()
-                last = self.update == config.updates or self._late()
+                last = self.update == config.max_updates or self._late()
                 if self.validate and (self.update % config.validate_every == 0 or last):
                     self._validate()
                     mark = time.perf_counter()
@@ -254,7 +254,7 @@ class Trainer:
     def _finished(self) -> bool:
         c = self.config
         return (
-            self.update >= c.updates
+            self.update >= c.max_updates
             or self._late()
             or (c.epochs > 0 and self.batches.epoch >= c.epochs)
             or (c.patience > 0 and self.waited >= c.patience)

@@ -36,7 +36,7 @@ def halves(batch: Batch) -> tuple[Batch, Batch]:
     rows = len(batch)
     if rows < 2:
         raise ModelError(
-            f"one pair of {batch.source_tokens} source and {batch.target_tokens} target pieces does not fit in memory; "
+            f"one pair of {batch.source_tokens} source and {batch.target_tokens} target tokens does not fit in memory; "
             "lower data.filters.max_length or train.chunk, choose a smaller model, or free some memory."
         )
     middle = (rows + 1) // 2

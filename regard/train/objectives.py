@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 MASK = "<mask>"
-"""The piece that stands for one to be filled in."""
+"""The token that stands for one to be filled in."""
 GAPS = tuple(f"<gap{number}>" for number in range(1, 33))
-"""The pieces that stand for gaps to be mended, the first for the first."""
+"""The tokens that stand for gaps to be mended, the first for the first."""
 
 Side = Literal["source", "target"]
 
@@ -69,11 +69,11 @@ class Objective:
     """Two sides, or one."""
     hidden: Forward
     looks: tuple[Side, Side]
-    """Whose pieces look, and whose are looked at."""
+    """Whose tokens look, and whose are looked at."""
     places: Literal["every", "some", "one"] = "every"
     """Which places of a row have a target: every one, few of them, or the row as a whole."""
     symbols: tuple[str, ...] = ()
-    """Pieces that the text is changed with."""
+    """Tokens that the text is changed with."""
     share: float = 1.0
     """Of the places that `hidden` is of, how many have a target, on average: what is projected to the vocabulary."""
 
@@ -130,7 +130,7 @@ def label_smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
 
 
 def rarity(counts: Tensor, damping: float) -> Tensor:
-    """a / (a + p) of each piece's share p, (V,): 1 of what never occurs, a half at a share of a = `damping`.
+    """a / (a + p) of each token's share p, (V,): 1 of what never occurs, a half at a share of a = `damping`.
 
     Arora et al. 2017 weight the words of a sentence by it.
     """
@@ -139,7 +139,7 @@ def rarity(counts: Tensor, damping: float) -> Tensor:
 
 
 def importance(counts: Tensor, damping: float) -> Tensor:
-    """What a target of each piece counts in the loss (Gu et al. 2020), (V,): its rarity, 1 on average."""
+    """What a target of each token counts in the loss (Gu et al. 2020), (V,): its rarity, 1 on average."""
     weights = rarity(counts, damping).double()
     return (weights * counts.sum() / (counts * weights).sum()).float()
 
@@ -155,7 +155,7 @@ def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tup
     right = targets.clamp(min=0)[:, None]
     largest, where = logits.max(-1, keepdim=True)
     gradient = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    # The likeliest piece has at least 1 / V, so its logarithm is always finite.
+    # The likeliest token has at least 1 / V, so its logarithm is always finite.
     normalizer = largest.to(gradient.dtype) - gradient.gather(-1, where).log()
     chosen = logits.gather(-1, right).to(gradient.dtype)
     losses = normalizer - (1.0 - smoothing) * chosen - smoothing * logits.mean(-1, keepdim=True, dtype=gradient.dtype)
@@ -193,15 +193,15 @@ class _ProjectedLoss(torch.autograd.Function):
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
         for start in range(0, len(hidden), chunk):
-            piece = hidden[start : start + chunk]
-            logits = F.linear(piece, weight, bias)
+            token = hidden[start : start + chunk]
+            logits = F.linear(token, weight, bias)
             losses, gradient = score(logits, targets[start : start + chunk], smoothing)
             if importance is not None:
                 counts = importance[start : start + chunk]
                 losses, gradient = losses * counts, gradient * counts[:, None].to(gradient.dtype)
             total += losses.sum()
             torch.mm(gradient, weight, out=into[0][start : start + chunk])
-            into[1].addmm_(gradient.T, piece)
+            into[1].addmm_(gradient.T, token)
             if into[2] is not None:
                 into[2].add_(gradient.sum(0))
         ctx.save_for_backward(*into)
@@ -243,14 +243,14 @@ def token_losses(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, chunk: int
 ) -> Tensor:
     """Of each token (N,) what `projected_loss` sums; no gradient flows."""
-    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    return torch.cat([_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in pieces])
+    tokens = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    return torch.cat([_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in tokens])
 
 
 def token_log_probabilities(project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, chunk: int) -> Tensor:
     """log p of each target: hidden (N, D), targets (N,) -> (N,) float32."""
-    pieces = [
+    tokens = [
         -F.cross_entropy(project(h).float(), t, reduction="none")
         for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
     ]
-    return torch.cat(pieces)
+    return torch.cat(tokens)

@@ -108,9 +108,9 @@ class Step(nn.Module):
         importance: Tensor | None = None,
         price: Tensor | None = None,
     ) -> None:
-        """`importance`: what a target of each piece counts, (V,); None: all count alike.
+        """`importance`: what a target of each token counts, (V,); None: all count alike.
 
-        `price`: what a target adds to the objective for looking at each piece, (V,), in nats; None: nothing.
+        `price`: what a target adds to the objective for looking at each token, (V,), in nats; None: nothing.
         """
         super().__init__()
         self.register_buffer("importance", importance, persistent=False)

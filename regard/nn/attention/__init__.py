@@ -1,7 +1,7 @@
 """Compare, weigh, mix."""
 
 from .core import attend, mix, softmax, weigh
-from .masks import Both, Causal, Lengths, Mask, Window
+from .masks import AndMask, Causal, Lengths, Mask, Window
 from .multihead import MultiHead
 from .normalize import NORMALIZERS, Normalizer
 from .scores import SCORES, Dot, ScaledDot, Score
@@ -9,7 +9,7 @@ from .scores import SCORES, Dot, ScaledDot, Score
 __all__ = [
     "NORMALIZERS",
     "SCORES",
-    "Both",
+    "AndMask",
     "Causal",
     "Dot",
     "Lengths",

@@ -22,7 +22,7 @@ from ..dropout import Dropout
 from ..layout import Layout, Packed
 from ..positions.bias import Bias
 from .core import attend, softmax
-from .masks import Both, Mask, Within, matrix
+from .masks import AndMask, Mask, QueryPadding, matrix
 from .normalize import Normalizer
 from .scores import Score
 
@@ -341,8 +341,8 @@ def run(call: Call) -> tuple[Tensor, Tensor | None]:
         keys, values = (x.repeat_interleave(share, 1) for x in (call.keys, call.values))
         call = replace(call, keys=keys, values=values)
     if hasattr(call.normalize, "auxiliary") and call.layout is not None:  # what padding chose must not count
-        inside = Within(call.layout.lengths)
-        call = replace(call, mask=inside if call.mask is None else Both(call.mask, inside))
+        inside = QueryPadding(call.layout.lengths)
+        call = replace(call, mask=inside if call.mask is None else AndMask(call.mask, inside))
     return choose(call)[0].run(call)
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Both", "Causal", "Lengths", "Mask", "Window", "Within", "matrix"]
+__all__ = ["AndMask", "Causal", "Lengths", "Mask", "QueryPadding", "Window", "matrix"]
 
 
 class Mask(Protocol):
@@ -76,7 +76,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Within:
+class QueryPadding:
     """Queries beyond a sequence's own length, (B,), see nothing: for who counts what every query does."""
 
     lengths: Tensor
@@ -87,7 +87,7 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Both:
+class AndMask:
     """What both masks allow."""
 
     first: Mask

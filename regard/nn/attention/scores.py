@@ -221,7 +221,7 @@ class Location(_Product):
         if (count := k.shape[-2]) > self.size:
             raise ModelError(
                 f"{count} places to look at are more than the {self.size} that the location score has weights for; "
-                "split the line, or train with a larger model.score_size (model.score_width in recurrent families)"
+                "split the line, or train with a larger model.score_width (model.score_width in recurrent families)"
             )
         return q[..., :count]
 

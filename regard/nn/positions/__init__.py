@@ -1,16 +1,16 @@
 """Position schemes, by where they act: added to the embeddings, added to the scores, or turning queries and keys."""
 
-from .added import POSITIONS, Learned, Nowhere, Sinusoidal, SinusoidalHalves, sinusoids
+from .added import POSITIONS, Learned, NoPosition, Sinusoidal, SinusoidalHalves, sinusoids
 from .bias import BIASES, Bias, biases
-from .rotary import TURNS, Rotary
+from .rotary import ROTARY, Rotary
 
 __all__ = [
     "BIASES",
     "POSITIONS",
-    "TURNS",
+    "ROTARY",
     "Bias",
     "Learned",
-    "Nowhere",
+    "NoPosition",
     "Rotary",
     "Sinusoidal",
     "SinusoidalHalves",

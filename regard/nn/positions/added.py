@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import ModelError
 
-__all__ = ["POSITIONS", "Learned", "Nowhere", "Sinusoidal", "SinusoidalHalves", "sinusoids"]
+__all__ = ["POSITIONS", "Learned", "NoPosition", "Sinusoidal", "SinusoidalHalves", "sinusoids"]
 
 
 def sinusoids(places: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -65,13 +65,13 @@ class Learned(nn.Module):
     def forward(self, places: Tensor, longest: int) -> Tensor:
         if longest > len(self.weight):
             raise ModelError(
-                f"a sequence of {longest} pieces is longer than the {len(self.weight)} learned positions; "
+                f"a sequence of {longest} tokens is longer than the {len(self.weight)} learned positions; "
                 "split it, or train with a larger model.max_positions or with sinusoidal positions"
             )
         return self.weight[places]
 
 
-class Nowhere(nn.Module):
+class NoPosition(nn.Module):
     """No positions at all: the contrast."""
 
     def __init__(self, width: int, capacity: int) -> None:
@@ -85,5 +85,5 @@ POSITIONS: dict[str, type[nn.Module]] = {
     "sinusoidal": Sinusoidal,
     "sinusoidal-halves": SinusoidalHalves,
     "learned": Learned,
-    "none": Nowhere,
+    "none": NoPosition,
 }

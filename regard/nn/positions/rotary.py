@@ -12,7 +12,7 @@ from regard.errors import ModelError
 
 from .added import sinusoids
 
-__all__ = ["TURNS", "Rotary"]
+__all__ = ["ROTARY", "Rotary"]
 
 
 class Rotary(nn.Module):
@@ -41,4 +41,4 @@ class Rotary(nn.Module):
         return turned.flatten(-2).to(x.dtype)
 
 
-TURNS: dict[str, type[Rotary]] = {"rotary": Rotary}
+ROTARY: dict[str, type[Rotary]] = {"rotary": Rotary}

@@ -87,12 +87,12 @@ class Shown:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Where the decoder looked: weights (T, S) over the source pieces for each target piece."""
+    """Where the decoder looked: weights (T, S) over the source tokens for each target token."""
 
     source: str
     output: str
-    source_pieces: list[str]
-    target_pieces: list[str]
+    source_tokens: list[str]
+    target_tokens: list[str]
     weights: NDArray[np.float64]
 
 
@@ -121,14 +121,14 @@ def demo_recipe(directory: Path) -> Recipe:
             target_languages=tuple(LANGUAGES),
             batch_tokens=1024,
         ),
-        # 4 special pieces, 256 bytes, 4 language tags, the corpus's characters, and room for its words.
+        # 4 special tokens, 256 bytes, 4 language tags, the corpus's characters, and room for its words.
         text=TextConfig(size=500, joint=True, split_digits=True),
         model=TransformerConfig(
             width=128, heads=4, feedforward=512, encoder_layers=2, decoder_layers=2, dropout=0.0, norm="pre"
         ),
         # The corpus is endless and has no noise, so nothing is regularised: no dropout, no label smoothing.
         train=TrainConfig(
-            updates=2600, schedule="linear", rate=3e-3, warmup=200, label_smoothing=0.0, clip=1.0,
+            max_updates=2600, schedule="linear", learning_rate=3e-3, warmup=200, label_smoothing=0.0, clip=1.0,
             average="ema", ema_decay=0.998, validate_every=2600, save_every=1300, log_every=50,
         ),
         search=SearchConfig(beam=1, batch_size=256),
@@ -242,7 +242,7 @@ def _alignment(source: str, result: Any) -> Alignment:
     return Alignment(
         source,
         result.text,
-        list(result.source_pieces),
-        list(result.target_pieces),
+        list(result.source_tokens),
+        list(result.target_tokens),
         np.asarray(result.attention, dtype=np.float64),
     )

@@ -41,7 +41,7 @@ def demo(out: str | Path = "demo", *, ask: bool = True, console: Console | None 
         console=console,
         refresh_per_second=2,  # drawing takes a core from training
     ) as bar:
-        done = task.run(out, report=_follow(bar, task.demo_recipe(Path(out)).train.updates))
+        done = task.run(out, report=_follow(bar, task.demo_recipe(Path(out)).train.max_updates))
     show(done, console)
     if ask and sys.stdin.isatty():
         from regard.tasks.translate import load
@@ -61,7 +61,7 @@ def _follow(bar: Progress, updates: int) -> Callable[[dict[str, Any]], None]:
             stage = event["stage"]
             started.append(bar.add_task(STAGES[stage], total=updates if stage == "training" else None, note=""))
         elif event.get("event") == "train":
-            note = f"loss {event['loss']:.3f}, {event['tokens_per_second']:,.0f} pieces/s"
+            note = f"loss {event['loss']:.3f}, {event['tokens_per_second']:,.0f} tokens/s"
             bar.update(started[-1], completed=event["update"], note=note)
 
     return hear
@@ -80,7 +80,7 @@ def show(done: Demo, console: Console) -> None:
     alignment = done.alignment
     console.print(f"\n[bold]Where it looked[/bold] while it wrote [green]{escape(alignment.output)}[/green]")
     console.print("Source on columns, target on rows.\n", style="dim")
-    console.print(heatmap.terminal(alignment.weights, alignment.source_pieces, alignment.target_pieces))
+    console.print(heatmap.terminal(alignment.weights, alignment.source_tokens, alignment.target_tokens))
     console.print(f"\nThe same picture: {', '.join(escape(str(path)) for path in files)}", soft_wrap=True)
     console.print(f"The model: {escape(str(done.bundle))}   The figures: {escape(str(done.directory / 'report.json'))}")
     again = (
@@ -94,10 +94,10 @@ def show(done: Demo, console: Console) -> None:
 def draw(done: Demo) -> list[Path]:
     """Write the alignment as SVG and as a page of HTML; the paths."""
     alignment = done.alignment
-    pieces = (alignment.weights, alignment.source_pieces, alignment.target_pieces)
+    tokens = (alignment.weights, alignment.source_tokens, alignment.target_tokens)
     title = f"{alignment.source} → {alignment.output}"
-    page = heatmap.html(*pieces, title="Where the model looked", source=alignment.source, target=alignment.output)
-    written = {"alignment.svg": heatmap.svg(*pieces, title=title), "alignment.html": page}
+    page = heatmap.html(*tokens, title="Where the model looked", source=alignment.source, target=alignment.output)
+    written = {"alignment.svg": heatmap.svg(*tokens, title=title), "alignment.html": page}
     for name, text in written.items():
         (done.directory / name).write_text(text, encoding="utf-8")
     return [done.directory / name for name in written]

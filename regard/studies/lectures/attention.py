@@ -10,7 +10,7 @@ import math
 import torch
 
 from regard.nn import Padded
-from regard.nn.attention import Both, Causal, Dot, Lengths, Mask, MultiHead, ScaledDot, attend, softmax, weigh
+from regard.nn.attention import AndMask, Causal, Dot, Lengths, Mask, MultiHead, ScaledDot, attend, softmax, weigh
 from regard.nn.attention.masks import matrix
 
 from .page import Lecture, bars, curves, heat, listed
@@ -147,7 +147,7 @@ def masks() -> Lecture:
     """Who may look where: sentences of unequal length, the future, and both; hidden places have no weight at all."""
     size = 5
     length = Lengths(torch.tensor([3]))
-    three: dict[str, Mask] = {"padding": length, "causal": Causal(), "both": Both(length, Causal())}
+    three: dict[str, Mask] = {"padding": length, "causal": Causal(), "both": AndMask(length, Causal())}
     scores = torch.randn(1, 1, size, size, dtype=torch.float64)
     found = {name: matrix(mask, 1, size, size, _CPU) for name, mask in three.items()}
     weights = {name: weigh(scores, seen) for name, seen in found.items()}

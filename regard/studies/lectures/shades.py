@@ -51,7 +51,7 @@ def shades(lines: Sequence[Sequence[Word]], *, aligned: bool = True, title: str 
 
 
 def _shown(text: str) -> str:
-    """A piece as heat maps show it; what is no piece as it is."""
+    """A token as heat maps show it; what is no token as it is."""
     return label(text) if text in NAMES or "\u2581" in text else text
 
 

@@ -24,7 +24,7 @@ from regard.nn.attention import ScaledDot, attend
 from regard.tasks.details import shares_of
 from regard.tasks.forced import hidden_of, logits_of
 from regard.tasks.look import Part, look
-from regard.tasks.open import Opened, open_bundle, rectangle
+from regard.tasks.open import Pipeline, open_bundle, rectangle
 from regard.tasks.translate import Translator
 from regard.text.words import words
 
@@ -75,9 +75,9 @@ def _decimals(share: float) -> str:
     return f"{share:.3f}"
 
 
-def _plain(piece: str) -> str:
-    """A piece without the mark of a space before it."""
-    return piece.removeprefix("\u2581") or "\u2423"
+def _plain(token: str) -> str:
+    """A token without the mark of a space before it."""
+    return token.removeprefix("\u2581") or "\u2423"
 
 
 def _looked(part: Part, matrix: NDArray[np.float32]) -> dict[str, Value]:
@@ -95,10 +95,10 @@ def _grid(part: Part, matrix: NDArray[np.float32]) -> tuple[tuple[Word, ...], ..
     return (head, *((Word(name, now=True), *(Word("", min(w, 1.0)) for w in row)) for name, row in rows))
 
 
-def looks(bundle: str | Path | Opened, lines: Sequence[str]) -> Shown:
-    """What each piece of a line looks at, in the last layer, the mean of its heads.
+def looks(bundle: str | Path | Pipeline, lines: Sequence[str]) -> Shown:
+    """What each token of a line looks at, in the last layer, the mean of its heads.
 
-    Of a translator: what each piece of its own translation looks at in the line. Of a language model: what each piece
+    Of a translator: what each token of its own translation looks at in the line. Of a language model: what each token
     looks at among those before, as in Cheng et al. 2016, Figure 1; of a masked one: in the whole line.
     """
     found = look(bundle, lines[0])
@@ -108,9 +108,11 @@ def looks(bundle: str | Path | Opened, lines: Sequence[str]) -> Shown:
     return Shown(numbers | _looked(part, matrix), _grid(part, matrix))
 
 
-def decoding_steps(bundle: str | Path | Opened, lines: Sequence[str] = ("Je suis étudiant", "I am a student")) -> Shown:
+def decoding_steps(
+    bundle: str | Path | Pipeline, lines: Sequence[str] = ("Je suis étudiant", "I am a student")
+) -> Shown:
     """A line translated greedily, step by step: what is written so far, where the step looks in the source (the mean
-    of all layers and heads), and the three likeliest next pieces, that which is written in bold. Under it the same of a
+    of all layers and heads), and the three likeliest next tokens, that which is written in bold. Under it the same of a
     second line, which the model is made to write.
     """
     opened = open_bundle(bundle, ["encoder-decoder"])
@@ -131,18 +133,18 @@ def _steps(
     translator: Translator, line: str, written: Sequence[int], cross: Part
 ) -> tuple[dict[str, Value], tuple[tuple[Word, ...], ...]]:
     """The numbers and the shaded line of each step that writes these ids, and looks as `cross` says."""
-    model, target, source = translator.computing(True, False), translator.target, cross.columns.names
+    model, target, source = translator.model_for(True, False), translator.target, cross.columns.names
     hidden, wanted = hidden_of(model, translator.encode([line]), [written])
     count = len(cross.rows.names)  # the end among them, unless the length limit cut it off
     likely = torch.cat(list(logits_of(model, hidden[0, :count]))).softmax(-1)  # (T, V)
-    so_far = list(accumulate(target.pieces(written), lambda a, b: a + b, initial=""))
+    so_far = list(accumulate(target.tokens(written), lambda a, b: a + b, initial=""))
     head = (Word("so far"), *map(Word, source), Word(""), Word("next"), *[Word("")] * (_TOP - 1))
     numbers: dict[str, Value] = {"log-probability": float(likely.gather(1, wanted[0, :count, None]).log().sum())}
     steps = [head]
-    for step, (row, all_, piece) in enumerate(zip(cross.matrix().tolist(), likely, wanted[0].tolist(), strict=False)):
+    for step, (row, all_, token) in enumerate(zip(cross.matrix().tolist(), likely, wanted[0].tolist(), strict=False)):
         values, best = (found.tolist() for found in all_.topk(_TOP))
-        names = target.pieces(best)
-        top = [Word(name, p, one == piece, _decimals(p)) for name, p, one in zip(names, values, best, strict=True)]
+        names = target.tokens(best)
+        top = [Word(name, p, one == token, _decimals(p)) for name, p, one in zip(names, values, best, strict=True)]
         begun = so_far[step].replace("\u2581", " ").strip() or "<s>"
         steps.append((Word(begun), *(Word("", weight) for weight in row), Word(""), *top))
         looked = max(range(len(row)), key=row.__getitem__)
@@ -151,7 +153,7 @@ def _steps(
     return numbers, tuple(steps)
 
 
-def _of_bundle(opened: Opened) -> dict[str, Value]:
+def _of_bundle(opened: Pipeline) -> dict[str, Value]:
     """Which model it is that figures are of."""
     if opened.bundle is None:
         return {}
@@ -160,7 +162,7 @@ def _of_bundle(opened: Opened) -> dict[str, Value]:
 
 
 def looking_back(
-    bundle: str | Path | Opened, lines: Sequence[str] = ("the fbi is chasing a criminal on the run",)
+    bundle: str | Path | Pipeline, lines: Sequence[str] = ("the fbi is chasing a criminal on the run",)
 ) -> Shown:
     """Of each word of a line, how much it looks at each before it: Figure 1 of Cheng et al. 2016, of a language model
     that has read the line so far (the last layer, the mean of its heads).
@@ -171,7 +173,7 @@ def looking_back(
     matrix = part.matrix(len(part.weights))
     names = part.rows.names
     numbers = _of_bundle(opened)
-    unknown = [name for name in names[1:] if opened.source.unfamiliar(opened.source.encode(name))]
+    unknown = [name for name in names[1:] if opened.source.unknown_count(opened.source.encode(name))]
     numbers["words that it does not know"] = ", ".join(unknown) or "none"
     numbers["mean weight of the word just before, from the second on"] = float(np.mean(np.diagonal(matrix, -1)[1:]))
     shaded = []
@@ -185,7 +187,7 @@ def looking_back(
     return Shown(numbers, tuple(shaded))
 
 
-def _pronoun(opened: Opened, line: str, nouns: Sequence[str]) -> tuple[Part, NDArray[np.float64], list[int]]:
+def _pronoun(opened: Pipeline, line: str, nouns: Sequence[str]) -> tuple[Part, NDArray[np.float64], list[int]]:
     """The encoder's attention between words, what "it" looks at (L, H, S), and the places of the nouns."""
     part = look(opened, line).words().part("encoder")
     names = list(part.rows.names)
@@ -196,7 +198,7 @@ def _pronoun(opened: Opened, line: str, nouns: Sequence[str]) -> tuple[Part, NDA
 
 
 def pronoun(
-    bundle: str | Path | Opened,
+    bundle: str | Path | Pipeline,
     lines: Sequence[str] = (
         "The animal didn't cross the street because it was too tired.",
         "The animal didn't cross the street because it was too wide.",
@@ -260,7 +262,7 @@ _QUESTION = (
 
 
 @torch.inference_mode()
-def question(bundle: str | Path | Opened, lines: Sequence[str] = _QUESTION) -> Shown:
+def question(bundle: str | Path | Pipeline, lines: Sequence[str] = _QUESTION) -> Shown:
     """A question's words look at a passage: softmax(Q Kᵀ / √D) over all words of the passage, queries and keys being
     the encoder's last states, and the mean over the question's words. No answer is taken out of it.
     """
@@ -289,12 +291,12 @@ def question(bundle: str | Path | Opened, lines: Sequence[str] = _QUESTION) -> S
     return Shown(numbers, (tuple(Word(name, now=True) for name in asking), *shaded), aligned=False)
 
 
-def _states(opened: Opened, line: str) -> tuple[Tensor, list[str]]:
-    """The encoder's last states, a word each (the mean over its pieces), and the words."""
+def _states(opened: Pipeline, line: str) -> tuple[Tensor, list[str]]:
+    """The encoder's last states, a word each (the mean over its tokens), and the words."""
     ids = opened.encode(line)
     spans = words(line)
-    shares = torch.from_numpy(shares_of(opened.source.spans(line), spans))  # (pieces, words)
-    model = opened.computing()
+    shares = torch.from_numpy(shares_of(opened.source.spans(line), spans))  # (tokens, words)
+    model = opened.model_for()
     tokens, layout = rectangle(model, [ids])
     states = model.encode(tokens, layout)[0].double()  # type: ignore[operator]
     return (shares / shares.sum(0)).T @ states, [line[start:stop] for start, stop in spans]
@@ -307,7 +309,7 @@ _MEMORIAL = (
 )
 
 
-def memorial(bundle: str | Path | Opened, lines: Sequence[str] = _MEMORIAL) -> Shown:
+def memorial(bundle: str | Path | Pipeline, lines: Sequence[str] = _MEMORIAL) -> Shown:
     """The opening of Zhuge Liang's 出师表 in the Chinese of today, and where each character of the first line's
     translation looks (the mean of all layers and heads): grey of a cell, weight, as in Figure 3 of Bahdanau et al.
     """

@@ -119,7 +119,8 @@ def _recipe(like: Recipe, scheme: str, place: Path) -> Recipe:
             width=128, heads=4, feedforward=512, encoder_layers=2, decoder_layers=2, norm="pre", positions=scheme
         ),
         train=TrainConfig(
-            minutes=minutes, updates=10**9, schedule="linear", rate=2e-3, warmup=round(40 * minutes), clip=1.0,
+            minutes=minutes, max_updates=10**9, schedule="linear", learning_rate=2e-3,
+            warmup=round(40 * minutes), clip=1.0,
             average="ema", validate_every=10**9, save_every=200, keep_checkpoints=1,
             device=like.train.device, precision=like.train.precision,
         ),

@@ -47,12 +47,12 @@ def _head(table: Plain) -> Iterator[str]:
     yield "<main>"
     yield _both(
         f"{len(table['families'])} families of sequence-to-sequence models, trained on one corpus ({way}) with equal "
-        f"data, vocabulary ({table['pieces']:,} pieces at most) and time ({table['minutes']:g} minutes of batches "
+        f"data, vocabulary ({table['tokens']:,} tokens at most) and time ({table['minutes']:g} minutes of batches "
         f"and updates each, {_threads(table, 'thread')}), and searched alike (beam {search['beam']}). All figures "
         f"are of {escape(table['set'])}, {table['lines']:,} lines, translated once by every run when its training "
         "had ended.",
         f"{len(table['families'])} 个序列到序列家族，在同一语料（{way}）上训练：数据相同，词表相同（至多 "
-        f"{table['pieces']:,} 个子词），时间相同（批次与更新共 {table['minutes']:g} 分钟，"
+        f"{table['tokens']:,} 个子词），时间相同（批次与更新共 {table['minutes']:g} 分钟，"
         f"{_threads(table, '线程')}），搜索相同（束宽 {search['beam']}）。全部数字取自 {escape(table['set'])} 的 "
         f"{table['lines']:,} 行，由每个模型在训练结束时各译一次。",
     )
@@ -82,7 +82,7 @@ def _figures(table: Plain) -> Iterator[str]:
         ("BLEU", "BLEU"),
         ("95 % over lines", "按行 95 %"),
         ("chrF", "chrF"),
-        ("perplexity a piece", "每子词困惑度"),
+        ("perplexity a token", "每子词困惑度"),
         ("parameters", "参数"),
         ("minutes", "分钟"),
         ("updates", "更新"),
@@ -325,7 +325,7 @@ def _beyond(found: Plain | None) -> Iterator[str]:
     longest = found["longest"]
     yield _both("Longer than anything trained on", "比训练过的都长", "h2")
     yield _both(
-        f"Small Transformers that differ in how a piece knows its place alone, trained for {found['minutes']:g} "
+        f"Small Transformers that differ in how a token knows its place alone, trained for {found['minutes']:g} "
         f"minutes each on pairs of at most {longest} words a side, and scored on longer ones too (right of the "
         "dashed line). One seed; few minutes; what is longer is harder for other reasons as well, so compare the "
         "schemes with each other.",
@@ -335,7 +335,7 @@ def _beyond(found: Plain | None) -> Iterator[str]:
     groups = found["groups"]
     names: list[Words] = [(f"{g['from']}–{g['to']} ({g['lines']})",) * 2 for g in groups]
     for metric, title in (
-        ("perplexity", ("Perplexity a piece", "每子词困惑度")),
+        ("perplexity", ("Perplexity a token", "每子词困惑度")),
         ("bleu", ("BLEU, greedy", "BLEU，贪心")),
     ):
         yield _drawn(

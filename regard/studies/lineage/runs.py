@@ -208,13 +208,13 @@ def _recipe(
     if data is not None:
         own = {key: value for key, value in tables.get("data", {}).items() if key in (*_OWN, "filters")}
         tables["data"] = {**own, **data}
-        tables.setdefault("text", {})["shrink"] = True  # a small corpus has fewer pieces than the recipes ask for
+        tables.setdefault("text", {})["shrink"] = True  # a small corpus has fewer tokens than the recipes ask for
     tables["data"]["cache"] = str(out / "prepared")
     recipe = recipes.parse(tomli_w.dumps(tables), variables, overrides, name=str(path))
     config = recipe.train
     timed = {
         "minutes": minutes,
-        "updates": 10**9,
+        "max_updates": 10**9,
         "warmup": round(config.warmup * min(1.0, minutes / _SIZED_FOR)),
         "save_every": min(config.save_every, 200),
         "keep_checkpoints": 1,

@@ -1,10 +1,10 @@
-"""A line of text to the ids of its pieces and back, by SentencePiece (Kudo and Richardson 2018).
+"""A line of text to the ids of its tokens and back, by SentencePiece (Kudo and Richardson 2018).
 
 Text to ids to text is the identity for any line when `normalization` is "identity" and `byte_fallback` is on: nothing
 is tokenised, trimmed or folded behind the user's back. SentencePiece marks a space with U+2581, so that character alone
 would come back as a space; it is escaped here with a private-use character, and that character with itself.
 
-Beside pieces that are learnt (bpe, unigram) there are characters, and whole words between spaces: a closed vocabulary,
+Beside tokens that are learnt (bpe, unigram) there are characters, and whole words between spaces: a closed vocabulary,
 such as labels, in which any other word is unknown.
 """
 
@@ -23,12 +23,12 @@ from typing import Literal, get_args
 
 import sentencepiece
 
-from regard.disk import settle
+from regard.disk import atomic_rename
 from regard.errors import TextError
 from regard.text.format import Algorithm, algorithm_of
 from regard.text.sampling import Sampler
 
-__all__ = ["BEGIN", "END", "PAD", "UNK", "Subwords"]
+__all__ = ["BEGIN", "END", "PAD", "UNK", "Tokenizer"]
 
 PAD, UNK, BEGIN, END = 0, 1, 2, 3
 
@@ -46,11 +46,11 @@ _UNKNOWN = {"characters": "\u2047", "words": " <unk>"}
 """How an unknown character or word reads; corpora of words write it so, and SentencePiece reads it so."""
 
 
-class Subwords:
-    """A trained vocabulary of pieces. Immutable; safe to share between threads."""
+class Tokenizer:
+    """A trained vocabulary of tokens. Immutable; safe to share between threads."""
 
     order = "left-to-right"
-    """In which a line's pieces come: see `regard.text.order`."""
+    """In which a line's tokens come: see `regard.text.order`."""
 
     def __init__(self, model: bytes, *, name: str = "subword model") -> None:
         """Takes the bytes of a SentencePiece model whose special ids are ours; `name` is for messages."""
@@ -83,11 +83,11 @@ class Subwords:
         character_coverage: float = 1.0,
         symbols: Sequence[str] = (),
         shrink: bool = False,
-    ) -> Subwords:
-        """A vocabulary of `size` pieces from raw lines; deterministic.
+    ) -> Tokenizer:
+        """A vocabulary of `size` tokens from raw lines; deterministic.
 
         Of characters and words `size` is the most that are taken, the most frequent ones; words are never spelt in
-        bytes. Raises TextError if the lines cannot give that many pieces, naming the largest possible size (with
+        bytes. Raises TextError if the lines cannot give that many tokens, naming the largest possible size (with
         `shrink`, takes that), if `size` has no room for every character, and if there is no text at all.
         """
         _check_symbols(symbols)
@@ -130,7 +130,7 @@ class Subwords:
         return cls(model + _normalization_field(normalization))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Subwords:
+    def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """Read a model file. Raises TextError if it is missing or is no such model."""
         try:
             return cls(Path(path).read_bytes(), name=os.fspath(path))
@@ -138,7 +138,7 @@ class Subwords:
             raise TextError(f"{os.fspath(path)}: the subword model cannot be read ({error.strerror}).") from None
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Subwords:
+    def from_bytes(cls, data: bytes) -> Tokenizer:
         """The inverse of `to_bytes`."""
         return cls(data)
 
@@ -147,7 +147,7 @@ class Subwords:
         path = Path(path)
         part = path.with_name(path.name + ".part")
         part.write_bytes(self._model)
-        settle(part, path)
+        atomic_rename(part, path)
 
     def to_bytes(self) -> bytes:
         """The model file's content: a SentencePiece model that other programs read too."""
@@ -159,15 +159,15 @@ class Subwords:
         return hashlib.sha256(self._model).hexdigest()
 
     def __len__(self) -> int:
-        """Pieces in the vocabulary, the special ones included."""
+        """Tokens in the vocabulary, the special ones included."""
         return self._size
 
     def encode(self, line: str) -> list[int]:
-        """The ids of a line's pieces, without begin and end; the same every time."""
+        """The ids of a line's tokens, without begin and end; the same every time."""
         return self._read(self._ready(line))
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """Where each piece of `encode(line)` stands in the line: its first character and the one behind its last.
+        """Where each token of `encode(line)` stands in the line: its first character and the one behind its last.
 
         Every byte of a character has the whole character's place, and so has every part of one that normalization takes
         apart. A space in front of the line, which SentencePiece adds, has no width.
@@ -176,11 +176,11 @@ class Subwords:
         ahead = len(self._processor.normalize(ready)) - len(ready)
         found, place = [], -ahead
         texts: list[str] = self._processor.encode(ready, out_type=str)
-        for i, piece in self._apart(zip(self._processor.encode(ready), texts, strict=True)):
+        for i, token in self._apart(zip(self._processor.encode(ready), texts, strict=True)):
             start = place
             if not self._processor.is_byte(i):
-                place += len(piece)
-            elif int(piece[3:5], 16) & 0xC0 != 0x80:  # a character's first byte
+                place += len(token)
+            elif int(token[3:5], 16) & 0xC0 != 0x80:  # a character's first byte
                 place += 1
             else:
                 start -= 1
@@ -188,7 +188,7 @@ class Subwords:
         return found if ready == line else self._in_raw(line, found)
 
     def spans_of(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Where each piece stands in the text of `decode(ids)`, as `spans` gives it; special ones have no width."""
+        """Where each token stands in the text of `decode(ids)`, as `spans` gives it; special ones have no width."""
         ends = [len(self.decode(ids[:count])) for count in range(len(ids) + 1)]
         # A character whose bytes have not all come shows as several; it is as wide as it will be.
         ends = list(accumulate(reversed(ends), min))[::-1]
@@ -237,32 +237,32 @@ class Subwords:
             text = text.removeprefix(" ")
         return _UNESCAPED.sub(_original, text) if _ESCAPE in text else text
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def tokens(self, ids: Iterable[int]) -> list[str]:
         """One string for each id, special ones and bytes (`<0xE4>`) included; U+2581 marks a space."""
         wanted = [int(i) for i in ids]
         self._check(wanted)
         return [self._processor.id_to_piece(i) for i in wanted]
 
-    def unfamiliar(self, ids: Iterable[int]) -> int:
+    def unknown_count(self, ids: Iterable[int]) -> int:
         """How many ids stand for characters that training never saw: unknown ones and bytes."""
         wanted = [int(i) for i in ids]
         self._check(wanted)
         return sum(i == UNK or self._processor.is_byte(i) for i in wanted)
 
-    def id_of(self, piece: str) -> int | None:
-        """The id of exactly this piece (a language tag, say), or None if the vocabulary has no such piece.
+    def id_of(self, token: str) -> int | None:
+        """The id of exactly this token (a language tag, say), or None if the vocabulary has no such token.
 
         Of whole words it is the word's, which the space before it belongs to.
         """
-        as_word = self._algorithm == Algorithm.WORDS and not piece.startswith(_SPACE)
-        if as_word and (word := self.id_of(_SPACE + piece)) is not None:
+        as_word = self._algorithm == Algorithm.WORDS and not token.startswith(_SPACE)
+        if as_word and (word := self.id_of(_SPACE + token)) is not None:
             return word
-        found: int = self._processor.piece_to_id(piece)
-        return found if found != UNK or piece == self._processor.id_to_piece(UNK) else None
+        found: int = self._processor.piece_to_id(token)
+        return found if found != UNK or token == self._processor.id_to_piece(UNK) else None
 
     @property
     def _whole(self) -> bool:
-        """Whether its pieces are characters or words, each of them one id, known or not."""
+        """Whether its tokens are characters or words, each of them one id, known or not."""
         return self._algorithm in (Algorithm.CHARACTERS, Algorithm.WORDS)
 
     def _read(self, ready: str) -> list[int]:
@@ -271,22 +271,22 @@ class Subwords:
             return ids
         return [i for i, _ in self._apart(zip(ids, self._processor.encode(ready, out_type=str), strict=True))]
 
-    def _apart(self, pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    def _apart(self, tokens: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         """Ids with their text; a run of unknown characters or words is one id to SentencePiece.
 
-        Where pieces are characters or words, each has an id here. Else the run is unknown, but for one that the
-        vocabulary has though it is never segmented into it: a piece of the other side, in a model brought over.
+        Where tokens are characters or words, each has an id here. Else the run is unknown, but for one that the
+        vocabulary has though it is never segmented into it: a token of the other side, in a model brought over.
         """
-        for i, piece in pieces:
+        for i, token in tokens:
             if i != UNK:
-                yield i, piece
+                yield i, token
             elif not self._whole:
-                known = self._processor.piece_to_id(piece)
-                yield known if self._processor.is_unused(known) else UNK, piece
+                known = self._processor.piece_to_id(token)
+                yield known if self._processor.is_unused(known) else UNK, token
             elif self._algorithm == Algorithm.CHARACTERS:
-                yield from ((UNK, character) for character in piece)
+                yield from ((UNK, character) for character in token)
             else:
-                yield from ((UNK, word) for word in re.findall(f"{_SPACE}?[^{_SPACE}]*", piece) if word)
+                yield from ((UNK, word) for word in re.findall(f"{_SPACE}?[^{_SPACE}]*", token) if word)
 
     def _ready(self, line: str) -> str:
         line = _escape(_normalize(line, self.normalization))
@@ -350,7 +350,7 @@ def _largest_size(error: RuntimeError) -> int | None:
 def _training_error(error: RuntimeError, size: int, largest: int | None) -> TextError:
     if largest is not None:
         return TextError(
-            f"a vocabulary of {size:,} pieces is more than this text can give: set size to at most {largest:,}, "
+            f"a vocabulary of {size:,} tokens is more than this text can give: set size to at most {largest:,}, "
             "set shrink = true, or give more text."
         )
     if "(vocab_size) >= (0)" in str(error):
@@ -360,7 +360,7 @@ def _training_error(error: RuntimeError, size: int, largest: int | None) -> Text
         )
     if found := re.search(r"smaller than required_chars. (\d+) vs (\d+)", str(error)):
         return TextError(
-            f"a vocabulary of {size:,} pieces has no room for all characters of this text: set size to more than "
+            f"a vocabulary of {size:,} tokens has no room for all characters of this text: set size to more than "
             f"{int(found.group(2)):,}, or character_coverage below 1 (0.9995, say): "
             "rarer characters are then spelt in bytes."
         )

@@ -8,13 +8,13 @@ from threading import Event, Thread
 
 from .batches import Batch, Batches
 
-__all__ = ["Ahead"]
+__all__ = ["Prefetcher"]
 
 _Item = tuple[Batch, dict[str, int], int] | BaseException
 """A batch with the position and the epoch of the next, or what went wrong."""
 
 
-class Ahead:
+class Prefetcher:
     """The same batches in the same order; `position` and `epoch` tell of the next one handed out, not of the thread's.
 
     `depth` is how many may wait. The thread starts with the first batch and ends with `close` or the process.
