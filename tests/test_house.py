@@ -1,10 +1,11 @@
-"""The house's laws: imports only go down, public names are exactly `__all__`, recipes parse, the map is the tree."""
+"""The house's laws: imports only go down, names are listed, nothing is too large, recipes parse, the map is right."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,177 @@ def test_every_recipe_parses(path):
     recipe = pytest.importorskip("regard.recipe")
     wanted = set(re.findall(r"\$\{(\w+)\}", path.read_text("utf-8")))
     recipe.load(path, variables=dict.fromkeys(wanted, "data"))
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+
+MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
+
+NOT_YET: dict[str, dict[str, int]] = {
+    "lines": {
+        "regard": 24_886,
+    },
+    "file": {
+        "apps/use.py": 597,
+        "bundle.py": 472,
+        "exchange/marian.py": 623,
+        "models/transformer.py": 445,
+        "nn/recurrent.py": 409,
+        "recipe.py": 468,
+        "studies/lineage/report_page.py": 418,
+        "tasks/align.py": 447,
+        "tasks/decode.py": 510,
+        "tasks/fit.py": 613,
+        "tasks/plan.py": 460,
+        "tasks/translate.py": 661,
+        "train/loop.py": 423,
+    },
+    "function": {
+        "apps/use.py:translate": 155,
+        "apps/use.py:evaluate": 91,
+        "apps/use.py:align": 90,
+        "engine/packing.py:compiled": 70,
+        "exchange/marian.py:write_marian": 69,
+        "models/transformer.py:build": 76,
+        "search/beam.py:beam_steps": 98,
+        "search/diverse.py:diverse_search": 62,
+        "studies/lineage/command.py:lineage": 92,
+        "studies/lineage/report_page.py:_costs": 72,
+        "tasks/calibrate.py:calibrate": 84,
+        "tasks/decode.py:decode": 65,
+        "tasks/evaluate.py:evaluate_lines": 100,
+        "tasks/fit.py:_fit": 82,
+        "tasks/fit.py:_finish": 62,
+        "tasks/plan.py:plan": 71,
+        "tasks/translate.py:translate": 88,
+        "train/loop.py:__init__": 75,
+    },
+    "parameters": {
+        "apps/language.py:generate": 14,
+        "apps/look.py:look": 13,
+        "apps/use.py:translate": 43,
+        "apps/use.py:evaluate": 18,
+        "apps/use.py:score": 11,
+        "apps/use.py:align": 20,
+        "data/batches.py:__init__": 12,
+        "data/store.py:build": 9,
+        "engine/decoding.py:search": 11,
+        "models/bahdanau.py:__init__": 11,
+        "nn/attention/multihead.py:__init__": 11,
+        "parsing/commands.py:parse": 13,
+        "parsing/parse.py:parse": 9,
+        "parsing/parse.py:evaluate_trees": 9,
+        "search/beam.py:beam_steps": 12,
+        "search/diverse.py:diverse_search": 13,
+        "studies/lineage/command.py:lineage": 20,
+        "tasks/align.py:choose": 9,
+        "tasks/decode.py:decode": 12,
+        "tasks/decode.py:decode_steps": 9,
+        "tasks/evaluate.py:evaluate_lines": 16,
+        "tasks/translate.py:translate": 17,
+        "tasks/translate.py:stream": 9,
+        "text/tokenizer.py:train": 9,
+        "train/loop.py:__init__": 12,
+        "train/objectives.py:forward": 9,
+    },
+    "holes": {
+        "type: ignore without a reason": 98,
+    },
+}
+"""What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
+
+MOST_ANY = 358
+"""How often the type that allows everything is written; lower it when it is written less."""
+NOT_YET_CYCLES = [["regard.apps.look", "regard.apps.use"]]
+
+TREES = {str(path.relative_to(ROOT / "regard")): ast.parse(path.read_text("utf-8")) for path in FILES}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions() -> Iterator[tuple[str, Function]]:
+    """Every function of the package, methods and inner ones included, as "file:name"."""
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, Function):
+                yield f"{path}:{node.name}", node
+
+
+def over(found: Iterable[tuple[str, int]], limit: int, law: str) -> dict[str, int]:
+    """What is over the limit, but for the known exceptions that have not grown."""
+    known = NOT_YET.get(law, {})
+    return {name: size for name, size in found if size > known.get(name, limit)}
+
+
+def test_the_package_is_small():
+    size = sum(path.read_text("utf-8").count("\n") for path in FILES if "studies" not in path.parts)
+    assert size <= NOT_YET.get("lines", {}).get("regard", MOST_LINES)
+
+
+def test_every_file_can_be_read_in_one_go():
+    sizes = ((str(path.relative_to(ROOT / "regard")), path.read_text("utf-8").count("\n")) for path in FILES)
+    assert over(sizes, MOST_IN_A_FILE, "file") == {}
+
+
+def test_every_function_fits_on_a_screen():
+    sizes = ((name, (node.end_lineno or 0) - node.lineno + 1) for name, node in functions())
+    assert over(sizes, MOST_IN_A_FUNCTION, "function") == {}
+
+
+def test_no_public_function_has_many_parameters():
+    """Flags that are generated from an options object are no parameters of a function that anybody wrote."""
+
+    def count(node: Function) -> int:
+        given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        return sum(argument.arg not in ("self", "cls") for argument in given)
+
+    public = ((name, count(node)) for name, node in functions() if node.name == "__init__" or node.name[0] != "_")
+    assert over(public, MOST_PARAMETERS, "parameters") == {}
+
+
+def test_every_type_that_is_ignored_says_why():
+    lines = (line for path in FILES for line in path.read_text("utf-8").splitlines())
+    silent = [line for line in lines if re.search(r"# type: ignore(?!\[[\w, -]+\]  # \w)", line)]
+    assert len(silent) <= NOT_YET.get("holes", {}).get("type: ignore without a reason", 0), silent
+
+
+def test_any_is_used_less_and_less():
+    used = sum(isinstance(node, ast.Name) and node.id == "Any" for tree in TREES.values() for node in ast.walk(tree))
+    assert used <= MOST_ANY
+
+
+def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import each other, by way of any number of others."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = edges[waiting.pop()] - found
+            found |= new
+            waiting += new
+        return found
+
+    all_reached = {name: reached(name) for name in edges}
+    groups = {frozenset(n for n in all_reached[name] if name in all_reached[n]) for name in edges}
+    return sorted(sorted(group) for group in groups if group)
+
+
+def test_no_modules_import_each_other():
+    """Imports inside of functions count; those of the lazy door and those for mypy alone do not."""
+    edges: dict[str, set[str]] = {}
+    for path in FILES:
+        tree = ast.parse(path.read_text("utf-8"))
+        tree.body = [n for n in tree.body if not (isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test))]
+        edges[".".join(module_of(path))] = {name for name in imports(path, tree) if name in MODULES} - {"regard"}
+    assert [group for group in cycles(edges) if group not in NOT_YET_CYCLES] == []
+
+
+def test_cycles_are_found():
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [["a", "b", "c"]]
+    assert cycles({"a": {"b"}, "b": set()}) == []
+
+
+# -- the map -----------------------------------------------------------------------------------------------------------
 
 
 def mapped(readme: Path, headings: str) -> list[str]:
