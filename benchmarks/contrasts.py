@@ -44,7 +44,7 @@ FAMILIES: dict[str, dict[str, list[str]]] = {
 }
 """By family the variants, the first being that which its others are compared with."""
 
-_SIZES = ["width=192", "encoder_width=192", "embedding=128", "readout=128", "dropout=0.2", "initial=0.05"]
+_SIZES = ["width=192", "encoder_width=192", "embedding=128", "readout=128", "dropout=0.2", "init_range=0.05"]
 
 
 def model_of(family: str) -> list[str]:

@@ -116,7 +116,10 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
             ["train", "recipe.toml", "--set", "model.width=512", "--set", "model.heads=6"],
             r"heads \(6\) must divide width \(512\); try 4 or 8",
         ),
-        (["train", "recipe.toml", "--set", "train.learning_rate=fast"], r'\[train\] rate = "fast": must be a number'),
+        (
+            ["train", "recipe.toml", "--set", "train.learning_rate=fast"],
+            r'\[train\] learning_rate = "fast": must be a number',
+        ),
         (
             ["train", "recipe.toml", "--set", "data.test.x.source=a", "--set", "data.test.x.reference=b"],
             "a: no such file",

@@ -193,7 +193,9 @@ def test_damping_is_a_key_of_a_recipe_and_dev_loss_is_not_weighted(tmp_path: Pat
     found = {}
     for damping in (0.0, 1e9, 0.01):
         events: list[dict[str, Any]] = []
-        recipe = _recipe(tmp_path / str(damping), LINES, "left-to-right", damping=damping, rate=1e-9, log_every=1)
+        recipe = _recipe(
+            tmp_path / str(damping), LINES, "left-to-right", damping=damping, learning_rate=1e-9, log_every=1
+        )
         fit(recipe, tmp_path / str(damping) / "run", report=events.append)
         found[damping] = [next(e["loss"] for e in events if e["event"] == kind) for kind in ("train", "validate")]
     assert found[1e9] == pytest.approx(found[0.0], rel=1e-4)

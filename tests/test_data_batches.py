@@ -99,7 +99,7 @@ options = st.fixed_dictionaries(
 def test_each_line_is_there_exactly_once_an_epoch_and_within_the_budget(
     store: Store, tokenizer: Tokenizer, options: dict[str, Any], sampled: bool
 ) -> None:
-    sampling = {"sampling": 0.2, "source_subwords": tokenizer, "target_subwords": tokenizer} if sampled else {}
+    sampling = {"sampling": 0.2, "source_tokenizer": tokenizer, "target_tokenizer": tokenizer} if sampled else {}
     batches = Batches(store, **options, **sampling)
     seen: list[int] = []
     for batch in epoch_of(batches):
@@ -147,7 +147,7 @@ def test_going_on_from_any_position_is_exact(
     store: Store, tokenizer: Tokenizer, options: dict[str, Any], steps: int, sampled: bool
 ) -> None:
     options = {**options, "batch_tokens": max(100, options["batch_tokens"]), "pool": max(20, options["pool"])}
-    sampling = {"sampling": 0.2, "source_subwords": tokenizer, "target_subwords": tokenizer} if sampled else {}
+    sampling = {"sampling": 0.2, "source_tokenizer": tokenizer, "target_tokenizer": tokenizer} if sampled else {}
     first = Batches(store, **options, **sampling)
     for _ in range(steps):
         next(first)

@@ -92,13 +92,36 @@ def test_commands_exist_with_their_options(page):
 # -- the page of recipes -----------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_recipes_is_what_init_writes(monkeypatch):
+@pytest.fixture
+def maker(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tools")
     import docs
 
-    try:
-        text = docs.PAGE.read_text("utf-8")
-        assert docs.PLACE.search(text), "the place of the recipe is missing"
-        assert docs.fresh(text) == text, "the recipe's keys have changed: run `python tools/docs.py`"
-    finally:
-        sys.modules.pop("docs", None)
+    yield docs
+    sys.modules.pop("docs", None)
+
+
+def test_the_page_of_recipes_is_what_init_writes(maker):
+    text = maker.RECIPES.read_text("utf-8")
+    assert maker.RECIPE.search(text), "the recipe's part of the page is missing"
+    assert maker.with_recipe(text) == text, "the recipe's keys have changed: run `python tools/docs.py`"
+
+
+def test_the_map_names_every_file(maker):
+    assert maker.MAP.read_text("utf-8") == maker.file_map(), "files have changed: run `python tools/docs.py`"
+    files = [path for path in (ROOT / "regard").rglob("*.py") if path.stat().st_size]
+    assert [str(path) for path in files if not maker.summary(path)] == []
+
+
+# -- the first page ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_the_readme_is_one_page(page):
+    assert len((ROOT / page).read_text("utf-8").splitlines()) <= 120
+
+
+@pytest.mark.parametrize("page", ["docs/commands.md", "docs/commands.zh.md"])
+def test_the_page_of_commands_names_every_command(page):
+    named = re.findall(r"^\| `regard ([\w-]+)", (ROOT / page).read_text("utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(COMMANDS)

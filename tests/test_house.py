@@ -311,26 +311,3 @@ def test_no_modules_import_each_other():
 def test_cycles_are_found():
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [["a", "b", "c"]]
     assert cycles({"a": {"b"}, "b": set()}) == []
-
-
-# -- the map -----------------------------------------------------------------------------------------------------------
-
-
-def mapped(readme: Path, headings: str) -> list[str]:
-    """The first word of each line in the fenced block under the map's heading."""
-    found = re.search(
-        rf"^## (?:{headings})\s*$(?:(?!^## ).)*?^```\w*\n(.*?)^```", readme.read_text("utf-8"), re.M | re.S
-    )
-    assert found, f"{readme.name} has no fenced block under the heading of its map"
-    return [line.split()[0] for line in found[1].splitlines() if line.strip()]
-
-
-@pytest.mark.parametrize(("name", "headings"), [("README.md", "Map"), ("README.zh.md", "Map|地图|代码地图")])
-def test_the_map_matches_the_tree(name, headings):
-    if not (ROOT / name).exists():
-        pytest.skip(f"{name} is not written yet")
-    paths = mapped(ROOT / name, headings)
-    assert [path for path in paths if not (ROOT / path).exists()] == []
-    listed = {(ROOT / path).resolve() for path in paths} - {ROOT / "regard"}
-    rooms = [path for path in FILES if path.name != "__init__.py"]
-    assert [str(p.relative_to(ROOT)) for p in rooms if not listed & {p, *p.parents}] == []

@@ -79,7 +79,7 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         ),
         (DATA + "[train]\nseed = 3", "[train] seed: unknown key here; did you mean seed, before the first table?"),
         (DATA + "[data.filters]\nmax_lenght = 3", "[data.filters] max_lenght: unknown key; did you mean max_length?"),
-        (DATA + "[train]\nxyz = 3", "[train] xyz: unknown key; known here: objective, start_from, updates, "),
+        (DATA + "[train]\nxyz = 3", "[train] xyz: unknown key; known here: objective, start_from, max_updates, "),
         (DATA + "[train]\nwarmup = -3", "[train] warmup = -3: must be at least 0 ("),
         (DATA + '[train]\nwarmup = "many"', '[train] warmup = "many": must be a whole number ('),
         (DATA + "[train]\nwarmup = 1.5", "[train] warmup = 1.5: must be a whole number ("),

@@ -78,7 +78,7 @@ def test_another_process_draws_the_same(kind: str, tmp_path: Path) -> None:
     tokenizer = MODELS[kind, True]
     tokenizer.save(tmp_path / "model")
     program = (
-        "import sys; from regard.text import Subwords; s = Subwords.load(sys.argv[1]); "
+        "import sys; from regard.text import Tokenizer; s = Tokenizer.load(sys.argv[1]); "
         "print([s.sample(line, alpha=0.2, seed=n) for n, line in enumerate(sys.argv[2:])])"
     )
     said = subprocess.run(

@@ -31,7 +31,7 @@ def page(report: Plain, *, language: str = "en") -> str:
         *_beyond(report.get("extrapolation")),
         *_made(report["table"]),
     ]
-    template = (files("regard.apps") / "lineage.html").read_text(encoding="utf-8")
+    template = (files("regard.studies.lineage") / "report_page.html").read_text(encoding="utf-8")
     return template.replace("<!--LANGUAGE-->", language).replace("<!--BODY-->", "\n".join(parts))
 
 
@@ -52,7 +52,7 @@ def _head(table: Plain) -> Iterator[str]:
         f"are of {escape(table['set'])}, {table['lines']:,} lines, translated once by every run when its training "
         "had ended.",
         f"{len(table['families'])} 个序列到序列家族，在同一语料（{way}）上训练：数据相同，词表相同（至多 "
-        f"{table['tokens']:,} 个子词），时间相同（批次与更新共 {table['minutes']:g} 分钟，"
+        f"{table['tokens']:,} 个词元），时间相同（批次与更新共 {table['minutes']:g} 分钟，"
         f"{_threads(table, '线程')}），搜索相同（束宽 {search['beam']}）。全部数字取自 {escape(table['set'])} 的 "
         f"{table['lines']:,} 行，由每个模型在训练结束时各译一次。",
     )
@@ -82,7 +82,7 @@ def _figures(table: Plain) -> Iterator[str]:
         ("BLEU", "BLEU"),
         ("95 % over lines", "按行 95 %"),
         ("chrF", "chrF"),
-        ("perplexity a token", "每子词困惑度"),
+        ("perplexity a token", "每词元困惑度"),
         ("parameters", "参数"),
         ("minutes", "分钟"),
         ("updates", "更新"),
@@ -335,7 +335,7 @@ def _beyond(found: Plain | None) -> Iterator[str]:
     groups = found["groups"]
     names: list[Words] = [(f"{g['from']}–{g['to']} ({g['lines']})",) * 2 for g in groups]
     for metric, title in (
-        ("perplexity", ("Perplexity a token", "每子词困惑度")),
+        ("perplexity", ("Perplexity a token", "每词元困惑度")),
         ("bleu", ("BLEU, greedy", "BLEU，贪心")),
     ):
         yield _drawn(
