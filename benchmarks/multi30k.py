@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from regard.data.config import DataConfig
 from regard.errors import DataError
+from regard.settings.data import DataConfig
 from regard.tasks.prepare import Prepared, prepare
 from regard.text.config import TextConfig
 

@@ -50,7 +50,7 @@ from record import RESULTS, circumstances, write
 from workers import ISAS, SCRATCH, BenchmarkError, Machine, at_least, exit_code, save_batches, threads_option
 
 from regard.data.batches import Batch, Batches, Layout
-from regard.data.config import DataConfig
+from regard.settings.data import DataConfig
 from regard.tasks.prepare import Prepared
 from regard.text import END, write_lines
 

@@ -22,13 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Validat
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
-from regard.data.config import DataConfig
 from regard.errors import RecipeError
 from regard.models import KINDS, MODELS
 from regard.search.config import SearchConfig
+from regard.settings.data import DataConfig
+from regard.settings.train import TrainConfig
 from regard.text.config import TextConfig
 from regard.train import OBJECTIVES
-from regard.train.config import TrainConfig
 
 __all__ = ["RENAMED", "Recipe", "load", "parse", "template", "to_toml", "validate"]
 

@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.data.batches import Batches
-from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
 from regard.errors import BundleError, ModelError, RecipeError
 from regard.exchange.export import export
@@ -25,6 +24,7 @@ from regard.models.gpt import GPTConfig
 from regard.models.self_attentive import SelfAttentiveConfig
 from regard.models.transformer import TransformerConfig
 from regard.parsing.parse import parse
+from regard.settings.data import Filters
 from regard.tasks.align import align_lines
 from regard.tasks.constraints import Constraints
 from regard.tasks.fit import fit

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "regard").rglob("*.py"))
 EVERYTHING = {
-    *("errors", "disk", "text", "metrics", "nn", "kernels", "data", "models", "search", "train", "engine"),
+    *("errors", "disk", "settings", "text", "metrics", "nn", "kernels", "data", "models", "search", "train", "engine"),
     *("recipe", "bundle", "parsing", "exchange", "tasks", "apps", "studies"),
 }
 
@@ -22,15 +22,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "disk": set(),
     "text": set(),
+    "settings": {"text"},
     "metrics": set(),
     "kernels": set(),
     "nn": {"kernels"},
-    "data": {"text"},
+    "data": {"settings", "text"},
     "models": {"nn", "kernels"},
     "search": {"nn.state"},
-    "train": {"data", "models", "kernels"},
+    "train": {"settings", "data", "models", "kernels"},
     "engine": {"models", "kernels"},
-    "recipe": {"text", "data", "models", "search", "train"},
+    "recipe": {"settings", "text", "models", "search", "train"},
     "bundle": {"recipe", "text", "models"},
     "parsing": EVERYTHING - {"studies"},
     "exchange": EVERYTHING - {"apps", "studies"},
@@ -40,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"apps"},
     "__init__": EVERYTHING,  # the door: it opens what is asked for, when it is asked for
 }
-WITHOUT_TORCH = {"errors", "disk", "text", "metrics", "data", "apps"}
+WITHOUT_TORCH = {"errors", "disk", "settings", "text", "metrics", "data", "apps"}
 
 
 def module_of(path: Path) -> list[str]:

@@ -21,11 +21,11 @@ from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batches
-from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
 from regard.models import FAMILIES, KINDS, MODELS
 from regard.nn.attention import SCORES
 from regard.search import SearchConfig
+from regard.settings.data import Filters
 from regard.tasks.decode import decode
 from regard.tasks.fit import fit, view_of
 from regard.tasks.inspect import inspect

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Batches
-from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
 from regard.kernels import native
 from regard.models.transformer import TransformerConfig, build
 from regard.search import SearchConfig
+from regard.settings.data import Filters
 from regard.tasks.decode import decode
 from regard.text import Tokenizer
 from regard.train import (

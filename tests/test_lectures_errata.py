@@ -18,9 +18,9 @@ from regard.nn.attention.masks import matrix
 from regard.nn.attention.scores import Additive, ReducedRank
 from regard.nn.positions import sinusoids
 from regard.nn.recurrent import GRU
+from regard.settings.train import TrainConfig
 from regard.studies.lectures import attention, generation, lecture, measures
 from regard.studies.lectures.positions import rotation_matrix
-from regard.train.config import TrainConfig
 from regard.train.schedules import Schedule, paper
 
 ROOT = Path(__file__).resolve().parent.parent

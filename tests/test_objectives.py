@@ -17,7 +17,6 @@ import regard
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.data.batches import Batch, Batches, key_of
-from regard.data.filters import Filters
 from regard.data.store import Store, fingerprint
 from regard.data.views import Label, Masks, SpanCorruption
 from regard.data.windows import Windows
@@ -25,6 +24,7 @@ from regard.errors import DataError, ModelError, TextError
 from regard.models.bert import BERTClassifierConfig, BERTConfig
 from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig
+from regard.settings.data import Filters
 from regard.tasks.fit import fit, view_of
 from regard.tasks.generate import stream
 from regard.tasks.inspect import inspect

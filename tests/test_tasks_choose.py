@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from bundles import ENGLISH, GERMAN
 
-from regard.data.config import DataConfig
 from regard.errors import TextError
+from regard.settings.data import DataConfig
 from regard.tasks.choose import choose, count
 
 CHINESE = [

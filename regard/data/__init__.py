@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from regard.data.batches import Batch, Batches, Layout
-from regard.data.config import DataConfig, TestSet
-from regard.data.filters import Filters, Report
+from regard.data.filters import Report
 from regard.data.store import Store
+from regard.settings.data import DataConfig, Filters, TestSet
 
 __all__ = ["Batch", "Batches", "DataConfig", "Filters", "Layout", "Report", "Store", "TestSet"]

@@ -17,7 +17,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.filters import Filters, Repeats, Report
+from regard.data.filters import Repeats, Report
+from regard.settings.data import Filters
 from regard.text.tokenizer import Tokenizer
 
 __all__ = ["Column", "Encoder", "Raw", "cut", "mapped"]

@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.filters import Filters, Repeats, Report
+from regard.data.filters import Repeats, Report
 from regard.data.shards import Column, Encoder, cut, mapped
 from regard.data.workers import encode
 from regard.errors import DataError
+from regard.settings.data import Filters
 from regard.text.tokenizer import END, Tokenizer
 
 __all__ = ["FORMAT", "Side", "Store", "fingerprint"]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from regard import errors
-from regard.data.filters import Filters
 from regard.data.shards import Encoder, Raw
+from regard.settings.data import Filters
 from regard.text.order import ORDERS
 from regard.text.tokenizer import Tokenizer
 

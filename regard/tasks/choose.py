@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from regard import recipe as recipes
-from regard.data.config import DataConfig
 from regard.recipe import Recipe
+from regard.settings.data import DataConfig
 
 from .prepare import pairs_of
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from regard import bundle as bundles
-from regard.data.config import DataConfig
-from regard.data.filters import Filters, Overlap, Report
+from regard.data.filters import Overlap, Report
 from regard.data.store import Store, fingerprint
 from regard.disk import digest
 from regard.errors import DataError, TextError
 from regard.recipe import Recipe
+from regard.settings.data import DataConfig, Filters
 from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import iter_lines, read_labelled, read_pairs

@@ -1,6 +1,7 @@
 """Training: batches, a model and an objective -> checkpoints."""
 
-from .config import TrainConfig
+from regard.settings.train import TrainConfig
+
 from .loop import Interrupted, Trainer
 from .objectives import (
     GAPS,

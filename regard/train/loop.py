@@ -25,9 +25,9 @@ from regard.data.prefetch import Prefetcher
 from regard.errors import CheckpointError, ModelError, ParallelError
 from regard.kernels import native
 from regard.models.interface import capacity_of, device_of
+from regard.settings.train import TrainConfig
 
 from . import checkpoint
-from .config import TrainConfig
 from .memory import halves, is_out_of_memory
 from .objectives import OBJECTIVES, Objective
 from .parallel import Parallel, like, whole

@@ -17,14 +17,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.config import DataConfig
 from regard.models import TransformerConfig
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
+from regard.settings.data import DataConfig
+from regard.settings.train import TrainConfig
 from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import write_lines
-from regard.train.config import TrainConfig
 
 from .corpus import KINDS, LANGUAGES, Example, Kind, Value, corpus, typed, write
 from .nearest import Nearest

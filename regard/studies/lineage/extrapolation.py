@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.config import DataConfig
 from regard.errors import DataError
 from regard.metrics import bleu
 from regard.models import TransformerConfig
 from regard.recipe import Recipe
+from regard.settings.data import DataConfig
 from regard.tasks.prepare import pairs_of
 from regard.tasks.score import perplexity_of, score_lines
 from regard.tasks.translate import load

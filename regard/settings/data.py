@@ -6,10 +6,44 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from regard.data.filters import Filters
+from regard.text.languages import split_tag
 from regard.text.lines import holds_both
 
-__all__ = ["DataConfig", "TestSet"]
+__all__ = ["DataConfig", "Filters", "TestSet"]
+
+
+class Filters(BaseModel):
+    """Which pairs are kept. Lengths are counted in tokens, so a language without spaces is treated like any other."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_length: int = Field(default=256, ge=1, description="Drop a pair if either side has more tokens than this.")
+    max_ratio: float = Field(
+        default=9.0,
+        ge=1.0,
+        description="Drop a pair if one side has more than this many times the tokens of the other.",
+    )
+    drop_empty: bool = Field(default=True, description="Drop a pair if either side is empty or only spaces.")
+    drop_duplicates: bool = Field(default=False, description="Drop a pair that occurred before, both sides alike.")
+    drop_identical: bool = Field(default=False, description="Drop a pair whose target is its source.")
+
+    def reason(self, source: str, target: str, source_tokens: int, target_tokens: int, *, again: bool) -> str | None:
+        """Why this pair is dropped: empty, identical, long, ratio, duplicate; None if it is kept.
+
+        `again` says whether it occurred before (`Repeats`). Alike pairs share any other reason, so where it counts, the
+        one before was kept; and so the reason is found without knowing what became of other pairs.
+        """
+        if self.drop_empty and not (source.strip() and target.strip()):
+            return "empty"
+        if self.drop_identical and split_tag(source)[1].strip() == target.strip():
+            return "identical"
+        if max(source_tokens, target_tokens) > self.max_length:
+            return "long"
+        # The end token is counted too, which is lenient with the very short.
+        shorter, longer = sorted((source_tokens + 1, target_tokens + 1))
+        if longer > self.max_ratio * shorter:
+            return "ratio"
+        return "duplicate" if again and self.drop_duplicates else None
 
 
 class TestSet(BaseModel):
