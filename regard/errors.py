@@ -12,6 +12,7 @@ __all__ = [
     "RecipeError",
     "RegardError",
     "TextError",
+    "install",
 ]
 
 
@@ -49,3 +50,8 @@ class ParallelError(RegardError):
 
 class FetchError(RegardError):
     """A data set could not be fetched or is not what it should be."""
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra of the package, which no index has: it is run in a checkout."""
+    return f"pip install '.[{extra}]' in a checkout of Regard"

@@ -167,7 +167,7 @@ def test_the_characters_are_those_of_the_lines(splits: dict[str, list[Example]])
 def test_without_babel_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     builtin._babel.cache_clear()
     monkeypatch.setitem(sys.modules, "babel.dates", None)
-    with pytest.raises(DataError, match=r"pip install 'regard\[demo\]'"):
+    with pytest.raises(DataError, match=r"pip install '\.\[demo\]'"):
         corpus("train", per_cell=1)
     builtin._babel.cache_clear()
 

@@ -86,7 +86,7 @@ def test_rouge_missing_says_how_to_install(monkeypatch):
         return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(DataError, match=r"pip install 'regard\[rouge\]'"):
+    with pytest.raises(DataError, match=r"pip install '\.\[rouge\]'"):
         rouge_1(["a"], ["a"])
 
 

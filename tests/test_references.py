@@ -11,7 +11,7 @@ from regard import fit, recipe
 from regard.apps.cli import main
 from regard.errors import DataError, TextError
 from regard.metrics import paired_bootstrap, score
-from regard.metrics.pronunciation import edits
+from regard.metrics.lines import edits
 from regard.text import read_pairs, write_lines
 from regard.text.lines import holds_both, references_of
 

@@ -201,12 +201,31 @@ def test_what_makes_one():
     assert figures(("(X (. .))", "(NP (. .))")) == (100, 100, 100, 100)
 
 
+def test_sentences_of_punctuation_alone_are_left_out_of_the_exact_trees():
+    """EVALB skips them; of the two that are left one is exact."""
+    wrong = ("(NP (NN a))", "(NP (NP (NN a)))")
+    pairs = [(CAT, CAT), ("(X (. .))", "(NP (. .))"), wrong]
+    assert figures(*pairs) == (100, 80, 88.89, 50)  # 4 brackets of 4 found, of 5 of gold
+    assert scores(pairs, resamples=0)["exact"].detail["skipped"] == 1
+
+
+def test_the_bracket_around_a_tree_is_taken_out_and_the_signature_says_so():
+    """COLLINS.prm takes out TOP alone: with it, ROOT would be right here, 1 of 2 found and 1 of 4 of gold."""
+    pair = ("(ROOT (NP (NN a) (VB b)))", "(ROOT (S (NP (NN a)) (VP (VB b))))")
+    assert figures(pair) == (0, 0, 0, 0)
+    brackets = [[("ROOT", 0, 1)], [("S1", 0, 1)]]
+    found = bracket_scores(brackets, brackets, [["NN"], ["NN"]], resamples=0)["f1"]
+    assert found.detail["gold"] == 0
+    assert "|outer:no|" in found.signature
+    assert "evalb:collins" not in found.signature
+
+
 def test_the_interval_holds_the_figure_and_the_signature_says_how():
     gold = "(S (NP (DT the) (NN cat)) (VP (VBD sat) (PP (IN on) (NP (NNS mats)))))"
     found = scores([(CAT, CAT), ("(S (DT the) (NN cat) (VBD sat) (IN on) (NNS mats))", gold)] * 10)["f1"]
     assert found.interval[0] < found.value < found.interval[1] <= 100
-    assert found.signature == "nrefs:1|bs:1000|seed:12345|evalb:collins|punct:no|top:no|prt:advp|tags:gold"
-    assert found.detail == {"lines": 20, "matched": 40, "found": 40, "gold": 80, "exact": 10}
+    assert found.signature == "nrefs:1|bs:1000|seed:12345|like:evalb-collins|punct:no|outer:no|prt:advp|tags:gold"
+    assert found.detail == {"lines": 20, "matched": 40, "found": 40, "gold": 80, "exact": 10, "skipped": 0}
 
 
 def test_counts_must_be_equal():

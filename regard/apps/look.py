@@ -15,7 +15,7 @@ import typer
 
 from regard.apps.terminal import console_on, write
 from regard.apps.use import BundlePath, From, To
-from regard.errors import DataError
+from regard.errors import DataError, install
 
 if TYPE_CHECKING:
     from regard.tasks.look import Attention, Part, Side
@@ -98,7 +98,7 @@ def png(svg: str, *, zoom: float = 2) -> bytes:
     try:
         from resvg_py import svg_to_bytes
     except ImportError:
-        raise DataError("a PNG needs the package resvg-py: pip install 'regard[png]', or take .svg.") from None
+        raise DataError(f"a PNG needs the package resvg-py: {install('png')}, or take .svg.") from None
     nothing = svg_to_bytes(svg_string=_LETTER.format("\U0010fffd"))  # what stands for a character that no font has
     for character in heatmap.from_fonts(svg):
         if svg_to_bytes(svg_string=_LETTER.format(character)) == nothing:

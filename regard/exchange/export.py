@@ -8,7 +8,7 @@ from importlib import util
 from pathlib import Path
 
 from regard import bundle as bundles
-from regard.errors import BundleError, ModelError
+from regard.errors import BundleError, ModelError, install
 
 from .compare import Comparison, compare
 from .ctranslate2 import QUANTIZATIONS, CTranslate2, write_ctranslate2
@@ -75,4 +75,4 @@ def _check(to: str, quantization: str | None, verify: bool) -> None:
     needed = verify or to == "ctranslate2"
     if needed and util.find_spec(package) is None:
         other = "; or pass --no-verify" if to == "huggingface" else ""
-        raise ModelError(f"--to {to} needs {package}, which is not installed: pip install 'regard[{to}]'{other}.")
+        raise ModelError(f"--to {to} needs {package}, which is not installed: {install(to)}{other}.")

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from .bleu import bleu, tokenizer_for
-from .chrf import chrf, chrf_plus_plus
-from .exact_match import exact_match
-from .lines import LineMetric
+from .lines import exact_match, phoneme_error_rate, word_error_rate
 from .perplexity import Unit, perplexity
-from .pronunciation import phoneme_error_rate, word_error_rate
-from .result import Comparison, Metric, References, Score
+from .result import Comparison, Counts, Metric, References, Score, rate
 from .rouge import rouge_1, rouge_2, rouge_l
-from .sacre import SacreMetric
-from .table import GROUPS, METRICS, paired_bootstrap, score
-from .ter import ter
+from .sacre import bleu, chrf, chrf_plus_plus, likeness, ter, tokenizer_for
+from .table import GROUPS, METRICS, metric_names, paired_bootstrap, score
 
 __all__ = [
     "GROUPS",
     "METRICS",
     "Comparison",
-    "LineMetric",
+    "Counts",
     "Metric",
     "References",
-    "SacreMetric",
     "Score",
     "Unit",
     "bleu",
     "chrf",
     "chrf_plus_plus",
     "exact_match",
+    "likeness",
+    "metric_names",
     "paired_bootstrap",
     "perplexity",
     "phoneme_error_rate",
+    "rate",
     "rouge_1",
     "rouge_2",
     "rouge_l",

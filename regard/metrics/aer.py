@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DataError
-from .bootstrap import SEED, Rows, interval_of, resampled
-from .result import Score, resamples_for
+from .bootstrap import Values
+from .result import Counts, Metric, Score
 
 __all__ = ["Gold", "Link", "alignment_error_rate", "parse_gold"]
 
@@ -77,32 +77,27 @@ def alignment_error_rate(
     )
     if not counts[:, 1].sum():
         raise DataError("the gold set has no sure link, so no error rate is defined; mark sure links as 3-4.")
-    kept = resamples_for(len(gold), resamples)
-    every = np.arange(len(gold))
-    drawn = f"|bs:{kept}|seed:{SEED}" if kept else ""
-    total = int(counts[:, 1].sum()), sum(len(g.possible) for g in gold)
-    scores = {}
-    for name, place in (("AER", 0), ("precision", 1), ("recall", 2)):
-
-        def figure(rows: Rows, place: int = place) -> float:
-            return _figures(counts[rows].sum(axis=0))[place]
-
-        scores[name.lower()] = Score(
-            name=name,
-            value=figure(every),
-            signature=f"nlines:{len(gold)}{drawn}|sure:{total[0]}|possible:{total[1]}|links:{int(counts[:, 0].sum())}",
-            unit="percent",
-            interval=interval_of(resampled(figure, len(gold), kept)) if kept else None,
-            higher_is_better=place > 0,
-        )
-    return scores
+    links, sure = int(counts[:, 0].sum()), int(counts[:, 1].sum())
+    possible = sum(len(g.possible) for g in gold)
+    signature = f"nlines:{len(gold)}|sure:{sure}|possible:{possible}|links:{links}"
+    return {
+        name.lower(): Metric(name, None, higher_is_better=better).score(Counts(counts, figure, signature), resamples)
+        for name, better, figure in (("AER", False, _aer), ("precision", True, _precision), ("recall", True, _recall))
+    }
 
 
-def _figures(counts: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, float, float]:
-    """AER, precision and recall of summed counts; no links at all are 100 percent precise."""
-    links, sure, hit_sure, hit_possible = map(float, counts)
-    return (
-        100 * (1 - (hit_sure + hit_possible) / (links + sure)) if links + sure else 0.0,
-        100 * hit_possible / links if links else 100.0,
-        100 * hit_sure / sure if sure else 100.0,
-    )
+# The sums that follow: links, sure links of gold, links that are sure, links that are possible.
+
+
+def _aer(sums: Values) -> float:
+    links, sure, hit_sure, hit_possible = map(float, sums)
+    return 100 * (1 - (hit_sure + hit_possible) / (links + sure)) if links + sure else 0.0
+
+
+def _precision(sums: Values) -> float:
+    """No links at all are 100 percent precise."""
+    return 100 * float(sums[3] / sums[0]) if sums[0] else 100.0
+
+
+def _recall(sums: Values) -> float:
+    return 100 * float(sums[2] / sums[1]) if sums[1] else 100.0

@@ -1,85 +1,52 @@
-"""A metric that is counted line by line, such as exact match or errors a symbol, with its interval and paired test."""
+"""Metrics that are counted line by line: exact match, phoneme error rate and word error rate.
+
+Exact match is the share of lines equal to a reference, character for character, without trimming or folding. The other
+two are of pronunciations, one a line, with spaces between the symbols and perhaps several right ones. The phoneme error
+rate is edits (substitutions, insertions, deletions) for each hundred symbols of the references; of a word's references
+the one that takes the fewest edits counts (Yao and Zweig 2015), of equals the longest. The word error rate is the share
+of words that equal none of theirs. (Speech recognition, whose symbols are words, calls the first one word error rate.)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import numpy as np
+from .result import Counts, Metric, rate
 
-from .bootstrap import SEED, Rows, Values, interval_of, resampled, two_sided_p
-from .result import FEWEST, Comparison, References, Score, checked, resamples_for
-
-__all__ = ["LineMetric", "Lines"]
-
-Lines = Callable[[Sequence[str], list[list[str]], str], tuple[list[float], list[float], str]]
+__all__ = ["edits", "exact_match", "phoneme_error_rate", "word_error_rate"]
 
 
-@dataclass(frozen=True)
-class LineMetric:
-    """`lines(hypotheses, reference_sets, language)` gives for each line what is counted and out of how much, and a
-    signature; out of 1 each, the metric is a mean over lines."""
-
-    name: str
-    lines: Lines
-    unit: str = "percent"
-    higher_is_better: bool = True
-
-    def __call__(
-        self, hypotheses: Sequence[str], references: References, *, language: str = "", resamples: int = 1000
-    ) -> Score:
-        """A hundred times the sum of what is counted over the sum of the rest; no interval when resamples is 0."""
-        sets = checked(hypotheses, references)
-        counted, total, signature = self.lines(hypotheses, sets, language)
-        figure = _rate(counted, total)
-        kept = resamples_for(len(counted), resamples)
-        draws = resampled(figure, len(counted), kept)
-        return Score(
-            name=self.name,
-            value=figure(np.arange(len(counted))),
-            signature=_signature(signature, len(sets), kept),
-            unit=self.unit,
-            interval=interval_of(draws) if kept else None,
-            higher_is_better=self.higher_is_better,
-            detail={"lines": len(counted)},
-        )
-
-    def compare(
-        self,
-        baseline: Sequence[str],
-        system: Sequence[str],
-        references: References,
-        *,
-        language: str = "",
-        resamples: int = 1000,
-    ) -> Comparison:
-        """Paired bootstrap of `system` against `baseline` on the same lines, at least 100 resamples."""
-        sets = checked(baseline, references)
-        checked(system, references)
-        before, total, signature = self.lines(baseline, sets, language)
-        after, other, _ = self.lines(system, sets, language)
-        first, second = _rate(before, total), _rate(after, other)
-        every = np.arange(len(before))
-        kept = max(FEWEST, resamples)
-        draws = resampled(lambda rows: second(rows) - first(rows), len(before), kept)
-        return Comparison(
-            name=self.name,
-            baseline=first(every),
-            system=second(every),
-            p_value=two_sided_p(draws, second(every) - first(every)),
-            interval=interval_of(draws),
-            signature=_signature(signature, len(sets), kept),
-            higher_is_better=self.higher_is_better,
-        )
+def edits(one: Sequence[str], other: Sequence[str]) -> int:
+    """The fewest substitutions, insertions and deletions that make one of the other (Levenshtein 1966)."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, start=1):
+        before, row[0] = row[0], i
+        for j, b in enumerate(other, start=1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
+    return row[-1]
 
 
-def _rate(counted: Sequence[float], total: Sequence[float]) -> Callable[[Rows], float]:
-    one: Values = np.asarray(counted, dtype=np.float64)
-    all_: Values = np.asarray(total, dtype=np.float64)
-    # Where every reference drawn is empty there is nothing to be wrong about, but for what was written all the same.
-    return lambda rows: 100.0 * float(one[rows].sum() / max(1.0, all_[rows].sum()))
+def _exact(hypotheses: Sequence[str], sets: list[list[str]], language: str) -> Counts:
+    same = [float(h in right) for h, right in zip(hypotheses, zip(*sets, strict=True), strict=True)]
+    return rate(same, None, len(sets), "case:mixed|norm:no|space:kept")
 
 
-def _signature(signature: str, references: int, resamples: int) -> str:
-    drawn = f"|bs:{resamples}|seed:{SEED}" if resamples else ""
-    return f"nrefs:{references}{drawn}|{signature}"
+def _phonemes(hypotheses: Sequence[str], sets: list[list[str]], language: str) -> Counts:
+    wrong, total = [], []
+    for hypothesis, rights in zip(hypotheses, zip(*sets, strict=True), strict=True):
+        written = hypothesis.split()
+        fewest, longest = min((edits(written, right.split()), -len(right.split())) for right in rights)
+        wrong.append(float(fewest))
+        total.append(float(-longest))
+    return rate(wrong, total, len(sets), "case:mixed|sym:space|ref:closest")
+
+
+def _words(hypotheses: Sequence[str], sets: list[list[str]], language: str) -> Counts:
+    pairs = zip(hypotheses, zip(*sets, strict=True), strict=True)
+    wrong = [float(all(h.split() != right.split() for right in rights)) for h, rights in pairs]
+    return rate(wrong, None, len(sets), "case:mixed|sym:space|ref:any")
+
+
+exact_match = Metric("exact match", _exact, default=True)
+phoneme_error_rate = Metric("phoneme error rate", _phonemes, "edits per 100 reference symbols", higher_is_better=False)
+word_error_rate = Metric("word error rate", _words, higher_is_better=False)

@@ -1,18 +1,31 @@
-"""What a metric returns, and the checks that every metric makes before it looks at a line."""
+"""What a metric is, what it returns, and the checks that every metric makes before it looks at a line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal
+
+import numpy as np
 
 from ..errors import DataError
+from .bootstrap import SEED, Rows, Values, interval_of, resampled, two_sided_p
 
-__all__ = ["FEWEST", "PICKS", "Comparison", "Metric", "References", "Score", "checked", "resamples_for"]
+__all__ = [
+    "FEWEST",
+    "PICKS",
+    "Comparison",
+    "Counts",
+    "Metric",
+    "References",
+    "Score",
+    "rate",
+    "resamples_for",
+]
 
 References = Sequence[str] | Sequence[Sequence[str]]  # one reference a line, or several sets of them (set, then line)
 
-PICKS = 30_000_000  # resamples x lines that a bootstrap may hold at once: about 2 GB for chrF, the widest statistics
+PICKS = 30_000_000  # resamples x lines that a bootstrap draws at most: a few seconds
 FEWEST = 100  # below this many resamples the 2.5 % tails are a guess, so no interval is given
 
 
@@ -30,15 +43,8 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain JSON values; an interval is a list of two numbers or null."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "signature": self.signature,
-            "unit": self.unit,
-            "interval": list(self.interval) if self.interval else None,
-            "higher_is_better": self.higher_is_better,
-            "detail": dict(self.detail),
-        }
+        interval = list(self.interval) if self.interval else None
+        return {**vars(self), "interval": interval, "detail": dict(self.detail)}
 
     def __str__(self) -> str:
         spread = f" [{self.interval[0]:.2f}, {self.interval[1]:.2f}]" if self.interval else ""
@@ -64,24 +70,61 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain JSON values."""
-        return {
-            "name": self.name,
-            "baseline": self.baseline,
-            "system": self.system,
-            "difference": self.difference,
-            "p_value": self.p_value,
-            "interval": list(self.interval),
-            "signature": self.signature,
-            "higher_is_better": self.higher_is_better,
-        }
+        return {**vars(self), "difference": self.difference, "interval": list(self.interval)}
 
 
-class Metric(Protocol):
-    """A metric is called like a function; `compare` runs the paired bootstrap of two systems with it."""
+@dataclass(frozen=True)
+class Counts:
+    """What a metric has counted in each line, and how its figure follows from the sums over lines."""
+
+    lines: Values  # (N lines, K counts of each)
+    figure: Callable[[Values], float]  # the sums (K,) -> the metric's value
+    signature: str  # what made the counts; its first field says how many references or lines there are
+    detail: dict[str, Any] = field(default_factory=dict)  # other figures worth keeping
+
+    def of(self, rows: Rows) -> float:
+        """The figure of these lines alone."""
+        return self.figure(self.lines[rows].sum(axis=0))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Everything that the rest of the program needs to know of a metric; called with lines, it gives their score.
+
+    `count(hypotheses, reference sets, language)` counts; the language, a code or "", may choose a tokenizer, which the
+    signature then names. It is None where the figure is not made of hypotheses and references: `reads` says of what.
+    """
+
+    name: str  # as it is shown
+    count: Callable[[Sequence[str], list[list[str]], str], Counts] | None
+    unit: str = "percent"
+    higher_is_better: bool = True
+    reads: Literal["text", "probabilities", "trees"] = "text"
+    default: bool = False  # whether `regard evaluate` shows it where no metric is named
 
     def __call__(
         self, hypotheses: Sequence[str], references: References, *, language: str = "", resamples: int = 1000
-    ) -> Score: ...
+    ) -> Score:
+        """The score of detokenised hypotheses; no interval where `resamples` is 0."""
+        return self.score(self._counts(hypotheses, _checked(hypotheses, references), language), resamples)
+
+    def score(self, counts: Counts, resamples: int = 1000) -> Score:
+        """The score of what has been counted; the interval lies between percentiles of the resampled figures.
+
+        There is none where every resample gives 0: no line was counted that could show how sure that is.
+        """
+        lines = len(counts.lines)
+        kept = resamples_for(lines, resamples)
+        draws = resampled(counts.of, lines, kept)
+        return Score(
+            name=self.name,
+            value=counts.of(np.arange(lines)),
+            signature=_with_bootstrap(counts.signature, kept),
+            unit=self.unit,
+            interval=interval_of(draws) if draws.any() else None,
+            higher_is_better=self.higher_is_better,
+            detail=counts.detail | {"lines": lines},
+        )
 
     def compare(
         self,
@@ -91,10 +134,39 @@ class Metric(Protocol):
         *,
         language: str = "",
         resamples: int = 1000,
-    ) -> Comparison: ...
+    ) -> Comparison:
+        """Paired bootstrap (Koehn 2004) of `system` against `baseline` on the same lines, at least 100 resamples."""
+        sets = _checked(baseline, references)
+        _checked(system, references)
+        first, second = (self._counts(lines, sets, language) for lines in (baseline, system))
+        every = np.arange(len(baseline))
+        before, after = first.of(every), second.of(every)
+        kept = max(FEWEST, resamples)
+        draws = resampled(lambda rows: second.of(rows) - first.of(rows), len(every), kept)
+        return Comparison(
+            name=self.name,
+            baseline=before,
+            system=after,
+            p_value=two_sided_p(draws, after - before),
+            interval=interval_of(draws),
+            signature=_with_bootstrap(first.signature, kept),
+            higher_is_better=self.higher_is_better,
+        )
+
+    def _counts(self, hypotheses: Sequence[str], sets: list[list[str]], language: str) -> Counts:
+        if self.count is None:
+            raise DataError(f"{self.name} is measured on {self.reads}, not on hypotheses and references; leave it out.")
+        return self.count(hypotheses, sets, language)
 
 
-def checked(hypotheses: Sequence[str], references: References) -> list[list[str]]:
+def rate(counted: Sequence[float], total: Sequence[float] | None, references: int, signature: str) -> Counts:
+    """Counts whose figure is a hundred times what is counted over what there is; without a total, over the lines."""
+    each = np.array([counted, [1.0] * len(counted) if total is None else total], dtype=np.float64).T
+    # Where every reference drawn is empty, only what was written all the same can be wrong.
+    return Counts(each, lambda sums: 100.0 * float(sums[0] / max(1.0, sums[1])), f"nrefs:{references}|{signature}")
+
+
+def _checked(hypotheses: Sequence[str], references: References) -> list[list[str]]:
     """The references as a list of sets, each as long as the hypotheses.
 
     Raises DataError for no lines, for unequal counts, and for one string where a sequence of lines belongs.
@@ -103,7 +175,8 @@ def checked(hypotheses: Sequence[str], references: References) -> list[list[str]
         raise DataError("a metric takes a list of lines, not one string; put the line in a list.")
     if not hypotheses:
         raise DataError("there are no hypotheses (0 lines), so there is nothing to score; give at least one line.")
-    sets = _sets(references)
+    single = [line for line in references if isinstance(line, str)]
+    sets = [single] if len(single) == len(references) else [list(lines) for lines in references]
     for number, lines in enumerate(sets, start=1):
         if len(lines) != len(hypotheses):
             which = "the references" if len(sets) == 1 else f"reference set {number}"
@@ -114,12 +187,12 @@ def checked(hypotheses: Sequence[str], references: References) -> list[list[str]
     return sets
 
 
-def _sets(references: References) -> list[list[str]]:
-    single = [line for line in references if isinstance(line, str)]
-    return [single] if len(single) == len(references) else [list(lines) for lines in references]
-
-
 def resamples_for(lines: int, asked: int) -> int:
-    """The number of resamples that fits in memory: `asked`, fewer over very many lines, 0 where no interval can be."""
+    """The number of resamples that are affordable: `asked`, fewer over very many lines, 0 where no interval can be."""
     allowed = min(asked, PICKS // max(lines, 1))
     return allowed if allowed >= FEWEST else 0
+
+
+def _with_bootstrap(signature: str, resamples: int) -> str:
+    first, bar, rest = signature.partition("|")
+    return f"{first}|bs:{resamples}|seed:{SEED}{bar}{rest}" if resamples else signature

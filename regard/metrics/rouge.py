@@ -14,9 +14,9 @@ from importlib.metadata import version
 from itertools import groupby
 from typing import Any, Literal
 
-from ..errors import DataError
-from .languages import primary
-from .lines import LineMetric
+from ..errors import DataError, install
+from .result import Counts, Metric, rate
+from .sacre import primary
 
 __all__ = ["UNSPACED", "Kind", "rouge_1", "rouge_2", "rouge_l", "words"]
 
@@ -78,23 +78,21 @@ def _scorer(kind: str, language: str) -> tuple[Any, str]:
         from rouge_score.tokenizers import DefaultTokenizer
     except ImportError as missing:
         raise DataError(
-            f"ROUGE needs the package rouge-score, which is not installed ({missing}): pip install 'regard[rouge]'."
+            f"ROUGE needs the package rouge-score, which is not installed ({missing}): {install('rouge')}."
         ) from missing
-    english = primary(language) in ("en", "eng")
+    english = primary(language) == "en"
     scorer = RougeScorer([kind], tokenizer=DefaultTokenizer(use_stemmer=False) if english else _Unicode())
     tokenizer = "rouge-score" if english else "unicode"
     return scorer, f"f:1|case:lc|tok:{tokenizer}|stem:no|version:{version('rouge-score')}"
 
 
-def _lines(
-    hypotheses: Sequence[str], references: list[list[str]], language: str, *, kind: str
-) -> tuple[list[float], list[float], str]:
+def _lines(hypotheses: Sequence[str], sets: list[list[str]], language: str, *, kind: str) -> Counts:
     scorer, signature = _scorer(kind, language)
-    pairs = zip(zip(*references, strict=True), hypotheses, strict=True)
+    pairs = zip(zip(*sets, strict=True), hypotheses, strict=True)
     values = [float(scorer.score_multi(list(right), h)[kind].fmeasure) for right, h in pairs]
-    return values, [1.0] * len(values), signature
+    return rate(values, None, len(sets), signature)
 
 
-rouge_1 = LineMetric("ROUGE-1", partial(_lines, kind="rouge1"))
-rouge_2 = LineMetric("ROUGE-2", partial(_lines, kind="rouge2"))
-rouge_l = LineMetric("ROUGE-L", partial(_lines, kind="rougeL"))
+rouge_1 = Metric("ROUGE-1", partial(_lines, kind="rouge1"))
+rouge_2 = Metric("ROUGE-2", partial(_lines, kind="rouge2"))
+rouge_l = Metric("ROUGE-L", partial(_lines, kind="rougeL"))

@@ -1,114 +1,110 @@
-"""A corpus metric of sacrebleu: its signature and interval (Post 2018), and a paired test on its line statistics."""
+"""BLEU, chrF and TER of detokenised, cased text through sacrebleu (Post 2018), with its signatures.
+
+BLEU (Papineni et al. 2002) is tokenised by 13a, the standard for text with spaces; Chinese by `zh`; Japanese and Korean
+by MeCab where sacrebleu's extra for it is installed, else by `char`. chrF (Popović 2015) is F2 of character 1- to
+6-grams; chrF++ (2017) adds words and word pairs. TER (Snover et al. 2006) counts edits and shifts for each hundred
+reference words; Chinese and Japanese are split into characters first, or a sentence would be one word.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sacrebleu.metrics.base import Metric as Implementation
-from sacrebleu.metrics.base import Score as Result
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
-from .bootstrap import SEED, Rows, Values, interval_of, resampled, two_sided_p
-from .result import FEWEST, Comparison, References, Score, checked, resamples_for
+from .bootstrap import Values
+from .result import Counts, Metric
 
-__all__ = ["SacreMetric"]
+__all__ = ["bleu", "chrf", "chrf_plus_plus", "likeness", "primary", "ter", "tokenizer_for"]
 
-
-@dataclass(frozen=True)
-class SacreMetric:
-    """`make(language)` gives sacrebleu's metric for a target language; `detail(result)` the figures worth keeping."""
-
-    name: str
-    unit: str
-    make: Callable[[str], Implementation]
-    detail: Callable[[Any], dict[str, Any]]
-    higher_is_better: bool = True
-
-    def __call__(
-        self, hypotheses: Sequence[str], references: References, *, language: str = "", resamples: int = 1000
-    ) -> Score:
-        """The corpus score of detokenised hypotheses; no interval when resamples is 0."""
-        sets = checked(hypotheses, references)
-        metric = _plain(self.make(language))
-        result = metric.corpus_score(list(hypotheses), sets, n_bootstrap=resamples_for(len(hypotheses), resamples))
-        return Score(
-            name=self.name,
-            value=float(result.score),
-            signature=str(metric.get_signature()),
-            unit=self.unit,
-            interval=_own_interval(result),
-            higher_is_better=self.higher_is_better,
-            detail=self.detail(result) | {"lines": len(hypotheses)},
-        )
-
-    def compare(
-        self,
-        baseline: Sequence[str],
-        system: Sequence[str],
-        references: References,
-        *,
-        language: str = "",
-        resamples: int = 1000,
-    ) -> Comparison:
-        """Paired bootstrap (Koehn 2004) of `system` against `baseline` on the same lines, at least 100 resamples."""
-        sets = checked(baseline, references)
-        checked(system, references)
-        metric = self.make(language)
-        first, second = _statistics(metric, baseline, sets), _statistics(metric, system, sets)
-
-        def change(rows: Rows) -> float:
-            return _figure(metric, second[rows]) - _figure(metric, first[rows])
-
-        before, after = _figure(metric, first), _figure(metric, second)
-        kept = max(FEWEST, resamples)
-        draws = resampled(change, len(first), kept)
-        signature = metric.get_signature()
-        signature.update("bs", kept)
-        signature.update("seed", SEED)
-        return Comparison(
-            name=self.name,
-            baseline=before,
-            system=after,
-            p_value=two_sided_p(draws, after - before),
-            interval=interval_of(draws),
-            signature=str(signature),
-            higher_is_better=self.higher_is_better,
-        )
+_CODES = dict.fromkeys(("zho", "chi", "cmn", "lzh", "yue", "wuu"), "zh") | {"jpn": "ja", "kor": "ko", "eng": "en"}
+_BY_MORPHEME = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
 
-def _plain(metric: Implementation) -> Implementation:
-    """The metric with scores that are Python's floats.
+def primary(language: str) -> str:
+    """A language code as metrics read it, without region or script: "zh-TW", "ZH", "zho" and "lzh" are all "zh"."""
+    code = language.lower().replace("_", "-").split("-")[0]
+    return _CODES.get(code, code)
 
-    Of resamples, chrF gives float32, but Python's 0.0 where nothing matches, and sacrebleu's mean refuses a mix.
+
+def tokenizer_for(language: str) -> str:
+    """The name of sacrebleu's tokenizer for a target language code ("" and unlisted codes give 13a)."""
+    code = primary(language)
+    if code == "zh":
+        return "zh"
+    if code not in _BY_MORPHEME:
+        return "13a"
+    try:
+        BLEU(tokenize=_BY_MORPHEME[code])
+    except (ImportError, RuntimeError):  # what sacrebleu raises without MeCab and its dictionary
+        return "char"
+    return _BY_MORPHEME[code]
+
+
+def likeness(name: str, language: str = "") -> Callable[[str, str], float]:
+    """utility(hypothesis, reference) of two sentences, out of 100, by which minimum Bayes risk compares outputs.
+
+    chrF, or BLEU of the n-grams that so short a text has (effective order).
     """
-    compute = metric._compute_score_from_stats
-
-    def plainly(statistics: Any) -> Any:
-        result = compute(statistics)
-        result.score = float(result.score)
-        return result
-
-    metric._compute_score_from_stats = plainly  # type: ignore[method-assign, assignment]
-    return metric
+    metric = CHRF() if name == "chrf" else BLEU(tokenize=tokenizer_for(language), effective_order=True)
+    return lambda hypothesis, reference: float(metric.sentence_score(hypothesis, [reference]).score)
 
 
-# sacrebleu has no public way to its statistics of single lines, the sums of which it scores; its own paired test calls
-# these two methods, and tests/test_metrics_sacre.py holds the figures equal to corpus_score.
-def _statistics(metric: Implementation, hypotheses: Sequence[str], sets: list[list[str]]) -> Values:
-    return np.array(metric._extract_corpus_statistics(list(hypotheses), sets), dtype=np.float64)
+def _counting(
+    make: Callable[[str], Implementation], detail: Callable[[Any], dict[str, Any]]
+) -> Callable[[Sequence[str], list[list[str]], str], Counts]:
+    """A metric's `count`: `make(language)` gives sacrebleu's metric, `detail(result)` the figures worth keeping."""
+
+    def count(hypotheses: Sequence[str], sets: list[list[str]], language: str) -> Counts:
+        metric = make(language)
+        # sacrebleu has no public way to its statistics of single lines, the sums of which it scores; its own paired
+        # test calls these two methods, and tests/test_metrics_sacre.py holds the figures equal to corpus_score.
+        each = np.array(metric._extract_corpus_statistics(list(hypotheses), sets), dtype=np.float64)
+
+        def result(sums: Values) -> Any:
+            return metric._compute_score_from_stats(list(sums))
+
+        return Counts(
+            each, lambda sums: float(result(sums).score), str(metric.get_signature()), detail(result(each.sum(axis=0)))
+        )
+
+    return count
 
 
-def _figure(metric: Implementation, statistics: Values) -> float:
-    return float(metric._compute_score_from_stats(list(statistics.sum(0))).score)
+def _ter(language: str) -> TER:
+    unspaced = primary(language) in ("zh", "ja")
+    return TER(normalized=unspaced, asian_support=unspaced)
 
 
-def _own_interval(result: Result) -> tuple[float, float] | None:
-    """The 95 % interval that sacrebleu estimated: the resamples' mean, and half the width between their tails."""
-    shown = json.loads(result.format(width=10, signature="of:sacrebleu", is_json=True))
-    if "confidence_mean" not in shown:  # sacrebleu also leaves it out when every resample scored zero
-        return None
-    middle, half = float(shown["confidence_mean"]), float(shown["confidence_var"])
-    return (middle - half, middle + half)
+bleu = Metric(
+    "BLEU",
+    _counting(
+        lambda language: BLEU(tokenize=tokenizer_for(language)),
+        lambda result: {
+            "precisions": [float(p) for p in result.precisions],
+            "brevity_penalty": float(result.bp),
+            "hypothesis_tokens": int(result.sys_len),
+            "reference_tokens": int(result.ref_len),
+        },
+    ),
+    unit="points of 100",
+    default=True,
+)
+chrf = Metric(
+    "chrF", _counting(lambda _: CHRF(), lambda result: {"beta": int(result.beta)}), unit="points of 100", default=True
+)
+chrf_plus_plus = Metric(
+    "chrF++", _counting(lambda _: CHRF(word_order=2), lambda result: {"beta": int(result.beta)}), unit="points of 100"
+)
+ter = Metric(
+    "TER",
+    _counting(_ter, lambda result: {"edits": int(result.num_edits), "reference_words": float(result.ref_length)}),
+    unit="edits per 100 reference words",
+    higher_is_better=False,
+    default=True,
+)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import DataError
-from .bleu import bleu
-from .chrf import chrf, chrf_plus_plus
-from .exact_match import exact_match
-from .pronunciation import phoneme_error_rate, word_error_rate
+from .lines import exact_match, phoneme_error_rate, word_error_rate
 from .result import Comparison, Metric, References, Score
 from .rouge import rouge_1, rouge_2, rouge_l
-from .ter import ter
+from .sacre import bleu, chrf, chrf_plus_plus, ter
 
-__all__ = ["GROUPS", "METRICS", "paired_bootstrap", "score"]
+__all__ = ["GROUPS", "METRICS", "metric_names", "paired_bootstrap", "score"]
 
 METRICS: dict[str, Metric] = {
     "bleu": bleu,
@@ -26,6 +23,10 @@ METRICS: dict[str, Metric] = {
     "exact-match": exact_match,
     "per": phoneme_error_rate,
     "wer": word_error_rate,
+    "perplexity": Metric(
+        "perplexity", None, unit="per token", higher_is_better=False, reads="probabilities", default=True
+    ),
+    "brackets": Metric("bracket F1", None, reads="trees"),  # see `regard.parsing.brackets`
 }
 GROUPS: dict[str, tuple[str, ...]] = {"rouge": ("rouge-1", "rouge-2", "rouge-l")}
 
@@ -38,13 +39,14 @@ def score(
     language: str = "",
     resamples: int = 1000,
 ) -> dict[str, Score]:
-    """Each named metric (or group) of detokenised hypotheses against the references as they are, by metric name.
+    """The score of detokenised hypotheses against the references as they are, by the name of each metric.
 
     `language` is the target's code; `resamples` = 0 leaves out the intervals. Raises DataError for an unknown name,
     unequal line counts and empty input.
     """
     return {
-        name: METRICS[name](hypotheses, references, language=language, resamples=resamples) for name in _names(metrics)
+        name: METRICS[name](hypotheses, references, language=language, resamples=resamples)
+        for name in metric_names(metrics)
     }
 
 
@@ -60,12 +62,17 @@ def paired_bootstrap(
     """Whether `system` differs from `baseline` by more than the choice of lines explains, by metric name."""
     return {
         name: METRICS[name].compare(baseline, system, references, language=language, resamples=resamples)
-        for name in _names(metrics)
+        for name in metric_names(metrics)
     }
 
 
-def _names(metrics: Iterable[str]) -> list[str]:
+def metric_names(metrics: Iterable[str] = ()) -> list[str]:
+    """The metrics that are named, groups taken apart and each once; none named: the default ones.
+
+    Raises DataError for a name that there is not.
+    """
     asked = [metrics] if isinstance(metrics, str) else list(metrics)
+    asked = asked or [name for name, metric in METRICS.items() if metric.default]
     names = [name for ask in asked for name in GROUPS.get(ask, (ask,))]
     for name in names:
         if name not in METRICS:

@@ -1,12 +1,16 @@
-"""Labelled brackets of parse trees against gold ones, as EVALB counts them with COLLINS.prm (Collins 1997).
+"""Labelled brackets of parse trees against gold ones, counted as EVALB does with COLLINS.prm (Collins 1997).
 
     precision = brackets in both / brackets found      recall = brackets in both / brackets of gold
     F1 = 2 · precision · recall / (precision + recall)
 
 All are of the sums over a corpus. A bracket is a label with the number of its first word, from 0, and of the one behind
-its last. Punctuation is taken out of the sentence first, and with it the brackets that hold nothing else; the bracket
-around a whole tree (TOP) does not count; PRT counts as ADVP; a bracket that stands twice counts twice. Tags are not
-scored: which words are punctuation, the gold tags say.
+its last. Punctuation is taken out of the sentence first, and with it the brackets that hold nothing else; sentences
+that hold nothing else are left out of the exact trees, as EVALB skips them. PRT counts as ADVP; a bracket that stands
+twice counts twice. Tags are not scored: which words are punctuation, the gold tags say.
+
+In one point this differs from COLLINS.prm, which takes out the bracket around a whole tree only if it is called TOP:
+here ROOT and S1 are taken out as well, since every tree has that bracket and counting it makes F1 higher. The signature
+says so (outer:no).
 """
 
 from __future__ import annotations
@@ -18,8 +22,7 @@ from itertools import accumulate
 import numpy as np
 
 from regard.errors import DataError
-from regard.metrics.bootstrap import SEED, Rows, interval_of, resampled
-from regard.metrics.result import Score, resamples_for
+from regard.metrics import METRICS, Counts, Metric, Score
 
 __all__ = ["PUNCTUATION", "Bracket", "bracket_scores"]
 
@@ -27,7 +30,7 @@ Bracket = tuple[str, int, int]
 
 PUNCTUATION = frozenset((",", ":", "``", "''", "."))
 """Tags of the words that are taken out; brackets of words (-LRB-) and signs ($, #) stay."""
-_AROUND = frozenset(("", "TOP", "ROOT", "S1"))
+_OUTER = frozenset(("", "TOP", "ROOT", "S1"))
 _AS = {"PRT": "ADVP"}
 
 
@@ -40,60 +43,46 @@ def bracket_scores(
 ) -> dict[str, Score]:
     """F1, precision, recall and exact match in percent, each with its interval by bootstrap over sentences.
 
-    `tags` are the gold tags of each sentence's words; 0 resamples leave out the intervals. Raises DataError for no
-    sentences and for unequal counts.
+    `tags` are the gold tags of each sentence's words; 0 resamples leave out the intervals. A figure that has nothing to
+    divide by is 100 percent. Raises DataError for no sentences and for unequal counts.
     """
     if not len(found) == len(gold) == len(tags) or not gold:
         raise DataError(
             f"brackets of {len(found):,} sentences, gold brackets of {len(gold):,} and tags of {len(tags):,}; there "
             "must be as many of each, and at least one."
         )
-    counts = np.array(
-        [_counts(*each) for each in zip(found, gold, tags, strict=True)], dtype=np.int64
-    )  # (sentences, 4): in both, found, of gold, exact
-    kept = resamples_for(len(gold), resamples)
-    drawn = f"|bs:{kept}|seed:{SEED}" if kept else ""
-    both, ours, theirs, exact = map(int, counts.sum(axis=0))
-    scores = {}
-    for place, (key, name) in enumerate(
-        (("f1", "bracket F1"), ("precision", "precision"), ("recall", "recall"), ("exact", "exact trees"))
-    ):
-
-        def figure(rows: Rows, place: int = place) -> float:
-            return _figures(counts[rows])[place]
-
-        scores[key] = Score(
-            name=name,
-            value=figure(np.arange(len(gold))),
-            signature=f"nrefs:1{drawn}|evalb:collins|punct:no|top:no|prt:advp|tags:gold",
-            unit="percent",
-            interval=interval_of(resampled(figure, len(gold), kept)) if kept else None,
-            detail={"lines": len(gold), "matched": both, "found": ours, "gold": theirs, "exact": exact},
-        )
-    return scores
+    counts = np.array([_counts(*each) for each in zip(found, gold, tags, strict=True)], dtype=np.float64)
+    both, ours, theirs, exact, counted = map(int, counts.sum(axis=0))
+    detail = {"matched": both, "found": ours, "gold": theirs, "exact": exact, "skipped": len(gold) - counted}
+    signature = "nrefs:1|like:evalb-collins|punct:no|outer:no|prt:advp|tags:gold"
+    figures = {
+        "f1": (METRICS["brackets"], lambda sums: _percent(2 * sums[0], sums[1] + sums[2])),
+        "precision": (Metric("precision", None, reads="trees"), lambda sums: _percent(sums[0], sums[1])),
+        "recall": (Metric("recall", None, reads="trees"), lambda sums: _percent(sums[0], sums[2])),
+        "exact": (Metric("exact trees", None, reads="trees"), lambda sums: _percent(sums[3], sums[4])),
+    }
+    return {
+        key: metric.score(Counts(counts, figure, signature, detail), resamples)
+        for key, (metric, figure) in figures.items()
+    }
 
 
-def _counts(found: Sequence[Bracket], gold: Sequence[Bracket], tags: Sequence[str]) -> tuple[int, int, int, int]:
+def _percent(part: float, whole: float) -> float:
+    return 100 * float(part / whole) if whole else 100.0
+
+
+def _counts(found: Sequence[Bracket], gold: Sequence[Bracket], tags: Sequence[str]) -> tuple[int, ...]:
+    """Brackets in both, found and of gold; whether all are the same; whether the sentence counts at all."""
     # Of each word, and of the end: how many words that count stand before it.
     before = [0, *accumulate(tag not in PUNCTUATION for tag in tags)]
     ours, theirs = _counted(found, before), _counted(gold, before)
-    return (ours & theirs).total(), ours.total(), theirs.total(), int(ours == theirs)
+    counts = before[-1] > 0
+    return (ours & theirs).total(), ours.total(), theirs.total(), int(counts and ours == theirs), int(counts)
 
 
 def _counted(brackets: Sequence[Bracket], before: Sequence[int]) -> Counter[Bracket]:
     return Counter(
         (_AS.get(label, label), before[start], before[end])
         for label, start, end in brackets
-        if label not in _AROUND and before[start] < before[end]
-    )
-
-
-def _figures(counts: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> tuple[float, float, float, float]:
-    """F1, precision, recall and exact match; what has nothing to divide by is 100 percent."""
-    both, ours, theirs, exact = map(int, counts.sum(axis=0))
-    return (
-        200 * both / (ours + theirs) if ours + theirs else 100.0,
-        100 * both / ours if ours else 100.0,
-        100 * both / theirs if theirs else 100.0,
-        100 * exact / len(counts),
+        if label not in _OUTER and before[start] < before[end]
     )

@@ -19,6 +19,7 @@ from torch import distributed
 
 from regard.data.workers import cores
 from regard.engine import decoding
+from regard.errors import install
 from regard.kernels import native, products
 from regard.nn.attention import kernels
 from regard.search import SearchConfig
@@ -34,9 +35,9 @@ _FLAGS = (
     *("asimd", "bf16", "i8mm", "sve"),
 )
 _OPTIONAL = {
-    "tensorboard": "curves while training: pip install 'regard[curves]'",
-    "babel": "the built-in corpus: pip install 'regard[demo]'",
-    "rouge-score": "ROUGE: pip install 'regard[rouge]'",
+    "tensorboard": f"curves while training: {install('curves')}",
+    "babel": f"the built-in corpus: {install('demo')}",
+    "rouge-score": f"ROUGE: {install('rouge')}",
 }
 _CALLS = {
     "attention of 32 tokens, packed": {"keys": 32, "packed": True},

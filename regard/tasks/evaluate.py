@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError, TextError
-from regard.metrics import Score, score
+from regard.metrics import METRICS, Score, metric_names, score
 from regard.text import read_lines, split_tag
 
 from .score import perplexity_of, score_lines
@@ -21,7 +21,7 @@ from .translate import Translator, load, search_with
 
 __all__ = ["DEFAULT_METRICS", "Evaluation", "evaluate", "evaluate_lines", "wanted_of"]
 
-DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact-match", "perplexity")
+DEFAULT_METRICS = tuple(metric_names())
 
 Lines = str | Path | Sequence[str]
 
@@ -179,8 +179,11 @@ def evaluate_lines(
 
 def wanted_of(metrics: Iterable[str]) -> list[str]:
     """What is asked of hypotheses and references, BLEU first; raises DataError for a metric that there is not."""
-    wanted = list(dict.fromkeys(["bleu", *(name for name in metrics if name != "perplexity")]))
-    score(["a"], [["a"]], wanted, resamples=0)
+    names = metric_names(["bleu", *metrics])
+    if trees := [name for name in names if METRICS[name].reads == "trees"]:
+        raise DataError(f"{trees[0]} scores trees, and these are translations; `regard parse --evaluate` has it.")
+    wanted = [name for name in names if METRICS[name].reads == "text"]
+    score(["a"], [["a"]], wanted, resamples=0)  # says now that a package is missing
     return wanted
 
 

@@ -23,7 +23,7 @@ from regard.bundle import Bundle, Calibration
 from regard.engine.decoding import Decoder, is_fast
 from regard.engine.packing import compiled, refuses
 from regard.errors import BundleError, ModelError, TextError
-from regard.metrics.sentence import likeness
+from regard.metrics import likeness
 from regard.models.interface import EncoderDecoder, device_of
 from regard.recipe import Recipe
 from regard.search import Hypothesis, SearchConfig, Spelling, expected_utilities

@@ -26,7 +26,7 @@ from itertools import permutations
 from random import Random
 from typing import Any, Literal
 
-from regard.errors import DataError
+from regard.errors import DataError, install
 from regard.text.languages import tag
 
 __all__ = [
@@ -269,7 +269,7 @@ def _babel(module: Literal["dates", "numbers"]) -> Any:
         import babel.dates
         import babel.numbers
     except ImportError as error:
-        message = "the built-in corpus is made with Babel, which is missing: pip install 'regard[demo]'."
+        message = f"the built-in corpus is made with Babel, which is missing: {install('demo')}."
         raise DataError(message) from error
     return {"dates": babel.dates, "numbers": babel.numbers}[module]
 
