@@ -7,7 +7,6 @@ __all__ = [
     "CheckpointError",
     "DataError",
     "FetchError",
-    "KernelError",
     "ModelError",
     "ParallelError",
     "RecipeError",
@@ -39,10 +38,6 @@ class ModelError(RegardError):
 
 class BundleError(RegardError):
     """A bundle is missing, damaged or of another kind."""
-
-
-class KernelError(RegardError):
-    """A compiled kernel cannot work with what it was given."""
 
 
 class CheckpointError(RegardError):

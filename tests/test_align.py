@@ -56,7 +56,7 @@ class Looking(torch.nn.Module):
     def start(self, memory, layout):
         return memory
 
-    def decode(self, tokens, state, layout, record):
+    def decode(self, tokens, state, layout, observe):
         (rows, steps), length = tokens.shape, state.shape[1]
         first = torch.zeros(rows, 2, steps, length)
         first[..., 0] = 1
@@ -64,7 +64,7 @@ class Looking(torch.nn.Module):
         for step in range(1, steps):
             second[:, :, step] = 0
             second[:, :, step, min(step - 1, length - 1)] = 1
-        record += [first, second]
+        observe.weights["cross"] += [first, second]
         return tokens, state
 
 

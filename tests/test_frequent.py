@@ -15,6 +15,7 @@ from torch import Tensor
 from regard import bundle as bundles
 from regard.errors import ModelError
 from regard.models import FAMILIES, KINDS
+from regard.models.interface import Observer, Part
 from regard.nn.embedding import fold_scale, scale_rows
 from regard.tasks.fit import _price, fit
 from regard.tasks.inspect import inspect
@@ -26,6 +27,11 @@ COMMON = 6
 SOURCES = [[COMMON, 5, 7, COMMON, toy.END], [8, COMMON, toy.END], [COMMON, 9, 10, 11, COMMON, 12, toy.END]]
 TARGETS = [[toy.BEGIN, COMMON, 5, COMMON], [toy.BEGIN, COMMON, 9, 9, COMMON, 8], [toy.BEGIN, COMMON, 14]]
 BLIND = ["rnn-lm", "seq2seq"]
+PARTS: dict[Any, Part] = {
+    ("source", "source"): "encoder",
+    ("target", "target"): "decoder",
+    ("target", "source"): "cross",
+}
 LOOKING = [family for family in FAMILIES if family not in BLIND]
 
 
@@ -62,10 +68,12 @@ def _looked(family: str, model: Any, price: Tensor) -> list[Tensor]:
         alone = Inputs(
             "padded", source, x.source_lengths[i : i + 1], tokens, tokens, x.target_lengths[i : i + 1], (many, more)
         )
-        record: list[Tensor] = []
-        _step(family, model, None).hidden(alone, record)
+        observe = Observer(PARTS[aim.looks])
+        _step(family, model, None).hidden(alone, observe)
         keys = (source if aim.looks[1] == "source" else tokens)[0]
-        paid.append(torch.stack([(w[0] * price[keys]).sum(-1).mean() for w in record]).mean())
+        paid.append(
+            torch.stack([(w[0] * price[keys]).sum(-1).mean() for w in observe.weights[PARTS[aim.looks]]]).mean()
+        )
     return paid
 
 

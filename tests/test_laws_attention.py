@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-import regard.kernels.table  # noqa: F401  (fills the table of stand-ins)
 from regard.errors import ModelError
 from regard.kernels import native
-from regard.nn import Dropout, LayerNorm, Packed, Padded, look_up
+from regard.nn import Dropout, LayerNorm, Observer, Packed, Padded, look_up
 from regard.nn.attention import NORMALIZERS, SCORES, AndMask, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
 from regard.nn.attention.kernels import KERNELS, Call, Reference, choose
+from regard.nn.attention.normalize import observed
 from regard.nn.dropout import keep_mask
 from regard.nn.positions import POSITIONS, sinusoids
 from regard.train import label_smoothed
 
-REFUSED = native.unavailable("cpu", torch.float32)
 B, H, T, S, D, E = 3, 2, 5, 7, 4, 6
 FLOATS = torch.float32, torch.float64
 
@@ -162,8 +161,8 @@ def test_mean_pooling_is_attention_that_ignores_its_query() -> None:
 @pytest.mark.parametrize("width", [16, 20, 64])
 def test_the_compiled_kernel_agrees_with_attend_on_packs(dtype: torch.dtype, causal: bool, width: int) -> None:
     """Sequences of many lengths, an empty one, and a tail that belongs to none; gradients too."""
-    if REFUSED:
-        pytest.skip(REFUSED)
+    if native.refusal():
+        pytest.skip(str(native.refusal()))
     generator = torch.Generator().manual_seed(1)
     lengths = torch.tensor([1, 7, 16, 0, 33, 70, 5])
     key_lengths = lengths if causal else torch.tensor([3, 1, 17, 2, 40, 64, 9])
@@ -193,8 +192,8 @@ def test_the_compiled_kernel_agrees_with_attend_on_packs(dtype: torch.dtype, cau
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_compiled_layer_norm_agrees_with_float64(dtype: torch.dtype) -> None:
-    if REFUSED:
-        pytest.skip(REFUSED)
+    if native.refusal():
+        pytest.skip(str(native.refusal()))
     torch.manual_seed(0)
     x, g = torch.randn(37, 48).mul(3).add(1).to(dtype), torch.randn(37, 48).to(dtype)
     gain, bias = torch.randn(48).to(dtype), torch.randn(48).to(dtype)
@@ -214,8 +213,8 @@ def test_the_compiled_layer_norm_agrees_with_float64(dtype: torch.dtype) -> None
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocabulary", [7, 64, 999])
 def test_the_compiled_loss_agrees_with_float64(dtype: torch.dtype, vocabulary: int) -> None:
-    if REFUSED:
-        pytest.skip(REFUSED)
+    if native.refusal():
+        pytest.skip(str(native.refusal()))
     torch.manual_seed(0)
     logits = torch.randn(23, vocabulary).mul(6).to(dtype)
     logits[3, 2] = 300  # nothing overflows, and what is impossible is 0
@@ -232,8 +231,8 @@ def test_the_compiled_loss_agrees_with_float64(dtype: torch.dtype, vocabulary: i
 
 
 def test_a_compiled_residual_drops_its_share_and_nothing_of_the_rest() -> None:
-    if REFUSED:
-        pytest.skip(REFUSED)
+    if native.refusal():
+        pytest.skip(str(native.refusal()))
     torch.manual_seed(0)
     x, y = torch.randn(1001, 333, requires_grad=True), torch.randn(1001, 333, requires_grad=True)
     torch.manual_seed(1)
@@ -377,13 +376,14 @@ def test_normalisers_see_no_hidden_key_and_give_zeros_where_nothing_is_seen(name
         normalize.train(training)
     visible = torch.tensor([[True, True, False], [False, True, False], [False, False, False]])
     scores = torch.randn(4, 3, 3, requires_grad=True)
-    weights = weigh(scores, visible, normalize=normalize)
+    observe = Observer()
+    weights = weigh(scores, visible, normalize=observed(normalize, observe, None))
     torch.testing.assert_close(weights.sum(-1), torch.tensor([1.0, 1.0, 0.0]).expand(4, 3))
     assert weights[..., ~visible].eq(0).all()
     fill = torch.randn_like(weights)
     loss = (weights * fill).sum()
     if training and name == "sampled":
-        loss = loss + normalize.auxiliary(torch.arange(4.0), torch.ones(4))
+        loss = loss + observe.losses[0](torch.arange(4.0), torch.ones(4))
     if loss.requires_grad:
         loss.backward()
         assert scores.grad is not None
@@ -429,9 +429,9 @@ def test_the_score_function_is_the_gradient_of_the_expected_loss() -> None:
     draws = 4000
     total = torch.zeros_like(scores)
     for _ in range(draws):
-        normalize.forget()
-        weights = normalize(scores)
+        observe = Observer()
+        weights = observed(normalize, observe, None)(scores)
         losses = (weights.detach()[:, 0] * costs).sum(-1)
-        total += torch.autograd.grad(normalize.auxiliary(losses, torch.ones(2).double()), scores)[0]
+        total += torch.autograd.grad(observe.losses[0](losses, torch.ones(2).double()), scores)[0]
     # Five standard deviations: a draw's gradient is no larger than the largest difference of losses.
     torch.testing.assert_close(total / draws, exact, atol=5 * 5 / draws**0.5 / 2, rtol=0)

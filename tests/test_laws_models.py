@@ -9,6 +9,7 @@ import torch
 import toy
 from torch import Tensor
 
+from regard.models.interface import Observer
 from regard.models.transformer import TransformerConfig
 
 EVERY = pytest.mark.parametrize("config", toy.CONFIGS.values(), ids=toy.CONFIGS)
@@ -108,10 +109,10 @@ def test_recorded_attention_sums_to_one_and_looks_at_no_padding() -> None:
     model: Any = toy.make(toy.CONFIGS["post-sinusoidal-all"])
     source, reading = toy.padded(toy.SOURCES)
     target, writing = toy.padded(toy.TARGETS)
-    own: list[Tensor] = []
-    cross: list[Tensor] = []
-    memory = model.encode(source, reading, own)
-    model.decode(target, model.start(memory, reading), writing, cross)
+    observe = Observer("encoder", "cross")
+    memory = model.encode(source, reading, observe)
+    model.decode(target, model.start(memory, reading), writing, observe)
+    own, cross = observe.weights["encoder"], observe.weights["cross"]
     assert [w.shape for w in own] == [(3, 2, 6, 6)] * 2
     assert [w.shape for w in cross] == [(3, 2, 7, 6)] * 2
     for weights in (*own, *cross):
@@ -125,8 +126,9 @@ def test_whoever_looks_at_the_source_records_it_and_sees_no_padding(config: Any)
     model: Any = toy.make(config)
     source, reading = toy.padded(toy.SOURCES)
     target, writing = toy.padded(toy.TARGETS)
-    cross: list[Tensor] = []
-    model.decode(target, model.start(model.encode(source, reading), reading), writing, cross)
+    observe = Observer("cross")
+    model.decode(target, model.start(model.encode(source, reading), reading), writing, observe)
+    cross = observe.weights["cross"]
     assert [w.shape for w in cross] == [(3, getattr(config, "heads", 1), 7, 6)] * config.decoder_layers
     for weights in cross:
         sums = weights.sum(-1)  # of local attention's with a Gaussian, below one

@@ -24,7 +24,7 @@ from regard.apps.cli import main
 from regard.apps.look import page, picture, png
 from regard.errors import DataError, ModelError, TextError
 from regard.models import MODELS
-from regard.models.interface import Record, layout_of
+from regard.models.interface import Observer, layout_of
 from regard.tasks.look import Attention, Part, Side, _side, look
 from regard.tasks.open import Pipeline
 from regard.tasks.translate import load
@@ -105,19 +105,19 @@ def test_what_is_written_looks_at_nothing_behind_it(found: Attention) -> None:
     assert (decoder[:, :, 2, :3] > 0).all()
 
 
-def test_a_plain_record_gets_no_more_than_before(bundle: Path) -> None:
+def test_an_observer_gets_what_it_asks_for_and_no_more(bundle: Path) -> None:
     model: Any = load(bundle, device="cpu").model
     ids = torch.tensor([[5, 6, 7, END]])
     layout = layout_of("padded", torch.tensor([4]), 4)
-    plain: list[torch.Tensor] = []
-    both = Record()
-    for record in (plain, both):
-        state = model.start(model.encode(ids, layout), layout)
-        model.decode(torch.tensor([[BEGIN, 8]]), state, record=record)
-    assert len(plain) == len(both) == len(both.own) == 2
-    for one, other in zip(plain, both, strict=True):
+    plain, both = Observer("cross"), Observer("cross", "decoder")
+    for observe in (plain, both):
+        state = model.start(model.encode(ids, layout, observe), layout)
+        model.decode(torch.tensor([[BEGIN, 8]]), state, observe=observe)
+    assert plain.weights.keys() == {"cross"}
+    assert len(plain.weights["cross"]) == len(both.weights["cross"]) == len(both.weights["decoder"]) == 2
+    for one, other in zip(plain.weights["cross"], both.weights["cross"], strict=True):
         assert torch.equal(one, other)
-    assert both.own[0].shape == (1, 2, 2, 2)
+    assert both.weights["decoder"][0].shape == (1, 2, 2, 2)
 
 
 def test_means_over_layers_and_heads() -> None:

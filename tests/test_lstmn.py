@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard import recipe
 from regard.models import MODELS
+from regard.models.interface import Observer
 from regard.models.lstmn import LSTMNConfig, Tape, Written
 from regard.nn.recurrent import LSTM
 
@@ -63,8 +64,9 @@ def test_a_step_is_the_papers() -> None:
     layer = Tape(3, 4, 5, tape=True).double()
     torch.nn.init.normal_(layer.score)
     x = torch.randn(6, 1, 3, dtype=torch.float64)
-    record: list[Tensor] = []
-    found, _ = layer(x, Written(), record)
+    observe = Observer("decoder")
+    found, _ = layer(x, Written(), observe)
+    record = observe.weights["decoder"]
     h: list[Tensor] = []
     c: list[Tensor] = []
     read = torch.zeros(4, dtype=torch.float64)

@@ -8,14 +8,15 @@ import torch
 import toy
 from torch import Tensor
 
+from regard.models.interface import Observer
 from regard.models.self_attentive import Hops, SelfAttentiveConfig
 
 CONFIG = SelfAttentiveConfig(width=16, embedding=10, hops=3, score_width=8, hidden=12, dropout=0.0)
 
 
-def _classes(model: Any, rows: list[list[int]], lay: Any, record: list[Tensor] | None = None) -> Tensor:
+def _classes(model: Any, rows: list[list[int]], lay: Any, observe: Observer | None = None) -> Tensor:
     ids, layout = lay(rows)
-    found: Tensor = model.project(model.classify(ids, layout, record))
+    found: Tensor = model.project(model.classify(ids, layout, observe))
     return found
 
 
@@ -28,9 +29,9 @@ def test_padded_equals_packed_equals_alone() -> None:
 
 
 def test_hops_sum_to_one_and_look_at_no_padding() -> None:
-    record: list[Tensor] = []
-    _classes(toy.make(CONFIG), toy.SOURCES, toy.padded, record)
-    (annotation,) = record
+    observe = Observer("encoder")
+    _classes(toy.make(CONFIG), toy.SOURCES, toy.padded, observe)
+    (annotation,) = observe.weights["encoder"]
     assert annotation.shape == (3, 3, 1, 6)
     torch.testing.assert_close(annotation.sum(-1), torch.ones(3, 3, 1))
     for row, source in zip(annotation, toy.SOURCES, strict=True):
@@ -42,10 +43,13 @@ def test_the_penalty_is_the_papers_and_of_real_lines_only() -> None:
     hops = Hops(6, 4, 3, penalty=0.5).double().train()
     torch.nn.init.normal_(hops.query)
     states, lengths = torch.randn(3, 5, 6, dtype=torch.float64), torch.tensor([5, 2, 0])
-    hops.forget()
-    _, a = hops(states, lengths)
+    observe = Observer("encoder")
+    hops(states, lengths, observe)
+    (a,), (penalty,) = observe.weights["encoder"], observe.losses
+    a = a[:, :, 0]
     alike = a[:2] @ a[:2].transpose(1, 2) - torch.eye(3, dtype=torch.float64)
-    found = hops.auxiliary(torch.zeros(3, dtype=torch.float64), torch.tensor([1.0, 1.0, 0.0]))
+    found = penalty(torch.zeros(3, dtype=torch.float64), torch.tensor([1.0, 1.0, 0.0]))
     torch.testing.assert_close(found, 0.5 * torch.linalg.matrix_norm(alike).square().sum())
-    hops.forget()
-    assert hops.auxiliary(torch.zeros(3), torch.ones(3)) == 0
+    unused = Observer()
+    hops.eval()(states, lengths, unused)
+    assert not unused.losses

@@ -12,13 +12,14 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, whole
+from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, wanted, whole
 from regard.nn.attention import NORMALIZERS, SCORES, Lengths, Normalizer, Score, attend
 from regard.nn.attention.masks import matrix
+from regard.nn.attention.normalize import observed
 from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
 
 from .choices import NormalizerName, ScoreName, listed
-from .interface import Family, SingleAttention
+from .interface import Family, Observer, SingleAttention
 
 __all__ = ["FAMILIES", "Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
 
@@ -127,8 +128,8 @@ class Bahdanau(nn.Module):
         self.normalize, self.readout, self.output = normalize, readout, output
         self.dropout = Dropout(dropout)
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Annotations:
-        """Source ids (B, S) or (L,) -> annotations (A.1.1); the encoder has no attention to record."""
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Annotations:
+        """Source ids (B, S) or (L,) -> annotations (A.1.1)."""
         x = self.dropout(look_up(as_columns(source, layout), self.source))
         x, carries = self.encoder(x, lengths=layout.lengths)
         first = carries[-1][0].chunk(2, -1)[1]  # the direction that reads backwards ends at the first token
@@ -144,9 +145,9 @@ class Bahdanau(nn.Module):
         return BahdanauState(carry, KeysValues(self.score.keys(values), values), mask)
 
     def decode(
-        self, tokens: Tensor, state: BahdanauState, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: BahdanauState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, BahdanauState]:
-        """Target ids (B, T) or (L,) -> hidden (…, l) and the next state; `record` gets the weights (B, 1, T, S)."""
+        """Target ids (B, T) or (L,) -> hidden (…, l) and the next state."""
         layout = layout or whole(tokens)
         embedded = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         step = self.decoder.loop(self.decoder.input(embedded), self.context)
@@ -155,15 +156,13 @@ class Bahdanau(nn.Module):
         for real in Padded(layout.lengths, layout.width).inside().split(1, 1):
             hidden.append(carry[0])  # s_{i-1}, which looks and is read out (A.2.2)
             query = self.score.queries(carry[0][:, None, None])  # (B, 1, 1, …)
-            # What padding chose must not count.
-            mask = state.mask & real[:, None, None] if hasattr(self.normalize, "auxiliary") else state.mask
-            settings = mask, None, self.normalize
+            settings = state.mask, None, observed(self.normalize, observe, real)
             context, weight = attend(query, memory.keys, memory.values, self.score.compare, *settings)
             contexts.append(context[:, 0, 0])
             weights.append(weight)
             carry = step(carry, contexts[-1])
-        if record is not None:
-            record.append(torch.cat(weights, 2))
+        if observe is not None and wanted(observe, "cross"):
+            observe.weights["cross"].append(torch.cat(weights, 2))
         x = self.readout(torch.stack(hidden), embedded, torch.stack(contexts))
         return as_laid_out(self.dropout(x), layout), replace(state, carry=carry)
 

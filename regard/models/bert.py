@@ -16,7 +16,7 @@ from regard.nn.attention import Lengths
 from regard.nn.pooling import POOLS
 
 from .gpt import StackConfig, initialise
-from .interface import Family, check_one_vocabulary
+from .interface import Family, Observer, check_one_vocabulary
 from .transformer import EncoderLayer
 
 __all__ = ["BERT", "FAMILIES", "BERTClassifier", "BERTClassifierConfig", "BERTConfig", "build", "build_classifier"]
@@ -75,11 +75,11 @@ class Body(nn.Module):
         super().__init__()
         self.embedding, self.layers, self.norm = embedding, nn.ModuleList(layers), norm
 
-    def forward(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         x = self.embedding(source, layout.positions(), layout.width)
         mask = Lengths(layout.lengths)
         for layer in self.layers:
-            x = layer(x, layout, mask, record)
+            x = layer(x, layout, mask, observe)
         return self.norm(x, layout)  # type: ignore[no-any-return]
 
 
@@ -90,9 +90,9 @@ class BERT(nn.Module):
         super().__init__()
         self.body, self.inner, self.norm, self.output = body, inner, norm, output
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
-        """Ids (B, S) or (L,) -> hidden (…, D); `record` receives each layer's weights (B, H, S, S)."""
-        return self.body(source, layout, record)  # type: ignore[no-any-return]
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
+        """Ids (B, S) or (L,) -> hidden (…, D)."""
+        return self.body(source, layout, observe)  # type: ignore[no-any-return]
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> what `output` takes, (…, D)."""
@@ -110,13 +110,13 @@ class BERTClassifier(nn.Module):
         super().__init__()
         self.body, self.pooler, self.dropout, self.output, self.pool = body, pooler, dropout, output, pool
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
-        """Ids (B, S) or (L,) -> hidden (…, D); `record` receives each layer's weights (B, H, S, S)."""
-        return self.body(source, layout, record)  # type: ignore[no-any-return]
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
+        """Ids (B, S) or (L,) -> hidden (…, D)."""
+        return self.body(source, layout, observe)  # type: ignore[no-any-return]
 
-    def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+    def classify(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> what `output` takes, (B, D)."""
-        pooled = POOLS[self.pool](self.encode(source, layout, record), layout)
+        pooled = POOLS[self.pool](self.encode(source, layout, observe), layout)
         return self.dropout(self.pooler(pooled).tanh())  # type: ignore[no-any-return]
 
     def project(self, hidden: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ModelError
-from regard.nn import Dropout, Embedding, KeysValues, Layout, Packed, whole
+from regard.nn import Dropout, Embedding, KeysValues, Layout, Packed, wanted, whole
 from regard.nn.attention import NORMALIZERS, SCORES, Lengths, Normalizer
 from regard.nn.attention.kernels import Call, run
 from regard.nn.attention.scores import Score
@@ -22,7 +22,7 @@ from regard.nn.convolution import Convolution, WeightNormed
 from regard.nn.positions import POSITIONS
 
 from .choices import NormalizerName, ScoreName, listed
-from .interface import Family
+from .interface import Family, Observer
 
 __all__ = ["FAMILIES", "ConvS2S", "ConvS2SConfig", "ConvS2SState", "build"]
 
@@ -135,13 +135,13 @@ class Attention(nn.Module):
         score: Score,
         memory: KeysValues,
         mask: Lengths,
-        record: list[Tensor] | None,
+        observe: Observer | None,
     ) -> Tensor:
         queries = score.queries(layout.rows((self.query(x) + embedded) * _HALF)[:, None])  # (B, 1, T, D)
-        asked = record is not None, layout, memory.layout, self.normalize
-        mixed, weights = run(Call(queries, memory.keys, memory.values, score, mask, *asked))
-        if record is not None and weights is not None:
-            record.append(weights)
+        asked = wanted(observe, "cross"), layout, memory.layout, self.normalize
+        mixed, weights = run(Call(queries, memory.keys, memory.values, score, mask, *asked, observe=observe))
+        if observe is not None and weights is not None:
+            observe.weights["cross"].append(weights)
         return self.output(layout.unrows(mixed[:, 0]))  # type: ignore[no-any-return]
 
 
@@ -190,9 +190,8 @@ class ConvS2S(nn.Module):
         """Of all layers, since they look at the same keys, which are prepared once."""
         self.dropout = Dropout(dropout)
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """Source ids (B, S) or (L,) -> keys z and values (z + e) sqrt(1/2), each (…, D); there is no self-attention to
-        record."""
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> tuple[Tensor, Tensor]:
+        """Source ids (B, S) or (L,) -> keys z and values (z + e) sqrt(1/2), each (…, D)."""
         embedded = self.source(source, layout.positions(), layout.width)
         x = self.encoder.into(embedded)
         for layer in self.encoder.layers:
@@ -219,9 +218,9 @@ class ConvS2S(nn.Module):
         )
 
     def decode(
-        self, tokens: Tensor, state: ConvS2SState, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: ConvS2SState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, ConvS2SState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets cross-attention (B, 1, T, S)."""
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
         embedded = self.target(tokens, layout.positions() + state.place, state.place + layout.width)
         mask = Lengths(state.memory_lengths)
@@ -229,7 +228,7 @@ class ConvS2S(nn.Module):
         for layer, attention, past in zip(self.decoder.layers, self.attentions, state.past, strict=True):
             y, past = layer(x, layout, past)
             kept.append(past)
-            y = (y + attention(y, embedded, layout, self.score, state.memory, mask, record)) * _HALF
+            y = (y + attention(y, embedded, layout, self.score, state.memory, mask, observe)) * _HALF
             x = (x + y) * _HALF
         hidden = self.dropout(self.decoder.out(x))
         return hidden, replace(state, past=tuple(kept), place=state.place + layout.width)

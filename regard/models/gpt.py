@@ -28,7 +28,7 @@ from regard.nn.attention import SCORES, Causal, Mask, MultiHead
 from regard.nn.positions import BIASES, POSITIONS, ROTARY, NoPosition, biases
 
 from .choices import ActivationName, NormName, PositionName, listed
-from .interface import Family, check_one_vocabulary
+from .interface import Family, Observer, check_one_vocabulary
 
 __all__ = ["FAMILIES", "GPT", "Block", "GPTConfig", "GPTState", "StackConfig", "build", "initialise"]
 
@@ -153,14 +153,14 @@ class Block(nn.Module):
         self.feedforward, self.feedforward_residual = feedforward, second
 
     def forward(
-        self, x: Tensor, layout: Layout, mask: Mask, past: Cache, record: list[Tensor] | None
+        self, x: Tensor, layout: Layout, mask: Mask, past: Cache, observe: Observer | None
     ) -> tuple[Tensor, Cache]:
         def attend(y: Tensor) -> Tensor:
             nonlocal past
             place = past.length
             new = self.attention.prepare(y, layout, place)
             past = past.append(new.keys, new.values)
-            return self.attention(y, layout, past.filled(), mask, record, place)  # type: ignore[no-any-return]
+            return self.attention(y, layout, past.filled(), mask, observe, "decoder", place)  # type: ignore[no-any-return]
 
         x = self.attention_residual(x, attend, layout)
         return self.feedforward_residual(x, self.feedforward, layout), past
@@ -189,15 +189,15 @@ class GPT(nn.Module):
         return GPTState(tuple(Cache(capacity=capacity) for _ in self.blocks))
 
     def decode(
-        self, tokens: Tensor, state: GPTState, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: GPTState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, GPTState]:
-        """Ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets each layer's weights (B, H, T, S)."""
+        """Ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
         x = self.embedding(tokens, layout.positions() + state.place, state.place + layout.width)
         mask = Causal(state.place)
         past = []
         for block, cache in zip(self.blocks, state.past, strict=True):
-            x, cache = block(x, layout, mask, cache, record)
+            x, cache = block(x, layout, mask, cache, observe)
             past.append(cache)
         return self.norm(x, layout), GPTState(tuple(past), state.place + layout.width)
 

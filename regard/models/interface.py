@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from regard.errors import ModelError
 from regard.nn.layout import Layout, Packed, Padded
-from regard.nn.state import State
+from regard.nn.state import Observer, Part, State
 
 __all__ = [
-    "Auxiliary",
     "Classifier",
     "EncoderDecoder",
     "Family",
@@ -29,7 +28,8 @@ __all__ = [
     "MaskPredictor",
     "MaskedLM",
     "NeedsVocabulary",
-    "Record",
+    "Observer",
+    "Part",
     "RecurrentEncoder",
     "SingleAttention",
     "State",
@@ -55,17 +55,6 @@ class Family:
     small: Mapping[str, Any]
     """Sizes of a model that has every part and takes no time: the laws are tried on it."""
     kind: Kind = "encoder-decoder"
-
-
-class Record(list[Tensor]):
-    """What a decoder may be given as `record`, for its attention to the target too: a layer of `own` is (B, H, T, T).
-
-    A decoder that looks only at the source leaves `own` empty.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.own: list[Tensor] = []
 
 
 class SingleAttention(BaseModel):
@@ -109,7 +98,7 @@ class EncoderDecoder(Protocol):
     output: nn.Linear
     """The last map of `project`, (V, D): apart, so that a loss can make its gradients in chunks."""
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Any:
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Any:
         """Source ids (B, S) -> the memory: what `start` takes, a tensor (B, S, D) or any other value."""
         ...
 
@@ -118,12 +107,12 @@ class EncoderDecoder(Protocol):
         ...
 
     def decode(
-        self, tokens: Tensor, state: State, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: State, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, State]:
         """Target ids (B, T) after the state -> hidden (B, T, D) and the state after them.
 
-        T is a whole target, a prompt, or one step. Without a layout every row has T tokens. `record` receives each
-        layer's cross-attention weights (B, H, T, S).
+        T is a whole target, a prompt, or one step. Without a layout every row has T tokens. `observe` is given the
+        weights and auxiliary losses that it wants.
         """
         ...
 
@@ -156,12 +145,9 @@ class LanguageModel(Protocol):
         ...
 
     def decode(
-        self, tokens: Tensor, state: State, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: State, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, State]:
-        """Ids (B, T) after the state -> hidden (B, T, D) and the state after them, as `EncoderDecoder.decode`.
-
-        `record` receives each layer's weights (B, H, T, S); who does not look leaves it empty.
-        """
+        """Ids (B, T) after the state -> hidden (B, T, D) and the state after them, as `EncoderDecoder.decode`."""
         ...
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -175,7 +161,7 @@ class MaskedLM(Protocol):
     training: bool
     output: nn.Linear
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) -> hidden (B, S, D)."""
         ...
 
@@ -195,27 +181,12 @@ class Classifier(Protocol):
     output: nn.Linear
     """(V, D): the classes are the target's tokens."""
 
-    def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+    def classify(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) -> what `output` takes, (B, D)."""
         ...
 
     def project(self, hidden: Tensor) -> Tensor:
         """(…, D) -> logits (…, V) of the classes."""
-        ...
-
-
-class Auxiliary(Protocol):
-    """A part of a model that adds to its objective: hard attention, a penalty. Training finds parts by `auxiliary`."""
-
-    def forget(self) -> None:
-        """A forward pass begins, or has ended."""
-        ...
-
-    def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
-        """After a forward pass in training, what is added to the summed loss.
-
-        Losses (B,) are each line's own, summed over its tokens (B,), without a gradient.
-        """
         ...
 
 

@@ -13,12 +13,12 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, whole
+from regard.nn import Dropout, KeysValues, Layout, Padded, Part, look_up, wanted, whole
 from regard.nn.attention import NORMALIZERS, SCORES, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
 from .choices import NormalizerName, ScoreName, listed
-from .interface import Family, SingleAttention, check_one_vocabulary
+from .interface import Family, Observer, SingleAttention, check_one_vocabulary
 from .luong import Attention
 
 __all__ = [
@@ -71,7 +71,7 @@ def build_translator(
     """A new, randomly initialised encoder-decoder."""
     c = config
     model = LSTMNTranslator(
-        _tapes(c, source_vocabulary, pad),
+        _tapes(c, source_vocabulary, pad, "encoder"),
         _tapes(c, target_vocabulary, pad),
         Attention(c.width, SCORES[c.score](c.width, c.width, c.score_width), "global", 0, NORMALIZERS[c.normalize]()),
         nn.Linear(c.width, target_vocabulary),
@@ -80,8 +80,8 @@ def build_translator(
     return model
 
 
-def _tapes(c: LSTMNConfig, vocabulary: int, pad: int) -> Tapes:
-    layers = [Tape(c.width if i else c.embedding, c.width, c.score_width, c.tape) for i in range(c.layers)]
+def _tapes(c: LSTMNConfig, vocabulary: int, pad: int, part: Part = "decoder") -> Tapes:
+    layers = [Tape(c.width if i else c.embedding, c.width, c.score_width, c.tape, part) for i in range(c.layers)]
     return Tapes(nn.Embedding(vocabulary, c.embedding, padding_idx=pad), layers, c.dropout)
 
 
@@ -118,9 +118,9 @@ class Tape(nn.Module):
     tape the weights are all on the place before.
     """
 
-    def __init__(self, inputs: int, width: int, score_width: int, tape: bool) -> None:
+    def __init__(self, inputs: int, width: int, score_width: int, tape: bool, part: Part = "decoder") -> None:
         super().__init__()
-        self.width, self.tape = width, tape
+        self.width, self.tape, self.part = width, tape, part
         self.input = nn.Linear(inputs, 4 * width)
         self.hidden = nn.Linear(width, 4 * width, bias=False)
         if tape:
@@ -129,8 +129,8 @@ class Tape(nn.Module):
             self.again = nn.Linear(width, score_width, bias=False)
             self.score = nn.Parameter(torch.empty(score_width))
 
-    def forward(self, x: Tensor, written: Written, record: list[Tensor] | None) -> tuple[Tensor, Written]:
-        """x (T, B, I) -> hidden (T, B, D) and the tape; `record` receives the weights (B, 1, T, S)."""
+    def forward(self, x: Tensor, written: Written, observe: Observer | None) -> tuple[Tensor, Written]:
+        """x (T, B, I) -> hidden (T, B, D) and the tape; `observe` may have the weights (B, 1, T, S)."""
         given = self.input(x)
         asked = self.query(x) if self.tape else None
         keys, hidden, cells = list(written.keys), list(written.hidden), list(written.cells)
@@ -157,9 +157,11 @@ class Tape(nn.Module):
             hidden.append(h)
             cells.append(c)
             rows.append(weights)
-        if record is not None:
+        if observe is not None and wanted(observe, self.part):
             width = len(hidden)
-            record.append(torch.stack([nn.functional.pad(w, (0, width - w.shape[1])) for w in rows], 1)[:, None])
+            observe.weights[self.part].append(
+                torch.stack([nn.functional.pad(w, (0, width - w.shape[1])) for w in rows], 1)[:, None]
+            )
         outputs = torch.stack(hidden[before:])
         return outputs, Written(tuple(keys), tuple(hidden), tuple(cells), read)
 
@@ -172,12 +174,12 @@ class Tapes(nn.Module):
         self.table, self.layers, self.dropout = table, nn.ModuleList(layers), Dropout(dropout)
 
     def forward(
-        self, ids: Tensor, tapes: tuple[Written, ...], layout: Layout, record: list[Tensor] | None
+        self, ids: Tensor, tapes: tuple[Written, ...], layout: Layout, observe: Observer | None
     ) -> tuple[Tensor, tuple[Written, ...]]:
         """Ids (B, T) or (L,) -> hidden of the last layer (T, B, D), and the tapes."""
         x, after = self.dropout(look_up(as_columns(ids, layout), self.table)), []
         for layer, written in zip(self.layers, tapes or (Written(),) * len(self.layers), strict=True):
-            x, written = layer(x, written, record)
+            x, written = layer(x, written, observe)
             x = self.dropout(x)
             after.append(written)
         return x, tuple(after)
@@ -211,11 +213,11 @@ class LSTMN(nn.Module):
         return LSTMNState()
 
     def decode(
-        self, tokens: Tensor, state: LSTMNState, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: LSTMNState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, LSTMNState]:
-        """Ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets each layer's weights (B, 1, T, S)."""
+        """Ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
-        x, tapes = self.decoder(tokens, state.tapes, layout, record)
+        x, tapes = self.decoder(tokens, state.tapes, layout, observe)
         return as_laid_out(x, layout), replace(state, tapes=tapes)
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -238,9 +240,9 @@ class LSTMNTranslator(nn.Module):
         super().__init__()
         self.encoder, self.decoder, self.attention, self.output = encoder, decoder, attention, output
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> LSTMNMemory:
-        """Source ids (B, S) or (L,) -> the memory; `record` receives each layer's weights (B, 1, S, S)."""
-        x, tapes = self.encoder(source, (), layout, record)
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> LSTMNMemory:
+        """Source ids (B, S) or (L,) -> the memory."""
+        x, tapes = self.encoder(source, (), layout, observe)
         last = (layout.lengths - 1).clamp(min=0)
         rows = torch.arange(len(last), device=last.device)
 
@@ -260,16 +262,16 @@ class LSTMNTranslator(nn.Module):
         return LSTMNState(tapes, KeysValues(self.attention.score.keys(values), values), layout.lengths)
 
     def decode(
-        self, tokens: Tensor, state: LSTMNState, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: LSTMNState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, LSTMNState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets cross-attention (B, 1, T, S)."""
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
         x, tapes = self.decoder(tokens, state.tapes, layout, None)
         assert state.memory is not None
         inside = Padded(layout.lengths, layout.width).inside()
-        x, weights = self.attention(x.transpose(0, 1), state.memory, state.lengths, 0, inside)
-        if record is not None:
-            record.append(weights)
+        x, weights = self.attention(x.transpose(0, 1), state.memory, state.lengths, 0, inside, observe)
+        if observe is not None and wanted(observe, "cross"):
+            observe.weights["cross"].append(weights)
         return as_laid_out(x.transpose(0, 1), layout), replace(state, tapes=tapes)
 
     def project(self, hidden: Tensor) -> Tensor:

@@ -12,12 +12,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, whole
+from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, wanted, whole
 from regard.nn.attention import NORMALIZERS, SCORES, Normalizer, Score, mix, weigh
+from regard.nn.attention.normalize import observed
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
 from .choices import NormalizerName, ScoreName, listed
-from .interface import Family, RecurrentEncoder
+from .interface import Family, Observer, RecurrentEncoder
 
 __all__ = ["FAMILIES", "Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
 
@@ -77,9 +78,15 @@ class Attention(nn.Module):
         self.share = nn.Linear(width, 1, bias=False) if kind == "local-p" else None
 
     def forward(
-        self, x: Tensor, memory: KeysValues, lengths: Tensor, first: int, inside: Tensor
+        self,
+        x: Tensor,
+        memory: KeysValues,
+        lengths: Tensor,
+        first: int,
+        inside: Tensor,
+        observe: Observer | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """States x (B, T, D), the first at this place of the target -> attentional states, weights (B, 1, T, S).
+        """States x (B, T, D), the first at this position of the target -> attentional states, weights (B, 1, T, S).
 
         `inside` (B, T) is false where there is only padding.
         """
@@ -90,10 +97,10 @@ class Attention(nn.Module):
             mask = mask & (distance.abs() <= self.window)
             if self.kind == "local-p":  # equation 10, its standard deviation half of the window
                 nearness = (distance / self.window).square().mul(-2.0).exp()
-        if hasattr(self.normalize, "auxiliary"):  # what padding chose must not count
-            mask = mask & inside[:, None, :, None]
         queries = self.score.queries(x[:, None])
-        weights = weigh(self.score.compare(queries, memory.keys), mask, normalize=self.normalize)
+        weights = weigh(
+            self.score.compare(queries, memory.keys), mask, normalize=observed(self.normalize, observe, inside)
+        )
         if nearness is not None:
             weights = weights * nearness.to(weights.dtype)
         context = mix(weights, memory.values)[:, 0]  # (B, T, D)
@@ -158,8 +165,8 @@ class Luong(nn.Module):
         self.attention, self.output = attention, output
         self.dropout = Dropout(dropout)
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> LuongMemory:
-        """Source ids (B, S) or (L,) -> states and carries; the encoder has no attention to record."""
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> LuongMemory:
+        """Source ids (B, S) or (L,) -> states and carries."""
         x = self.dropout(look_up(as_columns(source, layout), self.source))
         x, carries = self.encoder(x, lengths=layout.lengths)
         return LuongMemory(x.transpose(0, 1), carries)
@@ -173,25 +180,25 @@ class Luong(nn.Module):
         )
 
     def decode(
-        self, tokens: Tensor, state: LuongState, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: LuongState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, LuongState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `record` gets the weights (B, 1, T, S)."""
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
         embedded = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         inside = Padded(layout.lengths, layout.width).inside()
         if self.feed is not None:
-            x, state, weights = self._fed(embedded, state, self.feed, inside)
+            x, state, weights = self._fed(embedded, state, self.feed, inside, observe)
         else:  # nothing waits for the attention, so it is one call for all places
             x, carries = self.decoder(embedded, state.carries)
             x = self.dropout(x).transpose(0, 1)
-            x, weights = self.attention(x, state.memory, state.lengths, state.place, inside)
+            x, weights = self.attention(x, state.memory, state.lengths, state.place, inside, observe)
             x, state = self.dropout(x.transpose(0, 1)), replace(state, carries=carries)
-        if record is not None:
-            record.append(weights)
+        if observe is not None and wanted(observe, "cross"):
+            observe.weights["cross"].append(weights)
         return as_laid_out(x, layout), replace(state, place=state.place + len(embedded))
 
     def _fed(
-        self, embedded: Tensor, state: LuongState, feed: nn.Linear, inside: Tensor
+        self, embedded: Tensor, state: LuongState, feed: nn.Linear, inside: Tensor, observe: Observer | None
     ) -> tuple[Tensor, LuongState, Tensor]:
         """Step by step, since each reads the attentional state of the one before (section 3.3)."""
         steps = self.decoder.loops(embedded, feed)
@@ -202,7 +209,7 @@ class Luong(nn.Module):
             for i, step in enumerate(steps):
                 carries[i] = step(carries[i], x)
                 x = self.dropout(carries[i][0])
-            x, weight = self.attention(x[:, None], state.memory, state.lengths, place, real)
+            x, weight = self.attention(x[:, None], state.memory, state.lengths, place, real, observe)
             fed = self.dropout(x[:, 0])
             hidden.append(fed)
             weights.append(weight)

@@ -9,18 +9,19 @@ Sizes: B sentences, S source tokens, T target tokens, D width, V vocabulary, R t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn import Cache, KeysValues, Layout, whole
+from regard.nn import AuxiliaryLoss, Cache, KeysValues, Layout, whole
 from regard.nn.attention import Lengths
 from regard.nn.pooling import mean
 
 from . import transformer
-from .interface import Family
+from .interface import Family, Observer
 from .transformer import Transformer, TransformerConfig
 
 __all__ = ["FAMILIES", "LengthPredictor", "MaskPredict", "MaskPredictConfig", "MaskPredictState", "build"]
@@ -69,26 +70,20 @@ class LengthPredictor(nn.Module):
         self.map = nn.Linear(width, 2 * most + 1)
         nn.init.zeros_(self.map.bias)
         self.most, self.weight = most, weight
-        self._seen: list[tuple[Tensor, Tensor]] = []
 
     def forward(self, memory: Tensor, layout: Layout) -> Tensor:
         """Memory (…, D) -> log-probabilities (B, 2R + 1) of the differences -R to R."""
         return self.map(mean(memory, layout)).float().log_softmax(-1)  # type: ignore[no-any-return]
 
-    def learn(self, found: Tensor, differences: Tensor) -> None:
-        """Keep what was found beside what is right (B,), for the objective."""
-        self._seen.append((found, differences.clamp(-self.most, self.most) + self.most))
+    def loss(self, found: Tensor, differences: Tensor) -> AuxiliaryLoss:
+        """The cross-entropy of what was found and what is right (B,), of those lines that have targets."""
+        right = differences.clamp(-self.most, self.most) + self.most
+        return partial(_length_loss, found, right, self.weight)
 
-    def forget(self) -> None:
-        """A forward pass begins."""
-        self._seen.clear()
 
-    def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
-        """The cross-entropy of the lengths of those lines that have targets (B,)."""
-        total = losses.new_zeros(())
-        for found, right in self._seen:
-            total = total + (F.nll_loss(found, right, reduction="none").to(losses.dtype) * (tokens > 0)).sum()
-        return total * self.weight
+def _length_loss(found: Tensor, right: Tensor, weight: float, losses: Tensor, tokens: Tensor) -> Tensor:
+    each = F.nll_loss(found, right, reduction="none").to(losses.dtype)
+    return (each * (tokens > 0)).sum() * weight
 
 
 @dataclass(frozen=True)
@@ -119,9 +114,9 @@ class MaskPredict(nn.Module):
         """The last map of `project`, (V, D)."""
         return self.body.output
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
-        """Source ids (B, S) or (L,) -> memory (…, D); `record` receives each layer's self-attention (B, H, S, S)."""
-        return self.body.encode(source, layout, record)
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
+        """Source ids (B, S) or (L,) -> memory (…, D)."""
+        return self.body.encode(source, layout, observe)
 
     def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> MaskPredictState:
         """What every pass over the target looks at; its size does not change, whatever the capacity."""
@@ -129,19 +124,16 @@ class MaskPredict(nn.Module):
         return MaskPredictState(started.memory, started.memory_lengths, self.lengths(memory, layout))
 
     def decode(
-        self, tokens: Tensor, state: MaskPredictState, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: MaskPredictState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, MaskPredictState]:
-        """Whole targets with masks, (B, T) or (L,) -> hidden (…, D), and the state as it was.
-
-        `record` gets cross-attention (B, H, T, S).
-        """
+        """Whole targets with masks, (B, T) or (L,) -> hidden (…, D), and the state as it was."""
         layout = layout or whole(tokens)
-        if self.training:
-            self.lengths.learn(state.differences, layout.lengths - state.memory_lengths)
+        if observe is not None and self.training:
+            observe.losses.append(self.lengths.loss(state.differences, layout.lengths - state.memory_lengths))
         x = self.body.target(tokens, layout.positions(), layout.width)
         mask, memory_mask = Lengths(layout.lengths), Lengths(state.memory_lengths)
         for layer, memory in zip(self.body.decoder, state.memory, strict=True):
-            x, _ = layer(x, layout, mask, Cache(), memory, memory_mask, record)
+            x, _ = layer(x, layout, mask, Cache(), memory, memory_mask, observe)
         return self.body.decoder_norm(x), state
 
     def project(self, hidden: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard.nn import Layout, whole
 
 from . import transformer
-from .interface import Family
+from .interface import Family, Observer
 from .transformer import Transformer, TransformerConfig, TransformerState
 
 __all__ = ["FAMILIES", "Parser", "ParserConfig", "ParserState", "build"]
@@ -75,11 +75,11 @@ class Parser(nn.Module):
         stands = [token.startswith("\u2581") and token[1:2] not in "()" for token in target]
         self.stands.copy_(torch.tensor(stands))
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> tuple[Tensor, Tensor]:
         """Source ids (B, S) or (L,) -> the Transformer's memory, and which of its tokens begin a word (B, S)."""
         begins = _rectangle(layout, self.begins[source][..., None])[..., 0]
         inside = torch.arange(layout.width, device=source.device) < layout.lengths[:, None]
-        return self.body.encode(source, layout, record), begins & inside
+        return self.body.encode(source, layout, observe), begins & inside
 
     def start(self, memory: tuple[Tensor, Tensor], layout: Layout, capacity: int | None = None) -> ParserState:
         """The state before the first token; see `Transformer.start`."""
@@ -94,7 +94,7 @@ class Parser(nn.Module):
         tokens: Tensor,
         state: ParserState,
         layout: Layout | None = None,
-        record: list[Tensor] | None = None,
+        observe: Observer | None = None,
     ) -> tuple[Tensor, ParserState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; see `Transformer.decode`."""
         layout = layout or whole(tokens)
@@ -103,7 +103,7 @@ class Parser(nn.Module):
         last = state.words.shape[1] - 1
         word = state.words.take_along_dim(written.clamp(max=last)[..., None], 1) * (written <= last)[..., None]
         added = self.word(layout.unrows(layout.unrectangle(word)))
-        hidden, inner = self.body.decode(tokens, state.inner, layout, record, added)
+        hidden, inner = self.body.decode(tokens, state.inner, layout, observe, added)
         ends = (layout.lengths - 1)[:, None]
         return hidden, replace(state, inner=inner, written=written.take_along_dim(ends, 1)[:, 0])
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import Carry, Stack, as_columns, as_laid_out
 
-from .interface import Family, check_one_vocabulary
+from .interface import Family, Observer, check_one_vocabulary
 
 __all__ = ["FAMILIES", "RNN", "RNNConfig", "RNNState", "build"]
 
@@ -84,9 +84,9 @@ class RNN(nn.Module):
         return RNNState()
 
     def decode(
-        self, tokens: Tensor, state: RNNState, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: RNNState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, RNNState]:
-        """Ids (B, T) or (L,) -> hidden (…, D) and the next state; there is no attention to record."""
+        """Ids (B, T) or (L,) -> hidden (…, D) and the next state; there is no attention to observe."""
         layout = layout or whole(tokens)
         x = self.dropout(look_up(as_columns(tokens, layout), self.table))  # (T, B, E)
         x, carries = self.layers(x, state.carries)

@@ -6,18 +6,19 @@ classes.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from regard.nn import Dropout, Layout, Padded, look_up
+from regard.nn import Dropout, Layout, Padded, look_up, wanted
 from regard.nn.attention import mix, weigh
 from regard.nn.pooling import POOLS
 from regard.nn.recurrent import Stack, as_columns
 
-from .interface import Family
+from .interface import Family, Observer
 
 __all__ = ["FAMILIES", "Hops", "SelfAttentive", "SelfAttentiveConfig", "build"]
 
@@ -76,28 +77,23 @@ class Hops(nn.Module):
         self.key = nn.Linear(width, score_width, bias=False)
         self.query = nn.Parameter(torch.empty(hops, score_width))
         self.penalty = penalty
-        self._weights: list[Tensor] = []
 
-    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """States (B, S, D) -> the embedding (B, R, D) and the annotation A (B, R, S)."""
+    def forward(self, x: Tensor, lengths: Tensor, observe: Observer | None = None) -> Tensor:
+        """States (B, S, D) -> the embedding (B, R, D); `observe` may have the annotation A as (B, R, 1, S)."""
         inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         weights = weigh(self.query @ self.key(x).tanh().transpose(1, 2), inside[:, None])
-        if self.training and self.penalty:
-            self._weights.append(weights)
-        return mix(weights, x), weights
+        if observe is not None and self.training and self.penalty:
+            observe.losses.append(partial(_alike, weights, self.penalty))
+        if observe is not None and wanted(observe, "encoder"):
+            observe.weights["encoder"].append(weights[:, :, None])
+        return mix(weights, x)
 
-    def forget(self) -> None:
-        """A forward pass begins."""
-        self._weights.clear()
 
-    def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
-        """The penalty |A A^T - 1|^2 (equation 8), summed over the lines that have a class (B,)."""
-        total = losses.new_zeros(())
-        for weights in self._weights:
-            a = weights.to(losses.dtype)
-            alike = a @ a.transpose(1, 2) - torch.eye(a.shape[1], dtype=a.dtype, device=a.device)
-            total = total + (alike.square().sum((1, 2)) * (tokens > 0)).sum()
-        return total * self.penalty
+def _alike(annotation: Tensor, penalty: float, losses: Tensor, tokens: Tensor) -> Tensor:
+    """The penalty |A A^T - 1|^2 (equation 8), summed over the lines that have a class (B,)."""
+    a = annotation.to(losses.dtype)
+    alike = a @ a.transpose(1, 2) - torch.eye(a.shape[1], dtype=a.dtype, device=a.device)
+    return (alike.square().sum((1, 2)) * (tokens > 0)).sum() * penalty
 
 
 class SelfAttentive(nn.Module):
@@ -117,23 +113,17 @@ class SelfAttentive(nn.Module):
         self.table, self.encoder, self.hops, self.inner, self.output = table, encoder, hops, inner, output
         self.dropout, self.pool = Dropout(dropout), pool
 
-    def embed(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
-        """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); `record` receives its annotation (B, R, 1, S).
-
-        Without hops R is 1, and there is nothing to record.
-        """
+    def embed(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
+        """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); without hops R is 1."""
         x = self.dropout(look_up(as_columns(source, layout), self.table))
         x, _ = self.encoder(x, lengths=layout.lengths)
         if self.hops is None:
             return POOLS[self.pool](x.transpose(0, 1), Padded(layout.lengths, len(x)))[:, None]
-        embedded, weights = self.hops(x.transpose(0, 1), layout.lengths)
-        if record is not None:
-            record.append(weights[:, :, None])
-        return embedded  # type: ignore[no-any-return]
+        return self.hops(x.transpose(0, 1), layout.lengths, observe)  # type: ignore[no-any-return]
 
-    def classify(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
+    def classify(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> what `output` takes, (B, D)."""
-        x = self.dropout(self.embed(source, layout, record).flatten(1))
+        x = self.dropout(self.embed(source, layout, observe).flatten(1))
         return x if self.inner is None else self.dropout(self.inner(x).relu())  # type: ignore[no-any-return]
 
     def project(self, hidden: Tensor) -> Tensor:

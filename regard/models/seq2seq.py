@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
-from .interface import Family, RecurrentEncoder
+from .interface import Family, Observer, RecurrentEncoder
 
 __all__ = ["FAMILIES", "Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
 
@@ -100,8 +100,8 @@ class Seq2Seq(nn.Module):
         self.target, self.decoder, self.context, self.output = target, decoder, context, output
         self.dropout = Dropout(dropout)
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> tuple[Carry, ...]:
-        """Source ids (B, S) or (L,) -> each layer's carry after its last token; there is no attention to record."""
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> tuple[Carry, ...]:
+        """Source ids (B, S) or (L,) -> each layer's carry after its last token; there is no attention to observe."""
         x = self.dropout(look_up(as_columns(source, layout), self.source))
         return self.encoder(x, lengths=layout.lengths)[1]  # type: ignore[no-any-return]
 
@@ -114,9 +114,9 @@ class Seq2Seq(nn.Module):
         return Seq2SeqState(tuple((hidden, *map(torch.zeros_like, carry[1:])) for carry in memory), c)
 
     def decode(
-        self, tokens: Tensor, state: Seq2SeqState, layout: Layout | None = None, record: list[Tensor] | None = None
+        self, tokens: Tensor, state: Seq2SeqState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, Seq2SeqState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; there is no attention to record."""
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; there is no attention to observe."""
         layout = layout or whole(tokens)
         embedded = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         if self.context is None:

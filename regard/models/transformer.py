@@ -34,7 +34,7 @@ from regard.nn.attention import NORMALIZERS, SCORES, Causal, Lengths, Mask, Mult
 from regard.nn.positions import BIASES, POSITIONS, ROTARY, Bias, NoPosition, biases
 
 from .choices import ActivationName, NormalizerName, NormName, PositionName, ScoreName, listed
-from .interface import Family, Record
+from .interface import Family, Observer
 
 __all__ = ["FAMILIES", "Transformer", "TransformerConfig", "TransformerState", "build", "parameter_count"]
 
@@ -298,9 +298,9 @@ class EncoderLayer(nn.Module):
         self.attention, self.attention_residual = attention, first
         self.feedforward, self.feedforward_residual = feedforward, second
 
-    def forward(self, x: Tensor, layout: Layout, mask: Mask, record: list[Tensor] | None) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout, mask: Mask, observe: Observer | None) -> Tensor:
         def attend(y: Tensor) -> Tensor:
-            return self.attention(y, layout, self.attention.prepare(y, layout), mask, record)  # type: ignore[no-any-return]
+            return self.attention(y, layout, self.attention.prepare(y, layout), mask, observe)  # type: ignore[no-any-return]
 
         x = self.attention_residual(x, attend, layout)
         return self.feedforward_residual(x, self.feedforward, layout)  # type: ignore[no-any-return]
@@ -331,19 +331,17 @@ class DecoderLayer(nn.Module):
         past: Cache,
         memory: KeysValues,
         memory_mask: Mask | None,
-        record: list[Tensor] | None,
+        observe: Observer | None,
     ) -> tuple[Tensor, Cache]:
-        own = record.own if isinstance(record, Record) else None
-
         def attend(y: Tensor) -> Tensor:
             nonlocal past
             place = past.length
             new = self.attention.prepare(y, layout, place)
             past = past.append(new.keys, new.values)
-            return self.attention(y, layout, past.filled(), mask, own, place)  # type: ignore[no-any-return]
+            return self.attention(y, layout, past.filled(), mask, observe, "decoder", place)  # type: ignore[no-any-return]
 
         def look(y: Tensor) -> Tensor:
-            return self.cross(y, layout, memory, memory_mask, record)  # type: ignore[no-any-return]
+            return self.cross(y, layout, memory, memory_mask, observe, "cross")  # type: ignore[no-any-return]
 
         x = self.attention_residual(x, attend, layout)
         x = self.cross_residual(x, look, layout)
@@ -386,13 +384,13 @@ class Transformer(nn.Module):
         self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)
         self.encoder_norm, self.decoder_norm = encoder_norm, decoder_norm
 
-    def encode(self, source: Tensor, layout: Layout, record: list[Tensor] | None = None) -> Tensor:
-        """Source ids (B, S) or (L,) -> memory (…, D); `record` receives each layer's self-attention (B, H, S, S)."""
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
+        """Source ids (B, S) or (L,) -> memory (…, D)."""
         places = layout.positions(), layout.width
         x = self.source(source, *places)
         mask = Lengths(layout.lengths)
         for i, layer in enumerate(self.encoder):
-            x = layer(self.source.again(x, *places) if i else x, layout, mask, record)
+            x = layer(self.source.again(x, *places) if i else x, layout, mask, observe)
         return self.encoder_norm(x, layout)  # type: ignore[no-any-return]
 
     def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> TransformerState:
@@ -405,13 +403,10 @@ class Transformer(nn.Module):
         tokens: Tensor,
         state: TransformerState,
         layout: Layout | None = None,
-        record: list[Tensor] | None = None,
+        observe: Observer | None = None,
         added: Tensor | None = None,
     ) -> tuple[Tensor, TransformerState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `added` (…, D) goes to what is read.
-
-        `record` gets cross-attention (B, H, T, S), and a `Record` self-attention (B, H, T, T) as well.
-        """
+        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; `added` (…, D) goes to what is read."""
         layout = layout or whole(tokens)
         places = layout.positions() + state.place, state.place + layout.width
         x = self.target(tokens, *places)
@@ -421,7 +416,7 @@ class Transformer(nn.Module):
         past: list[Cache] = []
         for layer, cache, memory in zip(self._layers(), state.past, state.memory, strict=True):
             x = self.target.again(x, *places) if past else x
-            x, cache = layer(x, layout, mask, cache, memory, memory_mask, record)
+            x, cache = layer(x, layout, mask, cache, memory, memory_mask, observe)
             past.append(cache)
         return self.decoder_norm(x, layout), replace(state, past=tuple(past), place=state.place + layout.width)
 

@@ -5,13 +5,14 @@ from .embedding import Embedding, look_up
 from .feedforward import ACTIVATIONS, GATES, FeedForward, GatedFeedForward
 from .layout import Layout, Packed, Padded, whole
 from .residual import NORM_KINDS, NORMS, BatchNorm, Identity, LayerNorm, PostNorm, PreNorm, RMSNorm
-from .state import Cache, KeysValues, State
+from .state import AuxiliaryLoss, Cache, KeysValues, Observer, Part, State, wanted
 
 __all__ = [
     "ACTIVATIONS",
     "GATES",
     "NORMS",
     "NORM_KINDS",
+    "AuxiliaryLoss",
     "BatchNorm",
     "Cache",
     "Dropout",
@@ -22,12 +23,15 @@ __all__ = [
     "KeysValues",
     "LayerNorm",
     "Layout",
+    "Observer",
     "Packed",
     "Padded",
+    "Part",
     "PostNorm",
     "PreNorm",
     "RMSNorm",
     "State",
     "look_up",
+    "wanted",
     "whole",
 ]

@@ -1,20 +1,21 @@
-"""The decoding state: a value that is passed in and passed out, never kept on a module.
+"""What is handed in and out of a forward pass and never kept on a module: the decoding state, and an observer.
 
-Sizes: B rows (sentences or hypotheses), H heads, S keys so far, D key or value width.
+Sizes: B rows (sentences or hypotheses), H heads, T queries, S keys so far, D key or value width.
 What Bahdanau pre-computes and what GPT caches is the same thing: the keys after the score's own projection.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from .layout import Layout
 
-__all__ = ["Cache", "KeysValues", "State"]
+__all__ = ["AuxiliaryLoss", "Cache", "KeysValues", "Observer", "Part", "State", "wanted"]
 
 
 class State(Protocol):
@@ -71,3 +72,27 @@ class Cache:
 
     def select(self, rows: Tensor) -> Cache:
         return Cache(None if self.stored is None else self.stored.select(rows), self.length, self.capacity)
+
+
+Part = Literal["encoder", "decoder", "cross"]
+"""Whose attention: of what is read to itself, of what is written to itself, or of what is written to what is read."""
+
+AuxiliaryLoss = Callable[[Tensor, Tensor], Tensor]
+"""Losses (B,) and tokens (B,) -> what a part of the model adds to the summed loss of a pass in training.
+
+The losses are each line's own, summed over its tokens, and have no gradient.
+"""
+
+
+class Observer:
+    """Collects the attention weights of the parts that it is made for, and the auxiliary losses of all parts."""
+
+    def __init__(self, *parts: Part) -> None:
+        self.weights: dict[Part, list[Tensor]] = {part: [] for part in parts}
+        """Each layer's weights (B, H, T, S) of every wanted part; none where the model has no such attention."""
+        self.losses: list[AuxiliaryLoss] = []
+
+
+def wanted(observe: Observer | None, part: Part) -> bool:
+    """Whether somebody wants to see the weights of this part, which then must be formed."""
+    return observe is not None and part in observe.weights

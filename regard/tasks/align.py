@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics.aer import Gold, Link, alignment_error_rate, parse_gold
-from regard.models.interface import device_of, layout_of
+from regard.models.interface import Observer, device_of, layout_of
 from regard.text import BEGIN, END, PAD, Tokenizer, read_lines, tag
 from regard.text.sentences import unspaced
 
@@ -306,11 +306,11 @@ def _attention(translator: Translator, pairs: Sequence[tuple[_Read, _Read]]) -> 
     written, written_lengths = rows([[BEGIN, *target.ids] for _, target in pairs])  # (B, T)
     reading = layout_of("padded", read_lengths, read.shape[1])
     writing = layout_of("padded", written_lengths, written.shape[1])
-    record: list[torch.Tensor] = []
-    model.decode(written, model.start(model.encode(read, reading), reading), writing, record=record)
-    if not record:
+    observe = Observer("cross")
+    model.decode(written, model.start(model.encode(read, reading), reading), writing, observe)
+    if not (found := observe.weights["cross"]):
         raise ModelError("this model has no attention to read alignments off; use one that has, such as a Transformer.")
-    layers = [layer.float().cpu().numpy() for layer in record]  # each (B, H, T, S)
+    layers = [layer.float().cpu().numpy() for layer in found]  # each (B, H, T, S)
     for row, (source, target) in enumerate(pairs):
         yield [layer[row, :, : len(target.ids) + 1, : len(source.ids)] for layer in layers]
 

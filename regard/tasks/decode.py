@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from regard.engine.decoding import Decoder
 from regard.errors import ModelError
 from regard.models import KINDS
-from regard.models.interface import EncoderDecoder, Layout, capacity_of, device_of, layout_of
+from regard.models.interface import EncoderDecoder, Layout, Observer, capacity_of, device_of, layout_of
 from regard.recipe import Recipe
 from regard.search import (
     ConstrainedState,
@@ -88,16 +88,16 @@ def _looking_step(
     project = _projection(model, subset)
 
     def step(tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
-        record: list[Tensor] = []
+        observe = Observer("cross")
         with mixed(tokens.device, bfloat16):
-            hidden, state = model.decode(tokens[:, None], state, record=record)
+            hidden, state = model.decode(tokens[:, None], state, observe=observe)
             logits = project(hidden[:, -1])
-        if not record:
+        if not (found := observe.weights["cross"]):
             raise ModelError(
                 "search.coverage counts what attention has read, and this model has none: set coverage = 0."
             )
         logits = logits.float() if logits.dtype == torch.bfloat16 else logits
-        return logits.log_softmax(-1), state, record[-1].mean(dim=1)[:, -1]
+        return logits.log_softmax(-1), state, found[-1].mean(dim=1)[:, -1]
 
     return step
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from regard.models.interface import EncoderDecoder, device_of, layout_of
+from regard.models.interface import EncoderDecoder, Observer, device_of, layout_of
 from regard.text import BEGIN, END, PAD
 from regard.train import mixed
 
@@ -58,14 +58,16 @@ def forced(
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         read, written = [sources[i] for i in batch], [targets[i] for i in batch]
-        record: list[Tensor] | None = [] if attention else None
+        observe = Observer("cross") if attention else None
         with mixed(device_of(model), bfloat16):  # type: ignore[arg-type]
-            hidden, wanted = hidden_of(model, read, written, record)  # (B, T, D), (B, T)
+            hidden, wanted = hidden_of(model, read, written, observe)  # (B, T, D), (B, T)
             flat = hidden.flatten(0, 1)
             parts = zip(logits_of(model, flat), wanted.flatten().split(_CHUNK), strict=True)
             values = torch.cat([-functional.cross_entropy(z / temperature, w, reduction="none") for z, w in parts])
         rows = values.view(wanted.shape).double().tolist()
-        layers = [layer.float().cpu().numpy() for layer in record or ()]  # each (B, H, T, S)
+        layers = [
+            layer.float().cpu().numpy() for layer in (observe.weights["cross"] if observe else ())
+        ]  # each (B, H, T, S)
         for row, i in enumerate(batch):
             t, s = len(targets[i]) + 1, len(sources[i]) + 1
             found[i] = Forced(tuple(rows[row][:t]), tuple(layer[row, :, :t, :s] for layer in layers))
@@ -73,7 +75,7 @@ def forced(
 
 
 def hidden_of(
-    model: EncoderDecoder, sources: Sequence[Ids], targets: Sequence[Ids], record: list[Tensor] | None = None
+    model: EncoderDecoder, sources: Sequence[Ids], targets: Sequence[Ids], observe: Observer | None = None
 ) -> tuple[Tensor, Tensor]:
     """What `project` takes at each target token (B, T, D), and the tokens that should come (B, T), filled with PAD."""
     device = device_of(model)  # type: ignore[arg-type]
@@ -89,7 +91,7 @@ def hidden_of(
     reading = layout_of("padded", read_lengths, read.shape[1])
     writing = layout_of("padded", lengths, tokens.shape[1])
     state = model.start(model.encode(read, reading), reading)
-    hidden, _ = model.decode(tokens, state, writing, record=record)
+    hidden, _ = model.decode(tokens, state, writing, observe)
     return hidden, wanted
 
 

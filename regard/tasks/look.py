@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.errors import DataError, ModelError, TextError
 from regard.models import KINDS
-from regard.models.interface import Kind, Record
+from regard.models.interface import Kind, Observer
 from regard.text import BEGIN, END
 from regard.text.words import words as words_in
 
@@ -228,10 +228,10 @@ def _translation(
         text, written, ended, places = target, opened.target.encode(target), True, opened.target.spans(target)
     opened.check_length([*written, END], 1)
     model: Any = translator.model_for(True, False)
-    own, record = Record(), Record()
+    observe = Observer("encoder", "cross", "decoder")
     read, reading = rectangle(model, [[*ids, END]])
     tokens, writing = rectangle(model, [[*written, END] if fills else [BEGIN, *written]])
-    model.decode(tokens, model.start(model.encode(read, reading, own), reading), writing, record)
+    model.decode(tokens, model.start(model.encode(read, reading, observe), reading), writing, observe)
 
     read_places, read_words = translator.source_places(line, to)
     source = _side(line, opened.source.tokens(ids), read_places, read_words)
@@ -239,9 +239,9 @@ def _translation(
     looking = _side(text, written_tokens, places, target_words, begin=not fills, end=fills)
     writes = _side(text, written_tokens, places, target_words, end=ended)
     parts = [
-        *_part("encoder", own, source, source),
-        *_part("cross", record, writes, source),
-        *_part("decoder", record.own, looking, looking),
+        *_part("encoder", observe.weights["encoder"], source, source),
+        *_part("cross", observe.weights["cross"], writes, source),
+        *_part("decoder", observe.weights["decoder"], looking, looking),
     ]
     return Attention(line, text, tuple(parts))
 
@@ -252,30 +252,30 @@ def _reading(opened: Pipeline, line: str, kind: Kind) -> Attention:
     ids = opened.encode(line)
     opened.check_length([*ids, END], 1)
     model: Any = opened.model_for()
-    record: list[Tensor] = []
+    observe = Observer("encoder", "decoder")
     side = _side(
         line, opened.source.tokens(ids), opened.source.spans(line), words_in(line), begin=continues, end=not continues
     )
     tokens, layout = rectangle(model, [[BEGIN, *ids] if continues else [*ids, END]])
     if continues:
-        model.decode(tokens, model.start(), layout, record)
-        return Attention("", line, tuple(_part("decoder", record, side, side)))
+        model.decode(tokens, model.start(), layout, observe)
+        return Attention("", line, tuple(_part("decoder", observe.weights["decoder"], side, side)))
     if kind == "reader":
-        model.encode(tokens, layout, record)
+        model.encode(tokens, layout, observe)
     else:
-        model.classify(tokens, layout, record)
+        model.classify(tokens, layout, observe)
     if count := getattr(opened.recipe.model, "hops", 0):
         hops = tuple(str(n) for n in range(1, count + 1))
-        rows = [weights.reshape(1, 1, count, -1) for weights in record]
+        rows = [weights.reshape(1, 1, count, -1) for weights in observe.weights["encoder"]]
         return Attention(line, "", tuple(_part("hops", rows, Side(hops, hops, np.eye(count)), side)))
-    return Attention(line, "", tuple(_part("encoder", record, side, side)))
+    return Attention(line, "", tuple(_part("encoder", observe.weights["encoder"], side, side)))
 
 
-def _part(name: PartName, record: Sequence[Tensor], rows: Side, columns: Side) -> list[Part]:
-    """What was recorded of one line, (1, H, T, S) a layer; nothing, if nothing was."""
-    if not record:
+def _part(name: PartName, found: Sequence[Tensor], rows: Side, columns: Side) -> list[Part]:
+    """What was seen of one line, (1, H, T, S) a layer; nothing, if nothing was."""
+    if not found:
         return []
-    weights = np.stack([layer[0].cpu().numpy() for layer in record]).astype(np.float32)
+    weights = np.stack([layer[0].cpu().numpy() for layer in found]).astype(np.float32)
     return [Part(name, weights[:, :, : len(rows.names), : len(columns.names)], rows, columns)]
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.models.interface import Kind, Layout
-from regard.nn.stand_ins import stand_in
+from regard.kernels import native, products
+from regard.models.interface import Kind, Layout, Observer
 
 __all__ = [
     "GAPS",
@@ -50,11 +50,11 @@ class Forward(Protocol):
         reading: Layout,
         tokens: Tensor,
         writing: Layout,
-        record: list[Tensor] | None = None,
+        observe: Observer | None = None,
     ) -> Tensor:
         """Source ids and where they lie, target ids and where they lie -> hidden (…, D) for each target.
 
-        `record` receives the weights (B, H, T, S) of each layer that looks.
+        `observe` is given the weights and auxiliary losses that it wants.
         """
         ...
 
@@ -78,31 +78,29 @@ class Objective:
     """Of the places that `hidden` is of, how many have a target, on average: what is projected to the vocabulary."""
 
 
-Layers = list[Tensor] | None
-
-
 def _write(
-    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, record: Layers = None
+    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
-    return model.decode(tokens, model.start(model.encode(source, reading), reading), writing, record)[0]  # type: ignore[no-any-return]
+    memory = model.encode(source, reading, observe)
+    return model.decode(tokens, model.start(memory, reading), writing, observe)[0]  # type: ignore[no-any-return]
 
 
 def _go_on(
-    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, record: Layers = None
+    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
-    return model.decode(tokens, model.start(), writing, record)[0]  # type: ignore[no-any-return]
+    return model.decode(tokens, model.start(), writing, observe)[0]  # type: ignore[no-any-return]
 
 
 def _fill(
-    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, record: Layers = None
+    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
-    return model.head(model.encode(source, reading, record))  # type: ignore[no-any-return]
+    return model.head(model.encode(source, reading, observe))  # type: ignore[no-any-return]
 
 
 def _classify(
-    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, record: Layers = None
+    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
-    return model.classify(source, reading, record)  # type: ignore[no-any-return]
+    return model.classify(source, reading, observe)  # type: ignore[no-any-return]
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -149,8 +147,8 @@ def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tup
 
     The logits are spent.
     """
-    if (fast := stand_in("loss", logits)) is not None:
-        return fast(logits, targets, smoothing), logits
+    if native.takes(logits):
+        return native.smoothed(logits, targets, smoothing), logits
     real = targets >= 0
     right = targets.clamp(min=0)[:, None]
     largest, where = logits.max(-1, keepdim=True)
@@ -185,12 +183,10 @@ class _ProjectedLoss(torch.autograd.Function):
         compiled: bool,
         importance: Tensor | None,
     ) -> Tensor:
-        fast = None if importance is not None else stand_in("projected_loss", hidden, weight, bias)
-        if fast is not None:
-            losses, *made = fast(hidden, weight, bias, targets, smoothing)
+        if importance is None and products.takes_loss(hidden, weight, bias):
+            losses, *made = products.projected_loss(hidden, weight, bias, targets, smoothing)
             ctx.save_for_backward(*made)
-            total: Tensor = losses.sum()
-            return total
+            return losses.sum()
         score = _compiled() if compiled else _loss_and_gradient
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.errors import ModelError
-from regard.models.interface import Layout, layout_of
-from regard.nn.stand_ins import unavailable
+from regard.kernels import products
+from regard.models.interface import Layout, Observer, Part, layout_of
 
 from .objectives import OBJECTIVES, Objective, Side, projected_loss, token_losses
 
@@ -32,6 +32,14 @@ Matrix libraries compile a product for each shape they meet and forget the oldes
 With fewer shapes they meet each again before it is forgotten. What is added is padding, and rows of length 0. Our own
 products compile nothing for a shape: where they are used, packs have a multiple of _ANY.
 """
+
+
+_LOOKS: dict[tuple[Side, Side], Part] = {
+    ("source", "source"): "encoder",
+    ("target", "target"): "decoder",
+    ("target", "source"): "cross",
+}
+"""Whose tokens look at whose -> the attention that does it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, places: int | N
     What is filled up is no wider than `places`, the most that the model knows; with 0 the batch is as it is.
     """
     packed = batch.layout == "packed"
-    few = _ANY if unavailable("linear", device.type, torch.bfloat16) is None else _TOKENS
+    few = _ANY if device.type == "cpu" and products.refusal() is None else _TOKENS
     steps = (full or few,) if packed else (_ROWS, _COLUMNS)
     lines = (_LINES if full else 1) if packed else _ROWS
 
@@ -120,12 +128,10 @@ class Step(nn.Module):
         self.objective = objective
         self.model, self.smoothing, self.chunk, self.compiled = model, smoothing, chunk, compiled
         self._run = torch.compile(self.hidden, dynamic=False) if compiled and price is None else self.hidden
-        self.parts: list[Any] = [part for part in model.modules() if hasattr(part, "auxiliary")]
-        """Those of the model that add to its objective: see `regard.models.interface.Auxiliary`."""
 
-    def hidden(self, x: Inputs, record: list[Tensor] | None = None) -> Tensor:
-        """The model's output for every target, (B, T, D), (B, D) or (L, D); `record` receives what it looks with."""
-        return self.objective.hidden(self.model, x.source, x.layout("source"), x.tokens, x.layout("target"), record)
+    def hidden(self, x: Inputs, observe: Observer | None = None) -> Tensor:
+        """The model's output for every target, (B, T, D), (B, D) or (L, D); `observe` is given what it wants to see."""
+        return self.objective.hidden(self.model, x.source, x.layout("source"), x.tokens, x.layout("target"), observe)
 
     def targets(self, x: Inputs) -> Tensor:
         """The target of every row of `hidden`, (N,)."""
@@ -134,11 +140,10 @@ class Step(nn.Module):
         return x.targets.flatten()
 
     def forward(self, x: Inputs) -> Tensor:
-        for part in self.parts:
-            part.forget()  # what a pass that did not come to its end has left
-        record: list[Tensor] | None = [] if self.price is not None and self.training else None
-        hidden, targets = self._run(x, record).flatten(0, -2), self.targets(x)
-        lines = self._lines(x) if self.training and (self.parts or record is not None) else None
+        pays = self.price is not None and self.training
+        observe = Observer(_LOOKS[self.objective.looks]) if pays else Observer()
+        hidden, targets = self._run(x, observe).flatten(0, -2), self.targets(x)
+        lines = self._lines(x) if self.training and (observe.losses or pays) else None
         if self.objective.places == "some":
             kept = (targets >= 0).nonzero()[:, 0]
             count = len(kept)
@@ -151,9 +156,7 @@ class Step(nn.Module):
         loss = projected_loss(*settings, self.compiled, counts)
         if lines is None:
             return loss
-        added = self._auxiliary(lines, x, record, *settings)
-        for part in self.parts:
-            part.forget()  # a model that keeps part of a graph cannot be copied
+        added = self._auxiliary(lines, x, observe, *settings)
         return loss + added - added.detach()  # what is told is the model's own loss
 
     def _lines(self, x: Inputs) -> Tensor:
@@ -166,7 +169,7 @@ class Step(nn.Module):
             return pack.sequences()  # type: ignore[no-any-return]
         return lines.repeat_interleave(x.targets.shape[1])
 
-    def _auxiliary(self, lines: Tensor, x: Inputs, record: list[Tensor] | None, *settings: Any) -> Tensor:
+    def _auxiliary(self, lines: Tensor, x: Inputs, observe: Observer, *settings: Any) -> Tensor:
         """What the model's parts add to the loss, and the price of where it looked."""
         count = len(x.source_lengths)
 
@@ -175,16 +178,16 @@ class Step(nn.Module):
 
         tokens = of_lines((settings[3] >= 0).float())
         added = []
-        if self.parts:
+        if observe.losses:
             losses = of_lines(token_losses(*settings))
-            added += [part.auxiliary(losses, tokens) for part in self.parts]
-        if record is not None:
-            added.append((self._paid(x, record) * tokens).sum())
+            added += [each(losses, tokens) for each in observe.losses]
+        for layers in observe.weights.values():
+            added.append((self._paid(x, layers) * tokens).sum())
         return torch.stack(added).sum()
 
-    def _paid(self, x: Inputs, record: list[Tensor]) -> Tensor:
+    def _paid(self, x: Inputs, layers: list[Tensor]) -> Tensor:
         """What a target of each line pays for where the line's queries looked, (B,): the mean over layers and heads."""
-        if not record:
+        if not layers:
             raise ModelError(
                 "train.attention_penalty is a price of looking, and this model has no attention; leave it out."
             )
@@ -193,7 +196,7 @@ class Step(nn.Module):
         ids = x.source if self.objective.looks[1] == "source" else x.tokens
         price = keys.rectangle(keys.rows(self.price[ids][..., None]))[..., 0]  # (B, S)
         paid = []
-        for weights in record:  # (B, H, T, S)
+        for weights in layers:  # (B, H, T, S)
             inside = torch.arange(weights.shape[2], device=price.device) < queries.lengths[:, None]
             each = (weights * price[:, None, None]).sum(-1).mean(1)  # (B, T)
             paid.append((each * inside).sum(1) / inside.sum(1).clamp(min=1))

@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.kernels import native
+
 from ..dropout import Dropout
 from ..layout import Layout, Packed
 from ..positions.bias import Bias
-from ..stand_ins import refusal, stand_in
+from ..state import Observer
 from .core import attend, softmax
-from .masks import AndMask, Mask, QueryPadding, matrix
-from .normalize import Normalizer
+from .masks import Mask, matrix
+from .normalize import Normalizer, observed
 from .scores import Score
 
 __all__ = [
@@ -63,6 +65,8 @@ class Call:
     bias: Bias | None = None
     place: int = 0
     """Of the first query, for the bias; the first key's is 0."""
+    observe: Observer | None = None
+    """Who learns from what a normaliser draws."""
 
     def packed(self) -> tuple[Packed, Packed] | None:
         """Both layouts of a packed call; None if it is of rectangles."""
@@ -164,16 +168,16 @@ class Compiled:
             return "it is for CPUs"
         if (longest := max(x.width for x in call.packed() or ())) > 2 * _SHORT:
             return f"a sequence of {longest} is too long to hold all its weights at once"
-        return refusal("attention", call.queries, call.keys, call.values)
+        if not native.takes(call.queries, call.keys, call.values):
+            return native.refusal() or "it is for float32 and bfloat16"
+        return None
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
         pack = call.packed()
         assert pack is not None
         assert call.mask is not None
         causal = bool(call.mask.causal)
-        fast = stand_in("attention", call.queries, call.keys, call.values)
-        assert fast is not None
-        return fast(call.queries, call.keys, call.values, pack[0].starts, pack[1].starts, causal), None
+        return native.attend(call.queries, call.keys, call.values, pack[0].starts, pack[1].starts, causal), None
 
 
 def _varlen() -> Callable[..., Any] | None:
@@ -313,7 +317,10 @@ class Reference:
             queries, keys, values = queries.float(), keys.float(), values.float()
         with torch.autocast(queries.device.type, enabled=False):
             bias = None if call.bias is None else call.bias.scores(queries, *call.places()).to(queries.dtype)
-            settings = call.matrix(), bias, call.normalize, call.drop
+            inside = None
+            if call.observe is not None and call.layout is not None and call.normalize is not softmax:
+                inside = torch.arange(queries.shape[2], device=queries.device) < call.layout.lengths[:, None]
+            settings = call.matrix(), bias, observed(call.normalize, call.observe, inside), call.drop
             mixed, weights = attend(queries, keys, values, call.score.compare, *settings)
             if call.bias is not None and call.bias.mixes:
                 mixed = mixed + call.bias.mixed(weights, *call.places())
@@ -339,9 +346,6 @@ def run(call: Call) -> tuple[Tensor, Tensor | None]:
     if (share := call.queries.shape[1] // call.keys.shape[1]) > 1:
         keys, values = (x.repeat_interleave(share, 1) for x in (call.keys, call.values))
         call = replace(call, keys=keys, values=values)
-    if hasattr(call.normalize, "auxiliary") and call.layout is not None:  # what padding chose must not count
-        inside = QueryPadding(call.layout.lengths)
-        call = replace(call, mask=inside if call.mask is None else AndMask(call.mask, inside))
     return choose(call)[0].run(call)
 
 

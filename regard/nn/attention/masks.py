@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["AndMask", "Causal", "Lengths", "Mask", "QueryPadding", "Window", "matrix"]
+__all__ = ["AndMask", "Causal", "Lengths", "Mask", "Window", "matrix"]
 
 
 class Mask(Protocol):
@@ -73,17 +73,6 @@ class Lengths:
 
     def sees(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return key < self.lengths[row]
-
-
-@dataclass(frozen=True)
-class QueryPadding:
-    """Queries beyond a sequence's own length, (B,), see nothing: for who counts what every query does."""
-
-    lengths: Tensor
-    causal: ClassVar[bool | None] = False
-
-    def sees(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return query < self.lengths[row]
 
 
 @dataclass(frozen=True)

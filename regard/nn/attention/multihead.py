@@ -9,13 +9,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from regard.errors import ModelError
+from regard.kernels.products import Linear
 
 from ..dropout import Dropout
 from ..layout import Layout
-from ..linear import Linear
 from ..positions.bias import Bias
 from ..positions.rotary import Rotary
-from ..state import KeysValues
+from ..state import KeysValues, Observer, Part, wanted
 from .core import softmax
 from .kernels import Call, run
 from .masks import Mask
@@ -49,7 +49,7 @@ class MultiHead(nn.Module):
         bias: Bias | None = None,
         rotary: Rotary | None = None,
     ) -> None:
-        """`dropout` is of weights; `bias` and `rotary` are how places act, for attention of a sequence to itself."""
+        """`dropout` is of weights; `bias` and `rotary` are how positions act, for attention of a sequence to itself."""
         super().__init__()
         self.heads, self.key_width, self.value_width = heads, key_width, value_width
         self.groups = key_value_heads or heads
@@ -91,11 +91,13 @@ class MultiHead(nn.Module):
         layout: Layout,
         memory: KeysValues,
         mask: Mask | None,
-        record: list[Tensor] | None = None,
+        observe: Observer | None = None,
+        part: Part = "encoder",
         place: int = 0,
     ) -> Tensor:
-        """Queries from x, (…, D), mixed with the memory's values -> (…, D); `record` gets the weights (B, H, T, S).
+        """Queries from x, (…, D), mixed with the memory's values -> (…, D).
 
+        Weights (B, H, T, S) go to `observe`, as those of this part of the model, if they are wanted.
         The first query stands at `place` of its sequence.
         """
         queries = self._turned(self.score.queries(self._split(self.query(x), layout, self.heads)), layout, place)
@@ -105,15 +107,16 @@ class MultiHead(nn.Module):
             memory.values,
             self.score,
             mask,
-            record is not None,
+            wanted(observe, part),
             layout,
             memory.layout,
             self.normalize,
             self.drop if self.training and self.drop.probability else None,
             self.bias,
             place,
+            observe,
         )
         mixed, weights = run(call)
-        if record is not None and weights is not None:
-            record.append(weights)
+        if observe is not None and weights is not None:
+            observe.weights[part].append(weights)
         return self.output(layout.unrows(mixed.transpose(1, 2).flatten(-2)))  # type: ignore[no-any-return]

@@ -7,20 +7,35 @@ weights of the same shape. Those that draw do so in training only; in use they l
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..state import Observer
 from .core import softmax
 
-__all__ = ["NORMALIZERS", "Gumbel", "Normalizer", "Sampled", "StraightThrough", "entmax15", "sparsemax"]
+__all__ = [
+    "NORMALIZERS",
+    "Gumbel",
+    "Normalizer",
+    "Sampled",
+    "StraightThrough",
+    "entmax15",
+    "observed",
+    "score_function",
+    "sparsemax",
+]
 
+Normalizer = Callable[[Tensor], Tensor]
+"""Scores (…, T, S) -> weights (…, T, S).
 
-class Normalizer(Protocol):
-    """Scores (…, T, S) -> weights (…, T, S)."""
+A plain function, or a module, whose `forward` also takes `drawn`: what is called with the log-probabilities (…, T) of
+keys that were drawn, if they are to be learnt from; None: nobody learns.
+"""
 
-    def __call__(self, scores: Tensor, /) -> Tensor: ...
+Drawn = Callable[[Tensor], None]
 
 
 def _centred(scores: Tensor) -> Tensor:
@@ -105,7 +120,7 @@ def _gumbel(scores: Tensor) -> Tensor:
 class StraightThrough(nn.Module):
     """All weight on the best key, with the gradient of the softmax (Bengio et al. 2013)."""
 
-    def forward(self, scores: Tensor) -> Tensor:
+    def forward(self, scores: Tensor, drawn: Drawn | None = None) -> Tensor:
         if not self.training:
             return _best(scores)
         soft = torch.softmax(self._perturbed(scores), -1)
@@ -125,35 +140,41 @@ class Gumbel(StraightThrough):
 class Sampled(nn.Module):
     """Hard attention: all weight on a key drawn from the softmax, learnt by the score function (Xu et al. 2015, 4.1).
 
-    A draw has no gradient of its own; `auxiliary` gives the objective what has.
+    A draw has no gradient of its own; `score_function` gives the objective what has.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.chosen: list[Tensor] = []
-        """The log-probabilities (B, …, T) of what was drawn since `forget`."""
-
-    def forward(self, scores: Tensor) -> Tensor:
+    def forward(self, scores: Tensor, drawn: Drawn | None = None) -> Tensor:
         if not self.training:
             return _best(scores)
         weights = _best(_gumbel(scores.detach()))
-        if torch.is_grad_enabled():
-            self.chosen.append((torch.log_softmax(scores, -1) * weights).sum(-1))
+        if drawn is not None:
+            drawn((torch.log_softmax(scores, -1) * weights).sum(-1))
         return weights
 
-    def forget(self) -> None:
-        """Nothing was drawn yet."""
-        self.chosen = []
 
-    def auxiliary(self, losses: Tensor, tokens: Tensor) -> Tensor:
-        """The score function's surrogate: each sentence's log-probabilities times how much worse it did than expected.
+def score_function(chosen: Tensor, losses: Tensor, tokens: Tensor) -> Tensor:
+    """The surrogate: each sentence's log-probabilities (B, …) of its draws times how much worse it did than expected.
 
-        Losses (B,) are the sentences' own, without a gradient, tokens (B,) their counts. What is expected of a sentence
-        is the loss a token of the batch's others, which is independent of its own draws.
-        """
-        others = (losses.sum() - losses) / (tokens.sum() - tokens).clamp(min=1)
-        worse = losses - tokens * others
-        return torch.stack([(x.flatten(1).sum(1) * worse).sum() for x in self.chosen]).sum()
+    Losses (B,) are the sentences' own, without a gradient, tokens (B,) their counts. What is expected of a sentence
+    is the loss a token of the batch's others, which is independent of its own draws.
+    """
+    others = (losses.sum() - losses) / (tokens.sum() - tokens).clamp(min=1)
+    return (chosen.flatten(1).sum(1) * (losses - tokens * others)).sum()
+
+
+def observed(normalize: Normalizer, observe: Observer | None, inside: Tensor | None) -> Normalizer:
+    """The normaliser with an auxiliary loss for the observer wherever it draws.
+
+    `inside` (B, T) is false for queries that are only padding, whose draws do not count; None: there are none.
+    """
+    if observe is None or not isinstance(normalize, nn.Module):
+        return normalize
+
+    def drawn(chosen: Tensor) -> None:  # (B, H, T)
+        counted = chosen if inside is None else chosen * inside[:, None]
+        observe.losses.append(partial(score_function, counted))
+
+    return partial(normalize, drawn=drawn)
 
 
 NORMALIZERS: dict[str, Callable[[], Normalizer]] = {

@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from regard.nn import Padded
+from regard.nn import Observer, Padded
 from regard.nn.attention import AndMask, Causal, Dot, Lengths, Mask, MultiHead, ScaledDot, attend, softmax, weigh
 from regard.nn.attention.masks import matrix
 
@@ -123,8 +123,8 @@ def heads() -> Lecture:
     layer = MultiHead(width, count, width // count, width // count, ScaledDot(width // count)).double()
     x = torch.randn(1, words, width, dtype=torch.float64)
     layout = Padded(torch.tensor([words]), words)
-    record: list[torch.Tensor] = []
-    out = layer(x, layout, layer.prepare(x, layout), None, record)
+    observe = Observer("encoder")
+    out = layer(x, layout, layer.prepare(x, layout), None, observe)
     keys, values = layer.key_value(x[0]).split(width, dim=-1)
     score, made = layer.score, []
     each = (m.chunk(count, dim=-1) for m in (layer.query(x[0]), keys, values))
@@ -139,7 +139,7 @@ def heads() -> Lecture:
             "parameters at width 512, one head": sizes[1],
             "parameters at width 512, eight heads": sizes[8],
         },
-        tuple(heat(f"Head {n + 1}", record[0][0, n]) for n in range(2)),
+        tuple(heat(f"Head {n + 1}", observe.weights["encoder"][0][0, n]) for n in range(2)),
     )
 
 
