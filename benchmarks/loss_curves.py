@@ -23,7 +23,7 @@ from record import RESULTS, circumstances, write
 from workers import SCRATCH, at_least, exit_code, threads_option
 
 import regard
-from regard.kernels import native
+from regard.nn.stand_ins import only_references
 from regard.recipe import Recipe, validate
 
 PRECISIONS = ("auto", "float32")
@@ -73,7 +73,7 @@ def recipe_of(seed: int, precision: str, updates: int, every: int, quick: bool) 
 def curve(recipe: Recipe) -> dict[str, Any]:
     """The training loss (label-smoothed, a target token) and the dev set's, by update."""
     events: list[dict[str, Any]] = []
-    reference = native.only_references() if recipe.train.precision == "float32" else nullcontext()
+    reference = only_references() if recipe.train.precision == "float32" else nullcontext()
     with tempfile.TemporaryDirectory() as folder, reference:
         regard.fit(recipe, folder, report=events.append)
     made: dict[str, Any] = {"precision": next(e["precision"] for e in events if e["event"] == "start")}

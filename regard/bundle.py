@@ -335,7 +335,7 @@ def load(path: str | Path) -> Bundle:
             raise BundleError(f"{path / _CARD}: lists no {name}, so this is no whole bundle; get it again.")
     try:
         source, target = _tokenizer(path, models)
-        recipe = recipes.load(path / _RECIPE, accept_renamed=True)
+        recipe = recipes.load(path / _RECIPE, trained=True)
         bundle = Bundle(
             path=path,
             recipe=recipe,

@@ -7,6 +7,7 @@ __all__ = [
     "CheckpointError",
     "DataError",
     "FetchError",
+    "KernelError",
     "ModelError",
     "ParallelError",
     "RecipeError",
@@ -38,6 +39,10 @@ class ModelError(RegardError):
 
 class BundleError(RegardError):
     """A bundle is missing, damaged or of another kind."""
+
+
+class KernelError(RegardError):
+    """A compiled kernel cannot work with what it was given."""
 
 
 class CheckpointError(RegardError):

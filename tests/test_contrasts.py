@@ -19,11 +19,11 @@ from regard.data.batches import Batches
 from regard.data.store import Store, fingerprint
 from regard.errors import BundleError, ModelError, RecipeError
 from regard.exchange.export import export
-from regard.kernels import native
 from regard.models.gpt import GPTConfig
 from regard.models.interface import Observer
 from regard.models.self_attentive import SelfAttentiveConfig
 from regard.models.transformer import TransformerConfig
+from regard.nn.stand_ins import only_references
 from regard.parsing.parse import parse
 from regard.settings.data import Filters
 from regard.tasks.align import align_lines
@@ -167,7 +167,7 @@ def test_a_weighted_loss_is_the_weighted_sum_with_its_gradient(chunk: int, compi
     hidden, weight, bias = torch.randn(9, 8), torch.randn(30, 8), torch.randn(30)
     targets, counts = torch.tensor([3, 4, -1, 5, 3, -1, 6, 7, 9]), torch.rand(9) + 0.1
     leaves = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
-    with nullcontext() if compiled else native.only_references():
+    with nullcontext() if compiled else only_references():
         loss = projected_loss(*leaves, targets, 0.1, chunk, importance=counts)
         loss.backward()  # type: ignore[no-untyped-call]
     exact = [x.double().requires_grad_() for x in (hidden, weight, bias)]

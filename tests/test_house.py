@@ -24,12 +24,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "text": set(),
     "settings": {"text"},
     "metrics": set(),
-    "kernels": set(),
-    "nn": {"kernels"},
+    "nn": set(),
+    "kernels": {"nn"},
     "data": {"settings", "text"},
     "models": {"nn", "kernels"},
     "search": {"nn.state"},
-    "train": {"settings", "data", "models", "kernels"},
+    "train": {"settings", "data", "models", "nn", "kernels"},
     "engine": {"models", "kernels"},
     "recipe": {"settings", "text", "models", "search", "train"},
     "bundle": {"recipe", "text", "models"},
@@ -152,14 +152,13 @@ MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 6
 
 NOT_YET: dict[str, dict[str, int]] = {
     "lines": {
-        "regard": 24_886,
+        "regard": 25_260,
     },
     "file": {
         "apps/use.py": 597,
         "bundle.py": 472,
         "exchange/marian.py": 623,
         "models/transformer.py": 445,
-        "nn/recurrent.py": 409,
         "recipe.py": 468,
         "studies/lineage/report_page.py": 418,
         "tasks/align.py": 447,

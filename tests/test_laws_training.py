@@ -15,8 +15,8 @@ from torch import Tensor
 from regard.data.batches import Batches
 from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
-from regard.kernels import native
 from regard.models.transformer import TransformerConfig, build
+from regard.nn.stand_ins import only_references
 from regard.search import SearchConfig
 from regard.settings.data import Filters
 from regard.tasks.decode import decode
@@ -135,7 +135,7 @@ def test_a_pack_filled_up_to_a_constant_shape_gives_the_same_and_is_one_graph(co
     for full, compiled in ((0, False), (512, False), (512, True)):
         x = inputs(batch, torch.device("cpu"), full)
         assert not full or (len(x.tokens), len(x.source), len(x.source_lengths)) == (512, 512, 256)
-        with native.only_references():
+        with only_references():
             step._run = torch.compile(step.hidden, backend="eager", fullgraph=True) if compiled else step.hidden
             loss = step(x)
             loss.backward()

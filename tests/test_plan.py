@@ -17,11 +17,11 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batch, Batches
 from regard.errors import ModelError
-from regard.kernels import native
 from regard.models import FAMILIES, KINDS, MODELS, TransformerConfig
 from regard.models.bert import BERTConfig
 from regard.models.gpt import GPTConfig
 from regard.models.interface import layout_of
+from regard.nn.stand_ins import only_references
 from regard.recipe import Recipe
 from regard.tasks import fit as fitting
 from regard.tasks import plan as planning
@@ -59,7 +59,7 @@ def test_activations_are_those_that_the_real_model_keeps(bfloat16: bool) -> None
         model.bfloat16()
     read, write = (torch.zeros(rows, width, dtype=torch.long) for width in (s, t))
     reading, writing = (layout_of("padded", torch.full((rows,), x.shape[1]), x.shape[1]) for x in (read, write))
-    with native.only_references(), _kept(model) as kept:
+    with only_references(), _kept(model) as kept:
         hidden, _ = model.decode(write, model.start(model.encode(read, reading), reading), writing)
         model.project(hidden)
     costs = count_costs(config, 20, 20, bfloat16=bfloat16)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 
 from regard import recipe
 from regard.errors import RecipeError
+from regard.models import FAMILIES
+from regard.recipe.commented import template
 
 DATA = '[data]\nsource = "a.en"\ntarget = "a.de"\n'
 TEXT = '[data]\ntext = "a.en"\n'
@@ -17,7 +21,7 @@ CONTEXT = TEXT + 'valid_text = "b.en"\ncontext = 8\n'
 
 
 def test_the_commented_recipe_parses_and_names_every_default() -> None:
-    written = recipe.template()
+    written = template()
     made = recipe.parse(written)
     plain = recipe.parse('name = "my-translator"\n[data]\nsource = "train.source"\ntarget = "train.target"\n')
     assert made == plain, "a recipe that writes every default out is the one that leaves them out"
@@ -27,7 +31,7 @@ def test_the_commented_recipe_parses_and_names_every_default() -> None:
 
 def test_the_commented_recipe_takes_values() -> None:
     made = recipe.parse(
-        recipe.template(
+        template(
             {
                 "model": {"width": 128},
                 "data": {
@@ -207,3 +211,59 @@ def test_the_objective_follows_from_the_family_and_the_data() -> None:
         "<mask>",
         "<x>",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DATA + "[train]\nlearning_rate = inf", "[train] learning_rate = inf: must be a finite number."),
+        (DATA + "[model]\nwidth = " + "9" * 5000, "not valid TOML: "),
+        (DATA + "[text]\nsymbols = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        (".".join("a" * 20_000) + " = 1", "nested too deeply"),
+        ("a = " + "{a=" * 2000 + "1" + "}" * 2000, "nested too deeply"),
+        ("# " + "x" * 2_000_000, "which is too much for a recipe"),
+        (DATA + "[model]\nfamily = 3", "[model] family = 3: must be one of "),
+        ("model = 3\n" + DATA, "[model] = 3: must be a table"),
+        ('name = "${HOME}"\n' + DATA, "variables such as ${HOME} stand for folders"),
+    ],
+    ids=lambda value: value[:30],
+)
+def test_what_would_exhaust_memory_or_time_is_refused_at_once(text: str, message: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        recipe.parse(text, {"HOME": "secret"}, name="my.toml")
+    assert message in str(error.value)
+    assert len(str(error.value)) < 2000
+
+
+def test_many_mistakes_are_explained_in_part() -> None:
+    with pytest.raises(RecipeError) as error:
+        recipe.parse(DATA + "[train]\n" + "".join(f"wrong{number} = 1\n" for number in range(5000)))
+    assert len(str(error.value).splitlines()) == 20
+
+
+def test_the_keys_and_values_of_older_recipes_are_named_or_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(recipe.RENAMED_VALUES, ("train", "schedule"), {"inverse": "inverse-sqrt"})
+    older = DATA + '[train]\nrate = 0.5\nschedule = "inverse"'
+    with pytest.raises(
+        RecipeError, match=r'\[train\] schedule = "inverse": this is called "inverse-sqrt" now'
+    ) as error:
+        recipe.parse(older)
+    assert "[train] rate: this key is called learning_rate now" in str(error.value)
+    read = recipe.parse(older, trained=True)
+    assert (read.train.learning_rate, read.train.schedule) == (0.5, "inverse-sqrt")
+
+
+def test_a_family_added_later_is_known_to_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = FAMILIES["transformer"]
+
+    class Config(page.config):  # type: ignore[name-defined, misc]  # the class is known only at run time
+        family: Literal["mine"] = "mine"
+        wings: int = 2
+
+    monkeypatch.setitem(FAMILIES, "mine", replace(page, config=Config))
+    made = recipe.parse(DATA + '[model]\nfamily = "mine"\nwings = 4')
+    assert made.model.wings == 4
+    assert recipe.parse(recipe.to_toml(made)) == made
+    assert "wings = 4" in recipe.to_toml(made, defaults=False)
+    with pytest.raises(RecipeError, match=r"\[model\] wings: unknown key; it is of the families mine"):
+        recipe.parse(DATA + "[model]\nwings = 4")

@@ -10,13 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+import regard.kernels.table  # noqa: F401  (fills the table of stand-ins)
 from regard.kernels import native, products
 from regard.nn.recurrent import CELLS, LSTM, Maxout, Products, Stack, gru_cell, lstm_cell
+from regard.nn.stand_ins import only_references
 
 PEERS: dict[str, Any] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 LENGTHS = torch.tensor([5, 2, 7, 1])
 
-fast = pytest.mark.skipif(native.refusal() is not None, reason=str(native.refusal()))
+REFUSED = native.unavailable("cpu", torch.float32)
+fast = pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED))
 
 
 def _copied(stack: Stack, peer: nn.Module) -> None:
@@ -82,7 +85,7 @@ def _agree(run: Any, inputs: list[Tensor], dtype: torch.dtype, bound: float) -> 
         return [*outs, *(x.grad for x in leaves)]  # type: ignore[list-item]
 
     compiled = once(dtype)
-    with native.only_references():
+    with only_references():
         exact = once(torch.float64)
     for a, b in zip(compiled, exact, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=bound, atol=bound)
@@ -105,12 +108,13 @@ def test_the_compiled_cells_agree_with_their_references(
         _agree(lstm_cell, [sums[2], cells], dtype, bound)
 
 
-@pytest.mark.skipif(products.refusal() is not None, reason=str(products.refusal()))
+@pytest.mark.skipif(products.lacking() is not None, reason=str(products.lacking()))
 @pytest.mark.parametrize("bounded", [True, False])
 @pytest.mark.parametrize(("inputs", "width", "places", "rows"), [(6, 16, 3, 11), (64, 80, 7, 33), (300, 48, 2, 64)])
 def test_a_whole_layer_agrees_with_its_reference_in_float64(
-    inputs: int, width: int, places: int, rows: int, bounded: bool
+    inputs: int, width: int, places: int, rows: int, bounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(products, "beaten", lambda: None)
     torch.manual_seed(0)
     given = LSTM(inputs, width).bfloat16()
     lengths = torch.randint(1, places + 1, (rows,)) if bounded else None
@@ -153,7 +157,7 @@ def test_gradients_put_off_to_the_end_of_a_loop_are_the_same() -> None:
         return [sums.grad, one.grad, other.grad]
 
     put_off = gradients()
-    with native.only_references():
+    with only_references():
         at_once = gradients()
     torch.testing.assert_close(put_off, at_once)
 

@@ -10,7 +10,7 @@ import ast
 import re
 from pathlib import Path
 
-from regard import recipe
+from regard.recipe.commented import template
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "docs" / "recipes.md"
@@ -20,7 +20,7 @@ RECIPE = re.compile(r"(<!-- what `regard init` writes -->\n```toml\n).*?(```\n)"
 
 def with_recipe(text: str) -> str:
     """The page with the recipe that `regard init` would write today."""
-    written = recipe.template()
+    written = template()
     return RECIPE.sub(lambda found: found[1] + written + found[2], text)
 
 

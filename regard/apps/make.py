@@ -80,7 +80,9 @@ def _is_recipe(files: list[Path]) -> bool:
 def _recipe(path: Path, settings: list[str] | None) -> Recipe:
     from regard import recipe
 
-    return recipe.load(path, os.environ, settings or ())
+    # Only what names a file or a folder: a foreign recipe must not carry a password off into a bundle.
+    folders = {name: value for name, value in os.environ.items() if Path(value).exists()}
+    return recipe.load(path, folders, settings or ())
 
 
 def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[str] | None) -> Recipe:
@@ -188,10 +190,10 @@ def init(
     to: Annotated[str, typer.Option("--to", metavar="CODE", help="Target language.")] = "",
 ) -> None:
     """Write a commented recipe: every key with its meaning and its default."""
-    from regard import recipe
+    from regard.recipe.commented import template
 
     data = {"source": source, "target": target, "source_language": from_, "target_language": to}
-    text = recipe.template({"data": data})
+    text = template({"data": data})
     if file is None:
         write(text)
         return

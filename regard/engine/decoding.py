@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.kernels import native
+from regard.kernels.build import built
 
 __all__ = [
     "ACTIVATIONS",
@@ -54,7 +54,7 @@ _PANEL = 64
 
 def refusal() -> str | None:
     """None if the decoder can be used here, else why not."""
-    return native.refusal() or native.built(SOURCE)[1] or None
+    return built(SOURCE)[1] or None
 
 
 def is_fast(precision: str) -> bool:
@@ -131,7 +131,7 @@ class Decoder:
 
         Each is asked for when the one before is packed, so that they need not be in memory all at once.
         """
-        library = native.built(SOURCE)[0]
+        library = built(SOURCE)[0]
         assert library is not None
         for function in (library.decoder_new, library.search_new, library.steps_new):
             function.restype = ctypes.c_void_p

@@ -1,112 +1,67 @@
-"""Compiled parts of the training step for CPUs (native.cpp): built once on the machine, in seconds, and kept.
+"""Compiled parts of the training step for CPUs (native.cpp): attention of packs, the loss, dropout, layer norm.
 
-A C++ compiler is all they need. Where there is none, or the system is not Linux, `refusal` says so and PyTorch's own
-operations do the same work.
+PyTorch's own operations are the reference, and do the same work where these cannot.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 import platform
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .build import SOURCES, built, checked, entry
+
 __all__ = [
+    "TYPES",
     "attend",
-    "built",
+    "call",
     "call_with_workspace",
     "drop_add",
     "keep_memory",
     "layer_norm",
-    "only_references",
-    "refusal",
+    "refuses",
+    "refuses_norm",
     "smoothed",
-    "takes",
+    "unavailable",
 ]
 
-SOURCES = Path(__file__).parent
-"""Where the C++ of the kernels lies."""
 _SOURCE = SOURCES / "native.cpp"
-_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
-_TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+"""What the kernels take, and how they call it."""
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2  # of malloc.h
-_off = False
+_POINTER, _LONG, _INT, _FLOAT, _WORD = (
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int,
+    ctypes.c_float,
+    ctypes.c_uint32,
+)
+_KEEP_ALL = _WORD(0), _FLOAT(1.0), _WORD(0), _WORD(0)
+"""Settings of a dropout that drops nothing."""
 
 
-@contextmanager
-def only_references() -> Iterator[None]:
-    """Inside, PyTorch's own operations are used although the compiled ones are there: to compare the two."""
-    global _off
-    before, _off = _off, True
-    try:
-        yield
-    finally:
-        _off = before
+def unavailable(device: str, dtype: torch.dtype) -> str | None:
+    """None if these kernels run here, on such a device and in such numbers, else why not."""
+    if device != "cpu":
+        return "it is for CPUs"
+    return built(_SOURCE)[1] or None if dtype in TYPES else "it is for float32 and bfloat16"
 
 
-@cache
-def built(source: Path = _SOURCE) -> tuple[ctypes.CDLL | None, str]:
-    """The library made of a source file beside this one, or None and the reason in a sentence."""
-    if platform.system() != "Linux":
-        return None, "compiled kernels are built on Linux only"
-    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        return None, "no C++ compiler was found (c++, g++ or clang++); install one, such as Debian's g++"
-    # PyTorch's own OpenMP, so that there is one pool of threads and not two that fight for the cores.
-    runtime = next(iter(sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))), None)
-    if runtime is None:
-        return None, "this build of PyTorch does not bring GNU OpenMP"
-    try:
-        version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
-        key = "\0".join((version, torch.__version__, str(runtime), _processor(), *_FLAGS)).encode()
-        headers = sorted({*source.parent.glob("*.h"), *SOURCES.glob("*.h")})
-        text = b"".join(path.read_bytes() for path in (source, *headers))
-        name = f"{source.stem}-{hashlib.sha256(key + text).hexdigest()[:16]}.so"
-        place = Path.home() / ".cache" / "regard" / name
-        if not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=place.parent) as folder:
-                part, made = Path(folder) / "native.o", Path(folder) / "native.so"
-                for command in (
-                    [compiler, *_FLAGS, f"-I{SOURCES}", "-c", str(source), "-o", str(part)],
-                    [compiler, "-shared", str(part), str(runtime), "-o", str(made)],
-                ):
-                    done = subprocess.run(command, capture_output=True, text=True)
-                    if done.returncode:
-                        return None, f"{compiler} could not build the kernels: {done.stderr.strip().splitlines()[-1]}"
-                os.replace(made, place)
-        return ctypes.CDLL(str(place)), ""
-    except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home folder
-        return None, f"the kernels could not be built or loaded ({error})"
+def refuses(*tensors: Tensor) -> str | None:
+    """None if these tensors can be worked on: on a CPU, all float32 or all bfloat16; else why not."""
+    first = tensors[0]
+    if any(t.dtype != first.dtype for t in tensors[1:]):
+        return "its tensors are not all of one type"
+    return unavailable(first.device.type, first.dtype)
 
 
-def call_with_workspace(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
-    """Call a function that asks for room: called without, it returns the bytes that it needs."""
-    function = getattr(library, name)
-    function.restype = ctypes.c_int64
-    given = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
-    room = torch.empty(function(None, *given), dtype=torch.uint8)
-    function(ctypes.c_void_p(room.data_ptr()), *given)
-
-
-def _processor() -> str:
-    """What -march=native depends on: a home folder may be shared by machines that differ."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.machine()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+def refuses_norm(x: Tensor, *others: Tensor) -> str | None:
+    """The same of a layer norm, whose width must be whole vectors."""
+    return "its width is no multiple of 16" if x.shape[-1] % 16 else refuses(x, *others)
 
 
 @cache
@@ -117,43 +72,33 @@ def keep_memory() -> None:
             set_option(option, value)
 
 
-def refusal() -> str | None:
-    """None if the compiled kernels can be used here, else why not."""
-    return "compiled kernels are switched off" if _off else built()[1] or None
-
-
-def takes(*tensors: Tensor) -> bool:
-    """Whether these tensors are what the compiled kernels work on: on a CPU, of one type, float32 or bfloat16."""
-    first = tensors[0]
-    if first.device.type != "cpu" or first.dtype not in _TYPES or any(t.dtype != first.dtype for t in tensors[1:]):
-        return False
-    return refusal() is None
-
-
-_POINTER, _LONG, _INT, _FLOAT, _WORD = (
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_int,
-    ctypes.c_float,
-    ctypes.c_uint32,
-)
-
-
-_NOTHING = _WORD(0), _FLOAT(1.0), _WORD(0), _WORD(0)
-"""Is dropped."""
-
-
-def _call(name: str, like: Tensor, *arguments: Any) -> None:
-    library = built()[0]
+def call(library: ctypes.CDLL | None, name: str, *arguments: object) -> None:
+    """Call a function of a library that is built; tensors are handed over as pointers."""
     assert library is not None
-    getattr(library, f"{name}_{_TYPES[like.dtype]}")(*arguments)
+    given = [_POINTER(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
+    checked(library, entry(library, name)(*given))
+
+
+def call_with_workspace(library: ctypes.CDLL | None, name: str, *arguments: object) -> None:
+    """Call a function that needs memory to work in: called without, it returns how many bytes."""
+    assert library is not None
+    given = [_POINTER(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
+    function = entry(library, name)
+    space = torch.empty(checked(library, function(None, *given)), dtype=torch.uint8)
+    checked(library, function(_POINTER(space.data_ptr()), *given))
+
+
+def _call(name: str, like: Tensor, *arguments: object) -> None:
+    library = built(_SOURCE)[0]
+    assert library is not None
+    checked(library, entry(library, f"{name}_{TYPES[like.dtype]}")(*arguments))
 
 
 def _at(x: Tensor | None) -> ctypes.c_void_p:
     return _POINTER(None if x is None else x.data_ptr())
 
 
-def _heads(x: Tensor) -> tuple[Any, ...]:
+def _heads(x: Tensor) -> tuple[object, ...]:
     """A tensor (1, H, L, D) as pointer, stride of heads, stride of tokens; D must be contiguous."""
     return _at(x), _LONG(x.stride(1)), _LONG(x.stride(2))
 
@@ -174,8 +119,8 @@ class _Attend(torch.autograd.Function):
         out = q.new_empty(1, q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
         out[:, :, int(starts[-1]) :] = 0  # a tail that belongs to no sequence
         sizes = _INT(len(starts) - 1), _INT(q.shape[1]), _INT(q.shape[3]), _INT(v.shape[3]), _INT(causal)
-        places = _at(starts), _at(key_starts)
-        _call("attend", q, *_heads(q), *_heads(k), *_heads(v), *_heads(out), *places, *sizes)
+        ends = _at(starts), _at(key_starts)
+        _call("attend", q, *_heads(q), *_heads(k), *_heads(v), *_heads(out), *ends, *sizes)
         ctx.save_for_backward(q, k, v, starts, key_starts)
         ctx.sizes = sizes
         return out
@@ -196,7 +141,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, key_starts: Tensor, 
     """Dot-product attention of packed sequences: q (1, H, L, D), k (1, H, S, D), v (1, H, S, E) -> (1, H, L, E).
 
     Sequence b's queries are starts[b] to starts[b + 1], its keys likewise (int32, (B + 1,)); it sees its own keys only,
-    if `causal` up to its own place.
+    if `causal` up to its own position.
     """
     return _Attend.apply(q, k, v, starts, key_starts, causal)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -207,15 +152,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, key_starts: Tensor, 
 def smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Label-smoothed losses (n,) of contiguous logits (n, V), which become their gradient in place."""
     losses = logits.new_empty(len(logits), dtype=torch.float32)
-    n, v = logits.shape
-    _call("smoothed", logits, _at(logits), _LONG(n), _LONG(v), _at(targets), _FLOAT(smoothing), _at(losses))
+    n, width = logits.shape
+    _call("smoothed", logits, _at(logits), _LONG(n), _LONG(width), _at(targets), _FLOAT(smoothing), _at(losses))
     return losses
 
 
 # -- dropout and residual ----------------------------------------------------------------------------------------------
 
 
-def _drawn(probability: float) -> tuple[Any, ...]:
+def _drawn(probability: float) -> tuple[object, ...]:
     """A probability in 2^-32ths, the scale that makes up for it, and the seeds of one call's mask."""
     dropped = min(round(probability * 2**32), 2**32 - 1)
     seeds = torch.randint(2**32, (2,)).tolist()
@@ -242,7 +187,7 @@ class _DropAdd(torch.autograd.Function):
 
 
 def drop_add(x: Tensor | None, y: Tensor, probability: float) -> Tensor:
-    """x + dropout(y), or dropout(y) alone; the mask is a hash of place and seed, made again in the backward pass."""
+    """x + dropout(y), or dropout(y) alone; the mask is a hash of position and seed, made again in the backward pass."""
     return _DropAdd.apply(x, y, probability)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -259,20 +204,20 @@ class _LayerNorm(torch.autograd.Function):
         out, kept = torch.empty_like(x), x.new_empty(x.numel() // x.shape[-1], 2, dtype=torch.float32)
         summed = x if y is None else torch.empty_like(x)
         ctx.sizes, ctx.added = (_LONG(len(kept)), _INT(x.shape[-1])), y is not None
-        ctx.settings = _NOTHING if y is None else _drawn(probability)
-        places = (_at(t) for t in (x, y, gain, bias, summed, out, kept))
-        _call("norm", x, *places, *ctx.sizes, _FLOAT(epsilon), *ctx.settings)
+        ctx.settings = _KEEP_ALL if y is None else _drawn(probability)
+        pointers = (_at(t) for t in (x, y, gain, bias, summed, out, kept))
+        _call("norm", x, *pointers, *ctx.sizes, _FLOAT(epsilon), *ctx.settings)
         ctx.save_for_backward(summed, gain, kept)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, gain, kept = ctx.saved_tensors
-        g, dx, threads = gradients[0].contiguous(), torch.empty_like(x), torch.get_num_threads()
+        g, dx, shares = gradients[0].contiguous(), torch.empty_like(x), torch.get_num_threads()
         dy = torch.empty_like(x) if ctx.added else None
-        partial = kept.new_empty(threads, 2, x.shape[-1])
-        places = (_at(t) for t in (x, gain, g, kept, dx, dy, partial))
-        _call("norm_back", x, *places, _INT(threads), *ctx.sizes, *ctx.settings)
+        partial = kept.new_empty(shares, 2, x.shape[-1])
+        pointers = (_at(t) for t in (x, gain, g, kept, dx, dy, partial))
+        _call("norm_back", x, *pointers, _INT(shares), *ctx.sizes, *ctx.settings)
         both = partial.sum(0).to(gain.dtype)
         return dx, dy, both[0], both[1], None, None
 
@@ -280,5 +225,5 @@ class _LayerNorm(torch.autograd.Function):
 def layer_norm(
     x: Tensor, gain: Tensor, bias: Tensor, epsilon: float, added: Tensor | None = None, probability: float = 0.0
 ) -> Tensor:
-    """Layer norm over the last axis, whose size D is a multiple of 16, of x, or of x + dropout(added)."""
+    """Layer norm of x, or of x + dropout(added), over the last axis, whose size D is a multiple of 16."""
     return _LayerNorm.apply(x, added, gain, bias, epsilon, probability)  # type: ignore[no-any-return, no-untyped-call]

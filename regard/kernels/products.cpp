@@ -10,30 +10,30 @@
 #ifdef __AVX512BF16__
 
 #include <algorithm>
-
-#include <immintrin.h>
-#include <omp.h>
 #include <vector>
 
+#include <immintrin.h>
+
+#include "entry.h"
+#include "interleaved.h"
 #include "loss.h"
-#include "woven.h"
 
 namespace {
 
-constexpr int SIDE = 48;   // columns of the left factor that are woven together when it is read transposed
-constexpr int DEEP = 512;  // pairs summed before the next panel: 128 KB of it, which the second cache holds
-constexpr int BLOCK = 256; // rows that a thread takes through everything at a time, an even number
+constexpr int SIDE = 48;    // columns of the left factor that are interleaved together when it is read transposed
+constexpr int DEEP = 512;   // pairs summed before the next panel: 128 KB of it, which the second-level cache holds
+constexpr int BLOCK = 256;  // rows that a thread takes through everything at a time, an even number
 
 inline void put(bf16* at, __m512 x, __mmask16 where) {
     _mm256_mask_storeu_epi16(at, where, (__m256i)_mm512_cvtneps_pbh(x));
 }
-inline __m512 widened(__m256i x) { return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16); }
+inline __m512 widen(__m256i x) { return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16); }
 
 // -- products ----------------------------------------------------------------------------------------------------------
 
 // Rows x (rows, 2 pairs), `row` apart, times columns j on of B: finish(i, v, sums) for each row i and vector of columns.
 template <class Finish>
-void multiply(const bf16* x, int64_t row, int rows, const Woven& b, int j, Finish finish) {
+void multiply(const bf16* x, int64_t row, int rows, const Interleaved& b, int j, Finish finish) {
     float partial[BLOCK * PANEL];
     for (int p = 0; p < b.pairs; p += DEEP) {
         int pairs = std::min(DEEP, b.pairs - p);
@@ -57,11 +57,11 @@ void multiply(const bf16* x, int64_t row, int rows, const Woven& b, int j, Finis
 enum Activation { NONE, RELU };
 
 // y (rows, N) = x B + bias (none if null), or its positive part.
-void forwards(const bf16* x, int rows, const Woven& b, const bf16* bias, Activation activation, bf16* y) {
+void forwards(const bf16* x, int rows, const Interleaved& b, const bf16* bias, Activation activation, bf16* y) {
     for (int j = 0; j < b.N; j += PANEL) {
         __m512 add[4];
         for (int v = 0; v < 4; v++)
-            add[v] = bias ? widened(_mm256_maskz_loadu_epi16(first(b.N - j - 16 * v), bias + j + 16 * v)) : __m512{};
+            add[v] = bias ? widen(_mm256_maskz_loadu_epi16(first(b.N - j - 16 * v), bias + j + 16 * v)) : __m512{};
         multiply(x, 2 * b.pairs, rows, b, j, [&](int i, int v, __m512 z) {
             z += add[v];
             if (activation == RELU) z = _mm512_max_ps(z, __m512{});
@@ -73,7 +73,7 @@ void forwards(const bf16* x, int rows, const Woven& b, const bf16* bias, Activat
 }
 
 // dx (rows, N) = g B; with h (rows, N), where that is positive, else 0.
-void backwards(const bf16* g, int rows, const Woven& b, const bf16* h, bf16* dx) {
+void backwards(const bf16* g, int rows, const Interleaved& b, const bf16* h, bf16* dx) {
     for (int j = 0; j < b.N; j += PANEL)
         multiply(g, 2 * b.pairs, rows, b, j, [&](int i, int v, __m512 z) {
             int64_t at = int64_t(i) * b.N + j + 16 * v;
@@ -87,27 +87,27 @@ void backwards(const bf16* g, int rows, const Woven& b, const bf16* h, bf16* dx)
         });
 }
 
-// What a thread sums of a map's gradients: dW (N, K) += g^T x and db (N,) += g's rows. dW lies panel after panel of 64
-// columns, so that what is summed together lies together.
+// What one share of the rows sums of a map's gradients: dW (N, K) += g^T x and db (N,) += g's rows. dW lies panel
+// after panel of 64 columns, so that what is summed together lies together.
 struct Gradient {
     float *w, *b;
     uint32_t *left, *right;
     int N, K;
     bool begun = false;
 
-    Gradient(Room& room, int N, int K) : N(N), K(K) {
-        w = room.take<float>(N * ceil(K, PANEL) * PANEL);
-        b = room.take<float>(N);
-        left = room.take<uint32_t>(ceil(N, SIDE) * SIDE * (BLOCK / 2));
-        right = room.take<uint32_t>(Woven::words(BLOCK, K));
+    Gradient(Workspace& space, int N, int K) : N(N), K(K) {
+        w = space.take<float>(N * ceil(K, PANEL) * PANEL);
+        b = space.take<float>(N);
+        left = space.take<uint32_t>(ceil(N, SIDE) * SIDE * (BLOCK / 2));
+        right = space.take<uint32_t>(Interleaved::words(BLOCK, K));
     }
 
     void add(const bf16* g, const bf16* x, int rows) {
-        Woven b{right, (rows + 1) / 2, K};
+        Interleaved b{right, (rows + 1) / 2, K};
         // Four panels at a time: more would fall upon the same places of the cache.
         for (int j = 0; j < K; j += 4 * PANEL)
-            weave_rows(x, K, rows, j, std::min(j + 4 * PANEL, int(ceil(K, PANEL)) * PANEL), b);
-        weave_left(g, rows);
+            interleave_rows(x, K, rows, j, std::min(j + 4 * PANEL, int(ceil(K, PANEL)) * PANEL), b);
+        interleave_left(g, rows);
         for (int j = 0; j < K; j += PANEL)
             for (int i = 0; i < N;) {
                 int tall = std::min(std::min(TALL, N - i), SIDE - i % SIDE);
@@ -129,8 +129,15 @@ struct Gradient {
         begun = true;
     }
 
-    // Weaves pairs of rows of g (rows, N), and sums them.
-    void weave_left(const bf16* g, int rows) {
+    // Of no rows, the sums are zeros.
+    void finish() {
+        if (begun) return;
+        std::memset(w, 0, N * ceil(K, PANEL) * PANEL * sizeof(float));
+        std::memset(b, 0, N * sizeof(float));
+    }
+
+    // Interleaves pairs of rows of g (rows, N), and sums them.
+    void interleave_left(const bf16* g, int rows) {
         int pairs = (rows + 1) / 2;
         if (!begun) std::memset(b, 0, N * sizeof(float));
         for (int i = 0; i < rows; i += 2)
@@ -147,12 +154,12 @@ struct Gradient {
     }
 };
 
-// Each part its own sums; `collect` adds them all up.
+// Each share has its own sums; `collect` adds them all up, in the order of the shares.
 struct Gradients {
     std::vector<Gradient> of;
 
-    Gradients(Room& room, int parts, int N, int K) {
-        for (int part = 0; part < parts; part++) of.emplace_back(room, N, K);
+    Gradients(Workspace& space, int shares, int N, int K) {
+        for (int share = 0; share < shares; share++) of.emplace_back(space, N, K);
     }
     void collect(bf16* dw, bf16* db) const {
         int N = of[0].N, K = of[0].K;
@@ -164,7 +171,7 @@ struct Gradients {
         #pragma omp for schedule(static)
         for (int i = 0; i < N; i++)
             for (int j = 0; j < K; j += 16) {
-                int64_t at = int64_t(j / PANEL * PANEL) * N + i * PANEL + j % PANEL;
+                int64_t at = int64_t(j / PANEL * PANEL) * N + int64_t(i) * PANEL + j % PANEL;
                 add([&](const Gradient& one) { return one.w + at; }, first(K - j), dw + int64_t(i) * K + j);
             }
         #pragma omp for schedule(static)
@@ -173,35 +180,35 @@ struct Gradients {
     }
 };
 
-// Each thread weaves some of the panels; all are there when it returns.
-void weave_all(const bf16* w, int N, int K, bool turned, const Woven& out) {
+// Inside of a parallel region: each thread interleaves some of the panels; all are there when it returns.
+void interleave_all(const bf16* w, int N, int K, bool transposed, const Interleaved& out) {
     #pragma omp for schedule(static)
-    for (int j = 0; j < (turned ? N : K); j += PANEL)
-        turned ? weave_columns(w, N, K, j, out.panel(j)) : weave_rows(w, K, N, j, j + PANEL, out);
+    for (int j = 0; j < (transposed ? N : K); j += PANEL)
+        transposed ? interleave_columns(w, N, K, j, out.panel(j)) : interleave_rows(w, K, N, j, j + PANEL, out);
 }
 
-// How many threads share the rows, and the rows of one of them.
-int parts_of(int64_t M) { return int(std::min<int64_t>(omp_get_max_threads(), ceil(M, BLOCK / 4))); }
+// How many shares the rows are cut into: as many as threads are asked for, each with enough rows to be worth it. Whichever
+// threads there are then do the shares in turn.
+int shares_of(int64_t M) { return int(std::clamp<int64_t>(ceil(M, BLOCK / 4), 1, threads())); }
 
-// f(first row, rows) for each of this thread's blocks, which are of about equal size.
-template <class F> void blocks(int64_t M, int part, int parts, F f) {
-    int64_t from = M * part / parts, to = M * (part + 1) / parts, n = ceil(to - from, BLOCK);
+// f(first row, rows) for each block of a share, which are of about equal size.
+template <class F> void blocks(int64_t M, int share, int shares, F f) {
+    int64_t from = M * share / shares, to = M * (share + 1) / shares, n = ceil(to - from, BLOCK);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = from + (to - from) * i / n;
         f(at, int(from + (to - from) * (i + 1) / n - at));
     }
 }
 
-}  // namespace
+// -- one map -----------------------------------------------------------------------------------------------------------
 
-// y (M, N) = x (M, K) w^T + b
-extern "C" int64_t linear(char* at, const bf16* x, const bf16* w, const bf16* b, bf16* y, int64_t M, int N, int K) {
-    Room room{at};
-    Woven wt{room.take<uint32_t>(Woven::words(K, N)), K / 2, N};
-    if (!at) return room.used;
-    #pragma omp parallel
+int64_t map(char* at, const bf16* x, const bf16* w, const bf16* b, bf16* y, int64_t M, int N, int K) {
+    Workspace space{at};
+    Interleaved wt{space.take<uint32_t>(Interleaved::words(K, N)), K / 2, N};
+    if (!at) return space.used;
+    #pragma omp parallel num_threads(threads())
     {
-        weave_all(w, N, K, true, wt);
+        interleave_all(w, N, K, true, wt);
         #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < M; i += BLOCK / 2)
             forwards(x + i * K, int(std::min<int64_t>(BLOCK / 2, M - i)), wt, b, NONE, y + i * N);
@@ -209,39 +216,42 @@ extern "C" int64_t linear(char* at, const bf16* x, const bf16* w, const bf16* b,
     return 0;
 }
 
-// From y's gradient g: dx (none if null), dw, db (none if null).
-extern "C" int64_t linear_back(char* at, const bf16* g, const bf16* x, const bf16* w, bf16* dx, bf16* dw, bf16* db,
-                               int64_t M, int N, int K) {
-    Room room{at};
-    int parts = parts_of(M);
-    Woven wb{room.take<uint32_t>(Woven::words(N, K)), N / 2, K};
-    Gradients sums(room, parts, N, K);
-    if (!at) return room.used;
-    #pragma omp parallel num_threads(parts)
+int64_t map_back(char* at, const bf16* g, const bf16* x, const bf16* w, bf16* dx, bf16* dw, bf16* db, int64_t M, int N,
+                 int K) {
+    Workspace space{at};
+    const int shares = shares_of(M);
+    Interleaved wb{space.take<uint32_t>(Interleaved::words(N, K)), N / 2, K};
+    Gradients sums(space, shares, N, K);
+    if (!at) return space.used;
+    #pragma omp parallel num_threads(shares)
     {
-        int part = omp_get_thread_num();
-        Gradient sum = sums.of[part];
-        if (dx) weave_all(w, N, K, false, wb);
-        blocks(M, part, parts, [&](int64_t i, int rows) {
-            if (dx) backwards(g + i * N, rows, wb, nullptr, dx + i * K);
-            sum.add(g + i * N, x + i * K, rows);
-        });
-        #pragma omp barrier
+        if (dx) interleave_all(w, N, K, false, wb);
+        #pragma omp for schedule(static)
+        for (int share = 0; share < shares; share++) {
+            Gradient sum = sums.of[share];
+            blocks(M, share, shares, [&](int64_t i, int rows) {
+                if (dx) backwards(g + i * N, rows, wb, nullptr, dx + i * K);
+                sum.add(g + i * N, x + i * K, rows);
+            });
+            sum.finish();
+        }
         sums.collect(dw, db);
     }
     return 0;
 }
 
-// h (M, F) = max(0, x (M, D) w1^T + b1); y (M, D) = h w2^T + b2
-extern "C" int64_t feedforward(char* at, const bf16* x, const bf16* w1, const bf16* b1, const bf16* w2, const bf16* b2,
-                               bf16* h, bf16* y, int64_t M, int D, int F) {
-    Room room{at};
-    Woven first{room.take<uint32_t>(Woven::words(D, F)), D / 2, F}, second{room.take<uint32_t>(Woven::words(F, D)), F / 2, D};
-    if (!at) return room.used;
-    #pragma omp parallel
+// -- two maps with an activation between them ----------------------------------------------------------------------------
+
+int64_t two_maps(char* at, const bf16* x, const bf16* w1, const bf16* b1, const bf16* w2, const bf16* b2, bf16* h, bf16* y,
+                 int64_t M, int D, int F) {
+    Workspace space{at};
+    Interleaved first{space.take<uint32_t>(Interleaved::words(D, F)), D / 2, F};
+    Interleaved second{space.take<uint32_t>(Interleaved::words(F, D)), F / 2, D};
+    if (!at) return space.used;
+    #pragma omp parallel num_threads(threads())
     {
-        weave_all(w1, F, D, true, first);
-        weave_all(w2, D, F, true, second);
+        interleave_all(w1, F, D, true, first);
+        interleave_all(w2, D, F, true, second);
         #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < M; i += BLOCK / 2) {
             int rows = int(std::min<int64_t>(BLOCK / 2, M - i));
@@ -252,65 +262,106 @@ extern "C" int64_t feedforward(char* at, const bf16* x, const bf16* w1, const bf
     return 0;
 }
 
-// From y's gradient g: dx and the gradients of all weights.
-extern "C" int64_t feedforward_back(char* at, const bf16* g, const bf16* x, const bf16* h, const bf16* w1,
-                                    const bf16* w2, bf16* dx, bf16* dw1, bf16* db1, bf16* dw2, bf16* db2, int64_t M,
-                                    int D, int F) {
-    Room room{at};
-    int parts = parts_of(M);
-    Woven first{room.take<uint32_t>(Woven::words(F, D)), F / 2, D}, second{room.take<uint32_t>(Woven::words(D, F)), D / 2, F};
-    Gradients firsts(room, parts, F, D), seconds(room, parts, D, F);
-    bf16* inner = room.take<bf16>(int64_t(parts) * BLOCK * F);
-    if (!at) return room.used;
-    #pragma omp parallel num_threads(parts)
+int64_t two_maps_back(char* at, const bf16* g, const bf16* x, const bf16* h, const bf16* w1, const bf16* w2, bf16* dx,
+                      bf16* dw1, bf16* db1, bf16* dw2, bf16* db2, int64_t M, int D, int F) {
+    Workspace space{at};
+    const int shares = shares_of(M);
+    Interleaved first{space.take<uint32_t>(Interleaved::words(F, D)), F / 2, D};
+    Interleaved second{space.take<uint32_t>(Interleaved::words(D, F)), D / 2, F};
+    Gradients firsts(space, shares, F, D), seconds(space, shares, D, F);
+    bf16* inner = space.take<bf16>(int64_t(shares) * BLOCK * F);
+    if (!at) return space.used;
+    #pragma omp parallel num_threads(shares)
     {
-        int part = omp_get_thread_num();
-        Gradient one = firsts.of[part], two = seconds.of[part];
-        bf16* dh = inner + int64_t(part) * BLOCK * F;
-        weave_all(w1, F, D, false, first);
-        weave_all(w2, D, F, false, second);
-        blocks(M, part, parts, [&](int64_t i, int rows) {
-            backwards(g + i * D, rows, second, h + i * F, dh);
-            two.add(g + i * D, h + i * F, rows);
-            backwards(dh, rows, first, nullptr, dx + i * D);
-            one.add(dh, x + i * D, rows);
-        });
-        #pragma omp barrier
+        interleave_all(w1, F, D, false, first);
+        interleave_all(w2, D, F, false, second);
+        #pragma omp for schedule(static)
+        for (int share = 0; share < shares; share++) {
+            Gradient one = firsts.of[share], two = seconds.of[share];
+            bf16* dh = inner + int64_t(share) * BLOCK * F;
+            blocks(M, share, shares, [&](int64_t i, int rows) {
+                backwards(g + i * D, rows, second, h + i * F, dh);
+                two.add(g + i * D, h + i * F, rows);
+                backwards(dh, rows, first, nullptr, dx + i * D);
+                one.add(dh, x + i * D, rows);
+            });
+            one.finish(), two.finish();
+        }
         firsts.collect(dw1, db1);
         seconds.collect(dw2, db2);
     }
     return 0;
 }
 
-// Each token's label-smoothed loss of logits x (M, D) w^T + b, and all gradients of their sum; a target < 0 is padding.
-extern "C" int64_t projected_loss(char* at, const bf16* x, const bf16* w, const bf16* b, const int64_t* targets,
-                                  float smoothing, float* losses, bf16* dx, bf16* dw, bf16* db, int64_t M, int V, int D) {
-    Room room{at};
-    int parts = parts_of(M);
-    Woven wt{room.take<uint32_t>(Woven::words(D, V)), D / 2, V}, wb{room.take<uint32_t>(Woven::words(V, D)), V / 2, D};
-    Gradients sums(room, parts, V, D);
-    bf16* all = room.take<bf16>(int64_t(parts) * BLOCK * V);
-    float* more = room.take<float>(int64_t(parts) * ceil(V, 16) * 16);
-    if (!at) return room.used;
-    #pragma omp parallel num_threads(parts)
+// -- the loss behind a map -----------------------------------------------------------------------------------------------
+
+int64_t loss_of_map(char* at, const bf16* x, const bf16* w, const bf16* b, const int64_t* targets, float smoothing,
+                    float* losses, bf16* dx, bf16* dw, bf16* db, int64_t M, int V, int D) {
+    Workspace space{at};
+    const int shares = shares_of(M);
+    Interleaved wt{space.take<uint32_t>(Interleaved::words(D, V)), D / 2, V};
+    Interleaved wb{space.take<uint32_t>(Interleaved::words(V, D)), V / 2, D};
+    Gradients sums(space, shares, V, D);
+    bf16* all = space.take<bf16>(int64_t(shares) * BLOCK * V);
+    float* more = space.take<float>(int64_t(shares) * ceil(V, 16) * 16);
+    if (!at) return space.used;
+    check_targets(targets, M, V);
+    #pragma omp parallel num_threads(shares)
     {
-        int part = omp_get_thread_num();
-        Gradient sum = sums.of[part];
-        bf16* logits = all + int64_t(part) * BLOCK * V;
-        float* row = more + part * ceil(V, 16) * 16;
-        weave_all(w, V, D, true, wt);
-        weave_all(w, V, D, false, wb);
-        blocks(M, part, parts, [&](int64_t i, int rows) {
-            forwards(x + i * D, rows, wt, b, NONE, logits);
-            for (int r = 0; r < rows; r++)
-                losses[i + r] = smoothed_row(logits + int64_t(r) * V, V, targets[i + r], smoothing, row);
-            backwards(logits, rows, wb, nullptr, dx + i * D);
-            sum.add(logits, x + i * D, rows);
-        });
-        #pragma omp barrier
+        interleave_all(w, V, D, true, wt);
+        interleave_all(w, V, D, false, wb);
+        #pragma omp for schedule(static)
+        for (int share = 0; share < shares; share++) {
+            Gradient sum = sums.of[share];
+            bf16* logits = all + int64_t(share) * BLOCK * V;
+            float* row = more + share * ceil(V, 16) * 16;
+            blocks(M, share, shares, [&](int64_t i, int rows) {
+                forwards(x + i * D, rows, wt, b, NONE, logits);
+                for (int r = 0; r < rows; r++)
+                    losses[i + r] = smoothed_row(logits + int64_t(r) * V, V, targets[i + r], smoothing, row);
+                backwards(logits, rows, wb, nullptr, dx + i * D);
+                sum.add(logits, x + i * D, rows);
+            });
+            sum.finish();
+        }
         sums.collect(dw, db);
     }
     return 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+// y (M, N) = x (M, K) w^T + b
+int64_t linear(char* at, const bf16* x, const bf16* w, const bf16* b, bf16* y, int64_t M, int N, int K) {
+    return guarded([&] { return map(at, x, w, b, y, M, N, K); });
+}
+
+// From y's gradient g: dx (none if null), dw, db (none if null).
+int64_t linear_back(char* at, const bf16* g, const bf16* x, const bf16* w, bf16* dx, bf16* dw, bf16* db, int64_t M, int N,
+                    int K) {
+    return guarded([&] { return map_back(at, g, x, w, dx, dw, db, M, N, K); });
+}
+
+// h (M, F) = max(0, x (M, D) w1^T + b1); y (M, D) = h w2^T + b2
+int64_t feedforward(char* at, const bf16* x, const bf16* w1, const bf16* b1, const bf16* w2, const bf16* b2, bf16* h,
+                    bf16* y, int64_t M, int D, int F) {
+    return guarded([&] { return two_maps(at, x, w1, b1, w2, b2, h, y, M, D, F); });
+}
+
+// From y's gradient g: dx and the gradients of all weights.
+int64_t feedforward_back(char* at, const bf16* g, const bf16* x, const bf16* h, const bf16* w1, const bf16* w2, bf16* dx,
+                         bf16* dw1, bf16* db1, bf16* dw2, bf16* db2, int64_t M, int D, int F) {
+    return guarded([&] { return two_maps_back(at, g, x, h, w1, w2, dx, dw1, db1, dw2, db2, M, D, F); });
+}
+
+// Each token's label-smoothed loss of logits x (M, D) w^T + b, and all gradients of their sum; a target < 0 is padding.
+int64_t projected_loss(char* at, const bf16* x, const bf16* w, const bf16* b, const int64_t* targets, float smoothing,
+                       float* losses, bf16* dx, bf16* dw, bf16* db, int64_t M, int V, int D) {
+    return guarded([&] { return loss_of_map(at, x, w, b, targets, smoothing, losses, dx, dw, db, M, V, D); });
+}
+
 }
 
 #endif

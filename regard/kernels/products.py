@@ -9,17 +9,27 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from . import native
+from .build import SOURCES, built
+from .native import call_with_workspace
 
-__all__ = ["Linear", "back", "feedforward", "linear", "projected_loss", "refusal", "takes", "takes_loss"]
+__all__ = [
+    "back",
+    "beaten",
+    "feedforward",
+    "lacking",
+    "linear",
+    "projected_loss",
+    "refuses",
+    "refuses_loss",
+    "unavailable",
+]
 
-_SOURCE = Path(__file__).with_name("products.cpp")
+_SOURCE = SOURCES / "products.cpp"
 _FEW = 32
 """Of fewer rows than these, arranging the weights for the product would take longer than the product."""
 _MOST = 2**28
@@ -27,36 +37,49 @@ _MOST = 2**28
 
 
 @cache
-def _library() -> tuple[ctypes.CDLL | None, str]:
-    library, reason = native.built(_SOURCE)
+def lacking() -> str | None:
+    """None if these products can be computed on this machine at all, else why not."""
+    library, reason = built(_SOURCE)
     if library is None:
-        return None, reason
-    if not hasattr(library, "linear"):
-        return None, "this processor has no dot product of bfloat16 (AVX512_BF16)"
-    if torch.cpu._is_amx_tile_supported():
-        return None, "this processor multiplies tiles (AMX), which PyTorch's products use"
-    return library, ""
+        return reason
+    return None if hasattr(library, "linear") else "this processor has no dot product of bfloat16 (AVX512_BF16)"
 
 
-def refusal() -> str | None:
-    """None if these products can be used here, else why not."""
-    return native.refusal() or _library()[1] or None
+@cache
+def beaten() -> str | None:
+    """None if PyTorch has no faster products than these on this machine, else which."""
+    tiles = torch.cpu._is_amx_tile_supported()
+    return "this processor multiplies tiles (AMX), which PyTorch's products use and these do not" if tiles else None
 
 
-def takes(x: Tensor, *weights: Tensor | None) -> bool:
-    """Whether x (…, D) can go through these weights here: bfloat16 on a CPU, not too few rows, even widths."""
-    if x.dtype != torch.bfloat16 or x.device.type != "cpu" or x.numel() < _FEW * x.shape[-1]:
-        return False
+def unavailable(device: str, dtype: torch.dtype) -> str | None:
+    """None if these products can be computed here, and faster than PyTorch does, else why not."""
+    if device != "cpu":
+        return "it is for CPUs"
+    return lacking() or beaten() if dtype == torch.bfloat16 else "it is for bfloat16"
+
+
+def refuses(x: Tensor, *weights: Tensor | None) -> str | None:
+    """None if x (…, D) can go through these weights here: not too few rows, even widths; else why not."""
+    if (reason := unavailable(x.device.type, x.dtype)) is not None:
+        return reason
+    if x.numel() < _FEW * x.shape[-1]:
+        return "arranging the weights takes longer than multiplying so few rows"
     for w in weights:
         if w is not None and (w.dtype != x.dtype or not w.is_contiguous() or any(size % 2 for size in w.shape)):
-            return False
-    return refusal() is None
+            return "its weights are not all contiguous, in bfloat16 and of even sizes"
+    return None
 
 
-def _run(name: str, *arguments: Any) -> None:
-    library = _library()[0]
-    assert library is not None
-    native.call_with_workspace(library, name, *arguments)
+def refuses_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> str | None:
+    """The same of `projected_loss`, where each thread sums a gradient of the whole weight."""
+    if 4 * torch.get_num_threads() * weight.numel() > _MOST:
+        return "a gradient of the whole vocabulary for each thread would take too much memory"
+    return refuses(hidden, weight, bias)
+
+
+def _run(name: str, *arguments: object) -> None:
+    call_with_workspace(built(_SOURCE)[0], name, *arguments)
 
 
 def back(
@@ -86,17 +109,8 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x (…, D), weight (N, D), bias (N,) or None -> (…, N), for what `takes` accepts."""
+    """x (…, D), weight (N, D), bias (N,) or None -> (…, N), for what `refuses` does not."""
     return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class Linear(nn.Linear):
-    """A linear map, compiled where it can be."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if takes(x, self.weight, self.bias):
-            return linear(x, self.weight, self.bias)
-        return super().forward(x)
 
 
 class _FeedForward(torch.autograd.Function):
@@ -120,11 +134,6 @@ class _FeedForward(torch.autograd.Function):
 def feedforward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
     """max(0, x w1^T + b1) w2^T + b2: x (…, D), w1 (F, D), w2 (D, F) -> (…, D)."""
     return _FeedForward.apply(x, w1, b1, w2, b2)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def takes_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether `projected_loss` can be had of these: each thread sums a gradient of the whole weight."""
-    return 4 * torch.get_num_threads() * weight.numel() <= _MOST and takes(hidden, weight, bias)
 
 
 def projected_loss(

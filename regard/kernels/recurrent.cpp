@@ -1,13 +1,12 @@
 // A step of a recurrence but for its matrix products, in one pass over memory, for float32 and bfloat16; and, where the
-// processor has a dot product of bfloat16, an LSTM's whole way through T places, products included.
+// processor has a dot product of bfloat16, an LSTM's whole way through T positions, products included.
 //
 // Plain C functions over raw pointers, held equal to their references in PyTorch by tests. All arithmetic is float32
 // inside; an LSTM's cells are float32 outside as well. Loops are written so that compilers turn them into vectors.
-// Sizes: B rows, D features, I input features, T places.
+// Sizes: B rows, D features, I input features, T positions.
 
-#include <omp.h>
-
-#include "woven.h"
+#include "entry.h"
+#include "interleaved.h"
 
 namespace {
 
@@ -62,7 +61,9 @@ template <class F> inline void lstm_one_back(F (&k)[4], F c, F next, F dh, F& dc
 
 constexpr int64_t SMALL = 1 << 14;  // numbers for which waking the other threads is not worth it
 
-#define ROWS _Pragma("omp parallel for schedule(static) if (B * D > SMALL)") for (int64_t b = 0; b < B; b++)
+#define ROWS                                                                                \
+    _Pragma("omp parallel for schedule(static) if (B * D > SMALL) num_threads(threads())")  \
+    for (int64_t b = 0; b < B; b++)
 #define FEATURES _Pragma("omp simd") for (int64_t d = 0; d < D; d++)
 
 // z (B, 4 D): sums of the gates; kept: the four themselves. Cells c -> next.
@@ -138,55 +139,54 @@ void gru_back(int64_t B, int64_t D, const T* kept, const T* h, const T* dout, T*
 }  // namespace
 
 #define BOTH(T, NAME)                                                                                                  \
-    extern "C" void lstm_##NAME(int64_t B, int64_t D, const T* z, const float* c, T* kept, float* next, T* out) {      \
-        lstm(B, D, z, c, kept, next, out);                                                                             \
+    extern "C" int64_t lstm_##NAME(int64_t B, int64_t D, const T* z, const float* c, T* kept, float* next, T* out) {   \
+        return guarded([&] { return lstm(B, D, z, c, kept, next, out), 0; });                                          \
     }                                                                                                                  \
-    extern "C" void lstm_back_##NAME(int64_t B, int64_t D, const T* kept, const float* c, const float* next,           \
-                                     const T* dh, const float* dn, T* dz, float* dc) {                                 \
-        lstm_back(B, D, kept, c, next, dh, dn, dz, dc);                                                                \
+    extern "C" int64_t lstm_back_##NAME(int64_t B, int64_t D, const T* kept, const float* c, const float* next,        \
+                                        const T* dh, const float* dn, T* dz, float* dc) {                              \
+        return guarded([&] { return lstm_back(B, D, kept, c, next, dh, dn, dz, dc), 0; });                             \
     }                                                                                                                  \
-    extern "C" void gru_##NAME(int64_t B, int64_t D, const T* x, const T* z, const T* h, T* kept, T* out) {            \
-        gru(B, D, x, z, h, kept, out);                                                                                 \
+    extern "C" int64_t gru_##NAME(int64_t B, int64_t D, const T* x, const T* z, const T* h, T* kept, T* out) {         \
+        return guarded([&] { return gru(B, D, x, z, h, kept, out), 0; });                                              \
     }                                                                                                                  \
-    extern "C" void gru_back_##NAME(int64_t B, int64_t D, const T* kept, const T* h, const T* dout, T* dx, T* dz,      \
-                                    T* dh) {                                                                           \
-        gru_back(B, D, kept, h, dout, dx, dz, dh);                                                                     \
+    extern "C" int64_t gru_back_##NAME(int64_t B, int64_t D, const T* kept, const T* h, const T* dout, T* dx, T* dz,   \
+                                       T* dh) {                                                                        \
+        return guarded([&] { return gru_back(B, D, kept, h, dout, dx, dz, dh), 0; });                                  \
     }
 BOTH(float, float32)
 BOTH(bf16, bfloat16)
 
 #ifdef __AVX512BF16__
 
-// -- a whole layer -----------------------------------------------------------------------------------------------------
-
 namespace {
+
+// -- a whole layer -----------------------------------------------------------------------------------------------------
 
 // Floats and the processor's own vectors are the same registers.
 inline Floats (&floats(__m512 (&s)[4]))[4] { return reinterpret_cast<Floats(&)[4]>(s); }
 
-// f(first row, end) in each thread: its rows go through all places without waiting for another's.
+// f(first row, end) in each thread, by the number of threads that there really are: a thread's rows go through all
+// positions without waiting for another's.
 template <class F> void each_thread(int64_t B, F f) {
     int64_t part = omp_get_thread_num(), parts = omp_get_num_threads();
     f(B * part / parts, B * (part + 1) / parts);
 }
 
-}  // namespace
-
 // An LSTM's way: inputs x (T, B, I), weights wx (4 D, I) and wh (4 D, D), bias (4 D,). Hidden h (T + 1, B, D) and cells
-// c (T + 1, B, D) have their first places given and get all others; kept (T, D / 16, B, 4, 16) gets the gates, as they come.
-extern "C" int64_t lstm_layer(char* at, const bf16* x, const bf16* wx, const bf16* wh, const bf16* bias, bf16* h, float* c,
-                              bf16* kept, int64_t T, int64_t B, int I, int D) {
-    Room room{at};
-    Woven given{room.take<uint32_t>(Woven::words(I, 4 * D)), I / 2, 4 * D};
-    Woven before{room.take<uint32_t>(Woven::words(D, 4 * D)), D / 2, 4 * D};
-    if (!at) return room.used;
-    #pragma omp parallel
+// c (T + 1, B, D) have their first positions given and get all others; kept (T, D / 16, B, 4, 16) gets the gates, as they come.
+int64_t layer(char* at, const bf16* x, const bf16* wx, const bf16* wh, const bf16* bias, bf16* h, float* c, bf16* kept,
+              int64_t T, int64_t B, int I, int D) {
+    Workspace space{at};
+    Interleaved given{space.take<uint32_t>(Interleaved::words(I, 4 * D)), I / 2, 4 * D};
+    Interleaved before{space.take<uint32_t>(Interleaved::words(D, 4 * D)), D / 2, 4 * D};
+    if (!at) return space.used;
+    #pragma omp parallel num_threads(threads())
     {
         // A panel's columns are the four gates of 16 features, so that their sums meet in registers.
         #pragma omp for schedule(static)
         for (int d = 0; d < D; d += W) {
-            weave_columns(wx, 4 * D, I, d, given.panel(4 * d), D);
-            weave_columns(wh, 4 * D, D, d, before.panel(4 * d), D);
+            interleave_columns(wx, 4 * D, I, d, given.panel(4 * d), D);
+            interleave_columns(wh, 4 * D, D, d, before.panel(4 * d), D);
         }
         each_thread(B, [&](int64_t from, int64_t to) {
             for (int64_t t = 0; t < T; t++)
@@ -213,15 +213,14 @@ extern "C" int64_t lstm_layer(char* at, const bf16* x, const bf16* wx, const bf1
 }
 
 // Back again: from the gradients dh of hidden (T, B, D) (none if null), and dlast and dcells (B, D) of hidden and cells after
-// each row's place `last` (B,) (none if null), those of all sums, dz (T, B, 4 D), and of first hidden and cells, dfirst and dc (B, D).
-extern "C" int64_t lstm_layer_back(char* at, const bf16* wh, const float* c, const bf16* kept, const bf16* dh,
-                                   const bf16* dlast, const float* dcells, const int64_t* last, bf16* dz, bf16* dfirst,
-                                   float* dc, int64_t T, int64_t B, int D) {
-    Room room{at};
-    Woven w{room.take<uint32_t>(Woven::words(4 * D, D)), 2 * D, D};
-    if (!at) return room.used;
+// each row's position `last` (B,) (none if null), those of all sums, dz (T, B, 4 D), and of first hidden and cells, dfirst and dc (B, D).
+int64_t layer_back(char* at, const bf16* wh, const float* c, const bf16* kept, const bf16* dh, const bf16* dlast,
+                   const float* dcells, const int64_t* last, bf16* dz, bf16* dfirst, float* dc, int64_t T, int64_t B, int D) {
+    Workspace space{at};
+    Interleaved w{space.take<uint32_t>(Interleaved::words(4 * D, D)), 2 * D, D};
+    if (!at) return space.used;
     auto kept_at = [=](int64_t t, int64_t b, int d) { return kept + ((t * D + d) * B + b * W) * 4; };
-    // Of 16 features of a row at a place, whose hidden state has this gradient from the place after.
+    // Of 16 features of a row at a position, whose hidden state has this gradient from the position after.
     auto step = [=](int64_t t, int64_t b, int d, Floats g) {
         int64_t end = b * D + d, now = t * B * D + end, gates = now + 3 * (t * B + b) * D;
         Floats cell = t + 1 < T ? load(dc + end) : Floats{}, k[4];
@@ -233,10 +232,10 @@ extern "C" int64_t lstm_layer_back(char* at, const bf16* wh, const float* c, con
         for (int v = 0; v < 4; v++) store(dz + gates + v * D, k[v]);
         store(dc + end, cell);
     };
-    #pragma omp parallel
+    #pragma omp parallel num_threads(threads())
     {
         #pragma omp for schedule(static)
-        for (int d = 0; d < D; d += PANEL) weave_rows(wh, D, 4 * D, d, d + PANEL, w);
+        for (int d = 0; d < D; d += PANEL) interleave_rows(wh, D, 4 * D, d, d + PANEL, w);
         each_thread(B, [&](int64_t from, int64_t to) {
             for (int64_t b = from; b < to; b++)
                 for (int d = 0; d < D; d += W) step(T - 1, b, d, Floats{});
@@ -262,6 +261,19 @@ extern "C" int64_t lstm_layer_back(char* at, const bf16* wh, const float* c, con
         });
     }
     return 0;
+}
+
+}  // namespace
+
+extern "C" int64_t lstm_layer(char* at, const bf16* x, const bf16* wx, const bf16* wh, const bf16* bias, bf16* h, float* c,
+                              bf16* kept, int64_t T, int64_t B, int I, int D) {
+    return guarded([&] { return layer(at, x, wx, wh, bias, h, c, kept, T, B, I, D); });
+}
+
+extern "C" int64_t lstm_layer_back(char* at, const bf16* wh, const float* c, const bf16* kept, const bf16* dh,
+                                   const bf16* dlast, const float* dcells, const int64_t* last, bf16* dz, bf16* dfirst,
+                                   float* dc, int64_t T, int64_t B, int D) {
+    return guarded([&] { return layer_back(at, wh, c, kept, dh, dlast, dcells, last, dz, dfirst, dc, T, B, D); });
 }
 
 #endif

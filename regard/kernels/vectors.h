@@ -103,8 +103,8 @@ template <int MOST, class F> inline void with_rows(int n, F f) {
     f(std::integral_constant<int, MOST>{});
 }
 
-// Sixteen rows turned into sixteen columns: four times, row i and row i + 8 are interleaved.
-inline void turn(Floats (&x)[W]) {
+// Sixteen rows become sixteen columns: four times, row i and row i + 8 are interleaved.
+inline void transpose(Floats (&x)[W]) {
     for (int round = 0; round < 4; round++) {
         Floats y[W];
         for (int i = 0; i < 8; i++) {

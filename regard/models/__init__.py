@@ -7,6 +7,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+import regard.kernels.table  # noqa: F401  (fills the table of compiled kernels that `nn` asks)
+
 from .interface import EncoderDecoder, Family, Kind
 from .transformer import TransformerConfig, parameter_count
 

@@ -7,17 +7,15 @@ is done for all places at once: the products with the inputs, and the gradients 
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.kernels import native, products
-
 from .dropout import Dropout
 from .layout import Layout
+from .stand_ins import references_only, stand_in
 
 __all__ = [
     "CELLS",
@@ -37,8 +35,6 @@ __all__ = [
 
 Carry = tuple[Tensor, ...]
 """What goes from one place to the next: hidden (B, D), and an LSTM's cells (B, D)."""
-
-_SOURCE = native.SOURCES / "recurrent.cpp"
 
 
 # -- between layouts and columns ---------------------------------------------------------------------------------------
@@ -103,7 +99,7 @@ class Products:
         self.inputs: list[tuple[Tensor, ...]] = []
         self.place = 0
         used = [w.to(sums.dtype) for w in weights]
-        if weights and native.refusal() is None:
+        if weights and not references_only():
             sums = _Defer.apply(sums, self.inputs, *used)  # type: ignore[no-untyped-call]
             used = [w.detach() for w in used]
         self.sums = sums.unbind(0)
@@ -122,63 +118,17 @@ class Products:
 # -- one step ----------------------------------------------------------------------------------------------------------
 
 
-def _runs(*tensors: Tensor) -> bool:
-    return native.takes(*tensors) and native.built(_SOURCE)[0] is not None
-
-
-def _call(name: str, like: Tensor, *tensors: Tensor) -> None:
-    library = native.built(_SOURCE)[0]
-    kind = "float32" if like.dtype == torch.float32 else "bfloat16"
-    sizes = (ctypes.c_int64(n) for n in like.shape)
-    getattr(library, f"{name}_{kind}")(*sizes, *(ctypes.c_void_p(x.data_ptr()) for x in tensors))
-
-
-class _LSTMCell(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, sums: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
-        sums, cells = sums.contiguous(), cells.contiguous()
-        kept, after, hidden = torch.empty_like(sums), torch.empty_like(cells), sums.new_empty(cells.shape)
-        _call("lstm", hidden, sums, cells, kept, after, hidden)
-        ctx.save_for_backward(kept, cells, after)
-        return hidden, after
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        kept, cells, after = ctx.saved_tensors
-        of_hidden, of_after = (g.contiguous() for g in gradients)
-        made = torch.empty_like(kept), torch.empty_like(cells)
-        _call("lstm_back", of_hidden, kept, cells, after, of_hidden, of_after, *made)
-        return made
-
-
 def lstm_cell(sums: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
     """Sums of input gate, forget gate, candidate and output gate (B, 4 D) and cells (B, D) -> hidden, next cells.
 
     Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. Cells are at least float32.
     """
-    if cells.dtype == torch.float32 and _runs(sums):
-        return _LSTMCell.apply(sums, cells)  # type: ignore[no-any-return, no-untyped-call]
+    if (fast := stand_in("lstm_cell", sums, cells)) is not None:
+        both: tuple[Tensor, Tensor] = fast(sums, cells)
+        return both
     i, f, g, o = sums.chunk(4, -1)
     cells = f.sigmoid() * cells + i.sigmoid() * g.tanh()
     return (o.sigmoid() * cells.tanh()).to(sums.dtype), cells
-
-
-class _GRUCell(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
-        given, recurred, hidden = given.contiguous(), recurred.contiguous(), hidden.contiguous()
-        kept, out = hidden.new_empty(len(hidden), 4 * hidden.shape[1]), torch.empty_like(hidden)
-        _call("gru", hidden, given, recurred, hidden, kept, out)
-        ctx.save_for_backward(kept, hidden)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        kept, hidden = ctx.saved_tensors
-        rows, width = hidden.shape
-        made = hidden.new_empty(rows, 3 * width), hidden.new_empty(rows, 3 * width), torch.empty_like(hidden)
-        _call("gru_back", hidden, kept, hidden, gradients[0].contiguous(), *made)
-        return made
 
 
 def gru_cell(given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
@@ -187,53 +137,12 @@ def gru_cell(given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
     Cho et al. 2014, equations 5 to 8, but that the reset gate acts after the product with the hidden state, not
     before: the step is one product then, and cuDNN's.
     """
-    if _runs(given, recurred, hidden):
-        return _GRUCell.apply(given, recurred, hidden)  # type: ignore[no-any-return, no-untyped-call]
+    if (fast := stand_in("gru_cell", given, recurred, hidden)) is not None:
+        found: Tensor = fast(given, recurred, hidden)
+        return found
     (xr, xu, xn), (hr, hu, hn) = given.chunk(3, -1), recurred.chunk(3, -1)
     update = (xu + hu).sigmoid()
     return update * hidden + (1 - update) * (xn + (xr + hr).sigmoid() * hn).tanh()
-
-
-# -- a whole layer -----------------------------------------------------------------------------------------------------
-
-
-class _LSTMLayer(torch.autograd.Function):
-    """An LSTM's way through all places: hidden (T, B, D), and hidden and cells after each row's last place."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, given: Tensor, bias: Tensor, before: Tensor, hidden: Tensor, cells: Tensor, last: Tensor
-    ) -> tuple[Tensor, ...]:
-        (places, rows, inputs), width = x.shape, before.shape[1]
-        x, last = x.contiguous(), last.contiguous()
-        passed, held = (like.new_empty(places + 1, rows, width) for like in (hidden, cells))
-        passed[0], held[0] = hidden, cells
-        kept = x.new_empty(places, rows, 4 * width)
-        ctx.sizes = ctypes.c_int64(places), ctypes.c_int64(rows)
-        library = native.built(_SOURCE)[0]
-        assert library is not None
-        native.call_with_workspace(
-            library, "lstm_layer", x, given, before, bias, passed, held, kept, *ctx.sizes, inputs, width
-        )
-        ctx.save_for_backward(x, given, before, passed, held, kept, last)
-        ctx.set_materialize_grads(False)
-        ends = (each[1:].gather(0, last[None, :, None].expand(1, -1, width))[0] for each in (passed, held))
-        return passed[1:], *ends
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        x, given, before, passed, held, kept, last = ctx.saved_tensors
-        of_sums, of_hidden, of_cells = torch.empty_like(kept), torch.empty_like(passed[0]), torch.empty_like(held[0])
-        of_all, *of_ends = (None if g is None else g.contiguous() for g in gradients)
-        library = native.built(_SOURCE)[0]
-        assert library is not None
-        native.call_with_workspace(
-            *(library, "lstm_layer_back", before, held, kept, of_all, *of_ends, last, of_sums, of_hidden, of_cells),
-            *(*ctx.sizes, before.shape[1]),
-        )
-        of_x, of_given, of_bias = products.back(of_sums, x, given, ctx.needs_input_grad[0], True)
-        _, of_before, _ = products.back(of_sums, passed[:-1], before, False, False)
-        return of_x, of_given, of_bias, of_before, of_hidden, of_cells, None
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------
@@ -321,12 +230,13 @@ class LSTM(Recurrence):
     def forward(
         self, x: Tensor, carry: Carry | None = None, lengths: Tensor | None = None, more: Tensor | None = None
     ) -> tuple[Tensor, Carry]:
-        given, before = self.input, self.hidden
-        if more is not None or self.width % 16 or not products.takes(x, given.weight, given.bias, before.weight):
+        weights = self.input.weight, self.input.bias, self.hidden.weight
+        fast = None if more is not None else stand_in("lstm_layer", x, *weights)
+        if fast is None:
             return super().forward(x, carry, lengths, more)
         hidden, cells = carry or self.nothing(x)
         last = torch.full((x.shape[1],), len(x) - 1) if lengths is None else (lengths - 1).clamp(min=0)
-        found, *ends = _LSTMLayer.apply(x, given.weight, given.bias, before.weight, hidden, cells, last)  # type: ignore[no-untyped-call]
+        found, *ends = fast(x, *weights, hidden, cells, last)
         return found, tuple(ends)
 
 

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from regard.kernels import native
-
 from .dropout import Dropout
 from .layout import Layout
+from .stand_ins import stand_in
 
 __all__ = ["NORMS", "NORM_KINDS", "BatchNorm", "Identity", "LayerNorm", "PostNorm", "PreNorm", "RMSNorm"]
 
@@ -19,14 +18,17 @@ class LayerNorm(nn.LayerNorm):
     """Layer norm over the features (Ba et al. 2016), compiled where it can be."""
 
     def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
-        if x.shape[-1] % 16 == 0 and native.takes(x, self.weight):
-            return native.layer_norm(x, self.weight, self.bias, self.eps)
+        if (fast := stand_in("layer_norm", x, self.weight)) is not None:
+            found: Tensor = fast(x, self.weight, self.bias, self.eps)
+            return found
         return super().forward(x)
 
     def of_sum(self, x: Tensor, y: Tensor, dropout: Dropout) -> Tensor:
         """The norm of x + Dropout(y), both of one shape; compiled, in one pass and with the same bits."""
-        if dropout.training and dropout.probability and x.shape[-1] % 16 == 0 and native.takes(x, y, self.weight):
-            return native.layer_norm(x, self.weight, self.bias, self.eps, y, dropout.probability)
+        dropping = dropout.training and dropout.probability > 0.0
+        if dropping and (fast := stand_in("layer_norm", x, y, self.weight)) is not None:
+            found: Tensor = fast(x, self.weight, self.bias, self.eps, y, dropout.probability)
+            return found
         return self(dropout.add(x, y))  # type: ignore[no-any-return]
 
 

@@ -26,9 +26,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import ModelError
-from regard.kernels import native
 from regard.models import MODELS
 from regard.models.interface import capacity_of, layout_of
+from regard.nn.stand_ins import only_references
 from regard.text import PAD
 from regard.train import OBJECTIVES, Objective, TrainConfig
 
@@ -90,7 +90,7 @@ def count_costs(
     It runs as PyTorch's own operations; compiled kernels keep fewer activations, so theirs are at most these.
     """
     aim = OBJECTIVES[objective]
-    with FakeTensorMode(), native.only_references(), torch.random.fork_rng(devices=()):
+    with FakeTensorMode(), only_references(), torch.random.fork_rng(devices=()):
         model: nn.Module = MODELS[config.family][1](config, source_tokens, target_tokens, PAD).train()
         if bfloat16:
             _cast(model)

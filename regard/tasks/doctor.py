@@ -168,7 +168,7 @@ def _translating(bundle: str | Path) -> Iterator[Finding]:
 
 def _training() -> Iterator[Finding]:
     """What makes training fast, whether it is there, and why not."""
-    refusal = native.refusal()
+    refusal = native.unavailable("cpu", torch.float32)
     yield Finding("training", "compiled kernels for CPUs", "refused" if refusal else "built", refusal or "")
     fast = {
         "avx512_bf16": torch.cpu._is_avx512_bf16_supported(),
@@ -176,7 +176,7 @@ def _training() -> Iterator[Finding]:
     }
     there = [name for name, yes in fast.items() if yes]
     note = "" if there else "this processor multiplies float32 as fast"
-    refusal = products.refusal()
+    refusal = products.unavailable("cpu", torch.bfloat16)
     yield Finding("training", "bfloat16 products of our own", "refused" if refusal else "built", refusal or "")
     yield Finding("training", "bfloat16 products of this processor", ", ".join(there) or "none", note)
     compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.kernels import native, products
 from regard.models.interface import Kind, Layout, Observer
+from regard.nn.stand_ins import stand_in
 
 __all__ = [
     "GAPS",
@@ -147,8 +147,8 @@ def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tup
 
     The logits are spent.
     """
-    if native.takes(logits):
-        return native.smoothed(logits, targets, smoothing), logits
+    if (fast := stand_in("loss", logits)) is not None:
+        return fast(logits, targets, smoothing), logits
     real = targets >= 0
     right = targets.clamp(min=0)[:, None]
     largest, where = logits.max(-1, keepdim=True)
@@ -183,10 +183,12 @@ class _ProjectedLoss(torch.autograd.Function):
         compiled: bool,
         importance: Tensor | None,
     ) -> Tensor:
-        if importance is None and products.takes_loss(hidden, weight, bias):
-            losses, *made = products.projected_loss(hidden, weight, bias, targets, smoothing)
+        fast = None if importance is not None else stand_in("projected_loss", hidden, weight, bias)
+        if fast is not None:
+            losses, *made = fast(hidden, weight, bias, targets, smoothing)
             ctx.save_for_backward(*made)
-            return losses.sum()
+            total: Tensor = losses.sum()
+            return total
         score = _compiled() if compiled else _loss_and_gradient
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)

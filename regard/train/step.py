@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.errors import ModelError
-from regard.kernels import products
 from regard.models.interface import Layout, Observer, Part, layout_of
+from regard.nn.stand_ins import unavailable
 
 from .objectives import OBJECTIVES, Objective, Side, projected_loss, token_losses
 
@@ -68,7 +68,7 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, places: int | N
     What is filled up is no wider than `places`, the most that the model knows; with 0 the batch is as it is.
     """
     packed = batch.layout == "packed"
-    few = _ANY if device.type == "cpu" and products.refusal() is None else _TOKENS
+    few = _ANY if unavailable("linear", device.type, torch.bfloat16) is None else _TOKENS
     steps = (full or few,) if packed else (_ROWS, _COLUMNS)
     lines = (_LINES if full else 1) if packed else _ROWS
 

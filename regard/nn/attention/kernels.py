@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.kernels import native
-
 from ..dropout import Dropout
 from ..layout import Layout, Packed
 from ..positions.bias import Bias
+from ..stand_ins import refusal, stand_in
 from ..state import Observer
 from .core import attend, softmax
 from .masks import Mask, matrix
@@ -168,16 +167,16 @@ class Compiled:
             return "it is for CPUs"
         if (longest := max(x.width for x in call.packed() or ())) > 2 * _SHORT:
             return f"a sequence of {longest} is too long to hold all its weights at once"
-        if not native.takes(call.queries, call.keys, call.values):
-            return native.refusal() or "it is for float32 and bfloat16"
-        return None
+        return refusal("attention", call.queries, call.keys, call.values)
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
         pack = call.packed()
         assert pack is not None
         assert call.mask is not None
         causal = bool(call.mask.causal)
-        return native.attend(call.queries, call.keys, call.values, pack[0].starts, pack[1].starts, causal), None
+        fast = stand_in("attention", call.queries, call.keys, call.values)
+        assert fast is not None
+        return fast(call.queries, call.keys, call.values, pack[0].starts, pack[1].starts, causal), None
 
 
 def _varlen() -> Callable[..., Any] | None:

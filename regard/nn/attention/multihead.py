@@ -9,10 +9,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from regard.errors import ModelError
-from regard.kernels.products import Linear
 
 from ..dropout import Dropout
 from ..layout import Layout
+from ..linear import Linear
 from ..positions.bias import Bias
 from ..positions.rotary import Rotary
 from ..state import KeysValues, Observer, Part, wanted

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "entry.h"
 #include "vectors.h"
 
 #ifdef __AVX512BF16__
@@ -17,20 +18,20 @@ inline int64_t ceil(int64_t n, int64_t step) { return (n + step - 1) / step; }
 inline __mmask32 first32(int n) { return n >= 32 ? ~0u : n > 0 ? (1u << n) - 1 : 0; }
 
 // Hands out parts of a block of memory; without one it only counts.
-struct Room {
+struct Workspace {
     char* at;
     int64_t used = 0;
     template <class T> T* take(int64_t n) {
         T* found = (T*)(at + used);
-        used += ceil(n * sizeof(T), 128) * 128;
+        used += ceil(int64_t(checked_product({n, sizeof(T)})), 128) * 128;
         return found;
     }
 };
 
-// -- weaving: two numbers that are summed together side by side in a 32-bit word ----------------------------------------
+// -- interleaving: two numbers that are summed together side by side in a 32-bit word ----------------------------------------
 
 // A matrix B (2 pairs, N) as the dot product reads it: panel after panel of 64 columns, filled up with zeros.
-struct Woven {
+struct Interleaved {
     uint32_t* at;
     int pairs, N;
     static int64_t words(int rows, int N) { return ceil(N, PANEL) * PANEL * (rows / 2); }
@@ -38,7 +39,7 @@ struct Woven {
 };
 
 // Two rows, 32 columns of each.
-inline void weave(const bf16* x, const bf16* y, __mmask32 where, __mmask32 second, uint32_t* out) {
+inline void interleave(const bf16* x, const bf16* y, __mmask32 where, __mmask32 second, uint32_t* out) {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
                                          39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
@@ -48,24 +49,24 @@ inline void weave(const bf16* x, const bf16* y, __mmask32 where, __mmask32 secon
 }
 
 // Panels of B = x (rows, N), columns `from` to `to`, row by row as they lie; an odd last row is paired with zeros.
-inline void weave_rows(const bf16* x, int64_t row, int rows, int from, int to, const Woven& b) {
+inline void interleave_rows(const bf16* x, int64_t row, int rows, int from, int to, const Interleaved& b) {
     for (int i = 0; i < rows; i += 2)
         for (int j = from; j < to; j += 32) {
             __mmask32 where = first32(b.N - j);
             const bf16* at = x + i * row + j;
-            weave(at, at + row, where, i + 1 < rows ? where : 0, b.panel(j / PANEL * PANEL) + i / 2 * PANEL + j % PANEL);
+            interleave(at, at + row, where, i + 1 < rows ? where : 0, b.panel(j / PANEL * PANEL) + i / 2 * PANEL + j % PANEL);
         }
 }
 
 // A panel of B = w^T, w (N, K): rows j on of w become columns, 16 and then those `apart` from them, four times.
-inline void weave_columns(const bf16* w, int N, int K, int j, uint32_t* panel, int apart = 16) {
+inline void interleave_columns(const bf16* w, int N, int K, int j, uint32_t* panel, int apart = 16) {
     for (int v = 0; v < PANEL; v += 16, j += apart)
         for (int p = 0; p < K / 2; p += 16) {
             Floats block[16];
             __mmask16 where = first(K / 2 - p);
             for (int i = 0; i < 16; i++)
                 block[i] = (Floats)_mm512_maskz_loadu_epi32(j + i < N ? where : 0, w + int64_t(j + i) * K + 2 * p);
-            turn(block);
+            transpose(block);
             for (int i = 0; i < std::min(16, K / 2 - p); i++) store((float*)panel + (p + i) * PANEL + v, block[i]);
         }
 }

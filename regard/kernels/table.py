@@ -1,0 +1,24 @@
+"""Which compiled kernel stands in for which part of `regard.nn`: importing this fills the table that `nn` asks."""
+
+from __future__ import annotations
+
+from regard.nn.stand_ins import STAND_INS, StandIn
+
+from . import native, products, recurrent
+
+__all__: list[str] = []
+
+STAND_INS.update(
+    {
+        "attention": StandIn(native.attend, native.unavailable, native.refuses),
+        "layer_norm": StandIn(native.layer_norm, native.unavailable, native.refuses_norm),
+        "dropout": StandIn(native.drop_add, native.unavailable, native.refuses),
+        "loss": StandIn(native.smoothed, native.unavailable, native.refuses),
+        "linear": StandIn(products.linear, products.unavailable, products.refuses),
+        "feedforward": StandIn(products.feedforward, products.unavailable, products.refuses),
+        "projected_loss": StandIn(products.projected_loss, products.unavailable, products.refuses_loss),
+        "lstm_cell": StandIn(recurrent.lstm_cell, recurrent.unavailable, recurrent.refuses_lstm),
+        "gru_cell": StandIn(recurrent.gru_cell, recurrent.unavailable, recurrent.refuses),
+        "lstm_layer": StandIn(recurrent.lstm_layer, recurrent.layer_unavailable, recurrent.refuses_layer),
+    }
+)

@@ -1,0 +1,282 @@
+"""The recipe as a value, and how it is read from TOML and written to it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
+
+from regard.errors import RecipeError
+from regard.models import FAMILIES
+from regard.search.config import SearchConfig
+from regard.settings.data import DataConfig
+from regard.settings.train import TrainConfig
+from regard.text.config import TextConfig
+
+__all__ = ["FAMILY", "RENAMED", "RENAMED_VALUES", "Recipe", "load", "parse", "to_toml", "validate"]
+
+FAMILY = "transformer"
+"""What a `[model]` table is when it names no family."""
+
+Key = tuple[str, ...]
+"""A key below its tables: ("train", "warmup")."""
+
+RENAMED: dict[Key, str] = {
+    ("train", "updates"): "max_updates",
+    ("train", "rate"): "learning_rate",
+    ("model", "initial"): "init_range",
+    ("model", "score_size"): "score_width",
+    ("search", "no_repeat"): "no_repeat_ngram_size",
+}
+"""Keys of older recipes and what they are called now: errors name the new key, and older bundles are read with it."""
+
+RENAMED_VALUES: dict[Key, dict[str, str]] = {}
+"""The same of values, by the key whose value it is: ("train", "objective") -> {"old": "new"}."""
+
+_SIDES = {"text": "text of one side", "pairs": "pairs of lines"}
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_LARGEST = 1 << 20
+"""Characters of a recipe."""
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+_DEEP = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART}){{40}}")
+"""A key below forty tables: Python's reader takes time with the square of their number."""
+_TRAINED = {"trained": True}
+
+
+def _model_table(table: Any) -> Any:
+    """The `[model]` table by the config of its family, which is looked up when it is needed: families may be added."""
+    if isinstance(table, BaseModel):
+        return table
+    if not isinstance(table, Mapping):
+        raise PydanticCustomError("table", "must be a table")
+    family = table.get("family", FAMILY)
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise PydanticCustomError("family", "must be a family")
+    return FAMILIES[family].config.model_validate_json(json.dumps(table, default=str), strict=True)
+
+
+class Recipe(BaseModel):
+    """What a run is made of."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field("", description="what the run is called")
+    seed: int = Field(1, ge=0, lt=2**31, description="of the initial weights, the order, dropout and sampling")
+    data: DataConfig = Field(description="text files and how batches are made of them")
+    text: TextConfig = Field(default_factory=TextConfig, description="how text becomes tokens")
+    model: Annotated[Any, PlainValidator(_model_table)] = Field(
+        default_factory=lambda: FAMILIES[FAMILY].config(), description="the model family and its sizes"
+    )
+    train: TrainConfig = Field(default_factory=TrainConfig, description="how weights are found")
+    search: SearchConfig = Field(default_factory=SearchConfig, description="how outputs are searched for")
+
+    @property
+    def objective(self) -> str:
+        """What is learnt: as `train.objective` says, or what the model's family and the data are for."""
+        from regard.train import OBJECTIVES
+
+        kind, side = FAMILIES[self.model.family].kind, "text" if self.data.texts else "pairs"
+        fitting = [name for name, o in OBJECTIVES.items() if o.kind == kind and o.reads == side]
+        return self.train.objective or next(iter(fitting), "")
+
+    @property
+    def corpus(self) -> DataConfig:
+        """`data` as the objective wants it: labels are short, so no ratio of lengths is too large."""
+        if self.objective != "classify":
+            return self.data
+        filters = self.data.filters.model_copy(update={"max_ratio": 2.0**31})
+        return self.data.model_copy(update={"filters": filters})
+
+    @property
+    def spelling(self) -> TextConfig:
+        """`text` with the symbols that the objective needs."""
+        from regard.train import OBJECTIVES
+
+        symbols = OBJECTIVES[self.objective].symbols
+        return self.text.model_copy(update={"symbols": (*dict.fromkeys((*symbols, *self.text.symbols)),)})
+
+    @model_validator(mode="after")
+    def _agrees(self, info: ValidationInfo) -> Self:
+        if info.context == _TRAINED:
+            return self
+        from regard.train import OBJECTIVES
+
+        kind, side = FAMILIES[self.model.family].kind, "text" if self.data.texts else "pairs"
+        possible = {name: o.reads for name, o in OBJECTIVES.items() if o.kind == kind}
+        wanted = self.objective or next(iter(possible))
+        if wanted not in possible:
+            raise ValueError(
+                f"train.objective = {wanted!r} is not for model.family = {self.model.family!r}, {_article(kind)}; "
+                f"it can: {', '.join(possible)}."
+            )
+        if possible[wanted] != side:
+            key = "data.text" if possible[wanted] == "text" else "data.source and data.target"
+            raise ValueError(
+                f"train.objective = {wanted!r} learns from {_SIDES[possible[wanted]]} and the data are {_SIDES[side]}; "
+                f"name files in {key}, or choose another objective or family."
+            )
+        judge = self.train.validate_with
+        if (judge == "accuracy") != (wanted == "classify") and judge != "loss":
+            raise ValueError(
+                f"train.validate_with = {judge!r} is not for train.objective = {wanted!r}; choose loss"
+                + (" or accuracy." if wanted == "classify" else " or bleu." if possible[wanted] == "pairs" else ".")
+            )
+        if judge == "bleu" and possible[wanted] == "text":
+            raise ValueError(
+                f"train.validate_with = 'bleu' needs references, and {_SIDES['text']} has none; choose loss."
+            )
+        if self.text.order != "left-to-right" and wanted != "translate":
+            raise ValueError(
+                f"text.order = {self.text.order!r} is for train.objective = 'translate', which writes a target of its "
+                f"own, and not for {wanted!r}; leave text.order out."
+            )
+        if self.data.context and wanted != "continue":
+            raise ValueError(
+                f"data.context cuts a stream to be continued, and train.objective = {wanted!r} reads line by line; "
+                "leave data.context out."
+            )
+        if self.data.context and self.text.sampling:
+            raise ValueError("data.context and text.sampling do not go together; leave one of them out.")
+        return self
+
+
+def load(
+    path: str | Path,
+    variables: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    trained: bool = False,
+) -> Recipe:
+    """Read a recipe file; `variables` fill in `${NAME}`, `overrides` such as "train.learning_rate=0.5" replace values.
+
+    With `trained` it is that of a model which is trained already: keys of older recipes are read under their present
+    names (see `RENAMED`), and what concerns training alone is not checked again.
+    Raises RecipeError for a missing file, text that is not TOML, wrong keys and wrong values.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            text = file.read(4 * _LARGEST + 1).decode("utf-8-sig")
+    except OSError as error:
+        raise RecipeError(f"{path}: the recipe cannot be read ({error.strerror}); `regard init` writes one.") from None
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: not UTF-8 (byte {error.start + 1}); a recipe is TOML in UTF-8.") from None
+    return parse(text, variables, overrides, name=str(path), trained=trained)
+
+
+def parse(
+    text: str,
+    variables: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    name: str = "recipe",
+    trained: bool = False,
+) -> Recipe:
+    """A recipe from TOML; `name` is for messages. See `load`."""
+    if len(text) > _LARGEST:
+        raise RecipeError(f"{name}: more than {_LARGEST:,} characters, which is too much for a recipe.")
+    try:
+        if _DEEP.search(text):
+            raise RecursionError
+        tables = tomllib.loads(text)
+        if trained:
+            _rename(tables)
+        for override in overrides:
+            _override(tables, override)
+        return validate(_expand(tables, (), variables or {}, name), name=name, trained=trained)
+    except ValueError as error:
+        raise RecipeError(f"{name}: not valid TOML: {error}.") from None
+    except RecursionError:
+        raise RecipeError(f"{name}: tables or lists are nested too deeply; a recipe has two levels of them.") from None
+
+
+def validate(tables: Mapping[str, Any], *, name: str = "recipe", trained: bool = False) -> Recipe:
+    """A recipe from plain dicts; raises RecipeError with a line for each wrong key or value."""
+    context = _TRAINED if trained else None
+    try:
+        # Strict, so that "12" is no number; by way of JSON, which lets a list stand for a tuple.
+        return Recipe.model_validate_json(json.dumps(tables, default=str), strict=True, context=context)
+    except ValidationError as error:
+        from .messages import Reader, explain
+
+        reader = Reader(Recipe, tables, (RENAMED, RENAMED_VALUES))
+        raise RecipeError(explain(error, tables, name, reader)) from None
+
+
+def to_toml(recipe: Recipe, *, defaults: bool = True) -> str:
+    """The recipe as TOML, with or without what is as the defaults say; `parse` gives the same recipe back."""
+    return tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True, exclude_defaults=not defaults))
+
+
+def _rename(tables: dict[str, Any]) -> None:
+    """Give the keys and values of an older recipe their present names."""
+    for (table, old), new in RENAMED.items():
+        keys = tables.get(table)
+        if isinstance(keys, dict) and old in keys:
+            keys.setdefault(new, keys.pop(old))
+    for (table, key), values in RENAMED_VALUES.items():
+        keys = tables.get(table)
+        if isinstance(keys, dict) and isinstance(keys.get(key), str):
+            keys[key] = values.get(keys[key], keys[key])
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+# -- variables and overrides ----------------------------------------------------------------------------------------
+
+
+def _expand(value: Any, key: Key, variables: Mapping[str, str], name: str) -> Any:
+    """The value with every `${NAME}` in its strings filled in; RecipeError for a number that is not finite."""
+    if isinstance(value, dict):
+        return {inner: _expand(below, (*key, inner), variables, name) for inner, below in value.items()}
+    if isinstance(value, list):
+        return [_expand(below, key, variables, name) for below in value]
+    where = f"[{'.'.join(key[:-1])}] {key[-1]}" if key[1:] else "".join(key)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RecipeError(f"{name}: {where} = {value}: must be a finite number.")
+    if not isinstance(value, str):
+        return value
+
+    def known(found: re.Match[str]) -> str:
+        if key[0] != "data" and key != ("train", "start_from"):
+            raise RecipeError(
+                f"{name}: {where} = {value!r}: variables such as {found.group()} stand for folders, in [data] and "
+                "in train.start_from; write the value out."
+            )
+        if found.group(1) not in variables:
+            raise RecipeError(
+                f"{name}: {where} = {value!r}: {found.group()} has no value; set the variable "
+                f"to a file or folder (`export {found.group(1)}=…`) or write the path out."
+            )
+        return variables[found.group(1)]
+
+    return _VARIABLE.sub(known, value)
+
+
+def _override(tables: dict[str, Any], override: str) -> None:
+    """Put "train.learning_rate=0.5" into the tables; a value that is no TOML is taken for text."""
+    key, equals, written = override.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(names):
+        raise RecipeError(f"--set {override}: must be table.key=value, like --set train.max_updates=2000.")
+    try:
+        value = tomllib.loads(f"value = {written}")["value"]
+    except ValueError:
+        value = written.strip()
+    table = tables
+    for name in names[:-1]:
+        inner = table.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise RecipeError(f"--set {override}: {name} is a value and has no keys below it.")
+        table = inner
+    table[names[-1]] = value

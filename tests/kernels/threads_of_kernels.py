@@ -1,0 +1,182 @@
+"""What `test_threads.py` runs in processes of their own: every compiled kernel against PyTorch in float64.
+
+Prints "agree" when all do. An argument says how they are run: plainly, inside of a parallel region, or after a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.kernels import native, products, recurrent
+from regard.kernels.build import built
+from regard.nn import LayerNorm
+from regard.nn.recurrent import LSTM, lstm_cell
+from regard.train import label_smoothed
+
+ROWS, WIDTH, OUTPUTS = 300, 64, 130
+IN_A_REGION = """
+extern "C" void in_a_region(void (*work)()) {
+    #pragma omp parallel num_threads(2)
+    {
+        #pragma omp master
+        work();
+    }
+}
+"""
+
+
+def near(ours: Tensor | None, exact: Tensor | None, bound: float) -> None:
+    assert ours is not None
+    assert exact is not None
+    difference = (ours.double() - exact.double()).abs().max().item()
+    assert difference <= bound * exact.abs().max().item(), f"{difference} of {exact.abs().max().item()}"
+
+
+def leaves(*shapes: tuple[int, ...]) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [(torch.randn(*shape) * shape[-1] ** -0.25).bfloat16() for shape in shapes]
+
+
+def maps() -> None:
+    """A linear map, a feed-forward network and the loss behind a projection, with all gradients."""
+    if products.lacking():
+        return
+    x, w1, b1, w2, b2, g = leaves(
+        (ROWS, WIDTH), (OUTPUTS, WIDTH), (OUTPUTS,), (WIDTH, OUTPUTS), (WIDTH,), (ROWS, OUTPUTS)
+    )
+    dx, dw, db = products.back(g, x, w1, True, True)
+    near(dx, g.double() @ w1.double(), 0.01)
+    near(dw, g.double().T @ x.double(), 0.01)
+    near(db, g.double().sum(0), 0.01)
+    fast = [t.clone().requires_grad_() for t in (x, w1, b1, w2, b2)]
+    exact = [t.double().requires_grad_() for t in (x, w1, b1, w2, b2)]
+    ours = products.feedforward(*fast)
+    theirs = F.linear(F.linear(*exact[:3]).relu(), *exact[3:])
+    ours.backward(x)
+    theirs.backward(x.double())
+    for one, other in zip([ours, *(t.grad for t in fast)], [theirs, *(t.grad for t in exact)], strict=True):
+        near(one, other, 0.01)
+    targets = torch.arange(ROWS) % OUTPUTS
+    losses, *made = products.projected_loss(x, w1, b1, targets, 0.1)
+    exact = [t.double().requires_grad_() for t in (x, w1, b1)]
+    total = label_smoothed(F.linear(*exact), targets, 0.1)
+    total.backward()
+    near(losses.sum(), total.detach(), 0.01)
+    for one, parameter in zip(made, exact, strict=True):
+        near(one, parameter.grad, 0.02)
+
+
+def passes() -> None:
+    """Attention of packs, layer norm, dropout and the loss, with their gradients."""
+    starts = torch.tensor([0, 100, 230, ROWS], dtype=torch.int32)
+    drawn = [torch.randn(1, 4, ROWS, 16) for _ in range(3)]
+    fast, exact = [t.clone().requires_grad_() for t in drawn], [t.double().requires_grad_() for t in drawn]
+    ours = native.attend(*fast, starts, starts, True)
+    row = torch.bucketize(torch.arange(ROWS), starts[1:].long(), right=True)
+    sees = (row[:, None] == row) & (torch.arange(ROWS)[:, None] >= torch.arange(ROWS))
+    theirs = F.scaled_dot_product_attention(*exact, attn_mask=sees, scale=1.0)
+    ours.sin().sum().backward()
+    theirs.sin().sum().backward()
+    for one, other in zip([ours, *(t.grad for t in fast)], [theirs, *(t.grad for t in exact)], strict=True):
+        near(one, other, 1e-4)
+    norm, reference = LayerNorm(WIDTH), LayerNorm(WIDTH).double()
+    x = torch.randn(ROWS, WIDTH)
+    found = []
+    for each, given in ((norm, x.clone().requires_grad_()), (reference, x.double().requires_grad_())):
+        out = each(given)
+        out.sin().sum().backward()
+        found.append([out, given.grad, each.weight.grad, each.bias.grad])
+    for one, other in zip(*found, strict=True):
+        near(one, other, 1e-4)
+    y = torch.ones(ROWS, WIDTH, requires_grad=True)
+    dropped = native.drop_add(None, y, 0.5)
+    dropped.sum().backward()
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(dropped, y.grad)  # type: ignore[arg-type]
+    logits, targets = torch.randn(ROWS, OUTPUTS), torch.arange(ROWS) % OUTPUTS
+    losses = native.smoothed(logits.clone(), targets, 0.1)
+    near(losses.sum(), label_smoothed(logits.double(), targets, 0.1), 1e-5)
+
+
+def steps() -> None:
+    """A step of an LSTM, and its whole layer."""
+    sums, cells = torch.randn(ROWS, 4 * WIDTH), torch.randn(ROWS, WIDTH)
+    for one, other in zip(recurrent.lstm_cell(sums, cells), lstm_cell(sums.double(), cells.double()), strict=True):
+        near(one, other, 1e-5)
+    if products.lacking():
+        return
+    layer = LSTM(32, 48).bfloat16()
+    x, nothing, last = torch.randn(5, 40, 32).bfloat16(), torch.zeros(40, 48), torch.full((40,), 4)
+    weights = layer.input.weight, layer.input.bias, layer.hidden.weight
+    ours = recurrent.lstm_layer(x, *weights, nothing.bfloat16(), nothing, last)[0]
+    near(ours, layer.double()(x.double())[0], 0.02)
+
+
+def everything() -> None:
+    maps()
+    passes()
+    steps()
+
+
+def in_a_region(work: object) -> None:
+    source = Path(sys.argv[2]) / "region.cpp"
+    source.write_text(IN_A_REGION, "utf-8")
+    library, reason = built(source)
+    assert library is not None, reason
+    failures: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            everything()
+        except BaseException as error:
+            failures.append(error)
+
+    library.in_a_region(ctypes.CFUNCTYPE(None)(guarded))
+    if failures:
+        raise failures[0]
+
+
+def kernels_alone() -> list[Any]:
+    """What some kernels make, without PyTorch's own parallel work, which would hang in a forked process."""
+    torch.manual_seed(0)
+    x, w, g = torch.randn(ROWS, 16), torch.randn(32, 16), torch.randn(ROWS, 32)
+    starts = torch.tensor([0, 100, ROWS], dtype=torch.int32)
+    heads = x[None, None].expand(1, 4, ROWS, 16)
+    made = [
+        native.attend(heads, heads, heads, starts, starts, False),
+        native.smoothed(g.clone(), starts[:1].expand(ROWS).long(), 0.1),
+    ]
+    made += recurrent.lstm_cell(torch.randn(ROWS, 4 * WIDTH), torch.randn(ROWS, WIDTH))
+    if not products.lacking():
+        made += products.back(g.bfloat16(), x.bfloat16(), w.bfloat16(), True, True)
+    return [each.float().numpy() for each in made]
+
+
+def after_a_fork() -> None:
+    everything()  # the parent's threads are there
+    expected = kernels_alone()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # a child that hangs must not stay
+        code = 1
+        try:
+            pairs = zip(kernels_alone(), expected, strict=True)
+            code = 0 if all(np.allclose(ours, theirs, 1e-2, 1e-2) for ours, theirs in pairs) else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+if __name__ == "__main__":
+    {"plainly": everything, "in a region": lambda: in_a_region(everything), "after a fork": after_a_fork}[sys.argv[1]]()
+    print("agree")
