@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import math
+import os
 import pickle
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,7 +26,7 @@ from regard.errors import RegardError
 from regard.exchange import export, import_marian
 from regard.exchange.compare import compare
 from regard.exchange.ctranslate2 import CTranslate2
-from regard.exchange.marian import HuggingFace
+from regard.exchange.huggingface import HuggingFace
 from regard.search import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.inspect import verify
@@ -247,7 +251,54 @@ def _short_vocabulary(directory: Path) -> None:
     file.write_text(json.dumps(dict(list(json.loads(file.read_text("utf-8")).items())[:-2])), encoding="utf-8")
 
 
+def _junk(directory: Path) -> None:
+    (directory / "model.safetensors").unlink()
+    (directory / "pytorch_model.bin").write_bytes(bytes(range(256)) * 4)
+
+
+def _pipe(name: str) -> Any:
+    def change(directory: Path) -> None:
+        (directory / name).unlink()
+        os.mkfifo(directory / name)
+
+    return change
+
+
+def _header(directory: Path) -> None:
+    file = directory / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[8:40] = b"\xff" * 32
+    file.write_bytes(content)
+
+
+def _infinite(directory: Path) -> None:
+    file = directory / "model.safetensors"
+    held = load_file(file)
+    held["model.decoder.layers.0.fc1.bias"][0] = math.nan
+    save_file(held, file)
+
+
+def _hole(directory: Path) -> None:
+    with (directory / "model.safetensors").open("r+b") as stream:
+        stream.truncate(1 << 30)
+
+
 MISTAKES = {
+    "junk for a pickle": (_junk, "holds something other than tensors, or is damaged"),
+    "a header of no tensors": (_header, "damaged or cut short"),
+    "weights that are no numbers": (_infinite, "fc1.bias must hold finite real numbers"),
+    "a sparse file of a gigabyte": (_hole, "must be a regular file of at most"),
+    "SentencePiece as a pipe": (_pipe("source.spm"), "source.spm: must be a regular file"),
+    "settings as a pipe": (_pipe("config.json"), "config.json: must be a regular file"),
+    "weights as a pipe": (_pipe("model.safetensors"), "model.safetensors: must be a regular file"),
+    "JSON without end": (lambda d: (d / "config.json").write_text("[" * 100_000), "is not JSON"),
+    "millions of layers": (_config(encoder_layers=10**7), "encoder_layers = 10000000"),
+    "a width for no machine": (_config(d_model=1 << 30), "d_model = 1073741824"),
+    "a vocabulary for no machine": (_config(vocab_size=10**12), "belongs to another model"),
+    "a penalty without end": (
+        lambda d: (d / "generation_config.json").write_text('{"length_penalty": 1e999}'),
+        "length_penalty",
+    ),
     "another model": (_config(model_type="bart"), 'model_type = "bart"'),
     "a missing key": (_config(d_model="gone"), "d_model is missing"),
     "unscaled embeddings": (_config(scale_embedding=False), "scale_embedding = false"),
@@ -281,6 +332,63 @@ def test_what_is_wrong_is_named(
     assert "Traceback" not in said
     assert not Path("bundle").exists()
     assert not Path("it-ran").exists()
+
+
+def test_transformers_is_given_no_setting_that_is_not_known(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`attn_implementation` of a foreign config.json made it look for code to load."""
+    shutil.copytree(directory, tmp_path / "there")
+    _config(attn_implementation="kernels-community/anything", auto_map={"AutoModel": "code.py"})(tmp_path / "there")
+    about = tmp_path / "there" / "tokenizer_config.json"
+    about.write_text(
+        json.dumps({**json.loads(about.read_text("utf-8")), "auto_map": {"AutoTokenizer": ["code", None]}})
+    )
+    given: list[dict[str, Any]] = []
+    plain = transformers.MarianConfig.__init__
+
+    def watched(self: Any, *arguments: Any, **settings: Any) -> None:
+        given.append(settings)
+        plain(self, *arguments, **settings)
+
+    monkeypatch.setattr(transformers.MarianConfig, "__init__", watched)
+    found = import_marian(tmp_path / "there", tmp_path / "bundle", lines=ENGLISH[:2])
+    assert found is not None
+    assert found.differing == ()
+    assert given
+    assert not [key for settings in given for key in settings if "attn" in key or "auto" in key]
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "source.spm", "config.json", "vocab.json", "generation_config.json"]
+)
+def test_bytes_that_were_changed_are_refused_in_a_sentence_or_harmless(
+    name: str, directory: Path, tmp_path: Path
+) -> None:
+    """A short fuzz: whatever a few changed bytes make of a file, nothing but RegardError comes out of it."""
+    shutil.copytree(directory, tmp_path / "there")
+    file = tmp_path / "there" / name
+    content = file.read_bytes()
+    draw = random.Random(name)
+    for number in range(40):
+        changed = bytearray(content)
+        for _ in range(draw.choice((1, 3, 30))):
+            changed[draw.randrange(min(len(changed), draw.choice((64, 2000, len(changed)))))] = draw.randrange(256)
+        file.write_bytes(changed)
+        with contextlib.suppress(RegardError):
+            import_marian(tmp_path / "there", tmp_path / f"bundle{number}", lines=["A man"], verify=False)
+
+
+def test_an_export_says_what_is_read_otherwise_there(tmp_path: Path) -> None:
+    """MarianTokenizer takes a tag off a line, knows special tokens by their text and strips what it writes."""
+    bundle = small_bundle(tmp_path / "bundle", model=SMALL)
+    found = export(bundle.path, "huggingface", tmp_path / "there")
+    assert found is not None
+    for what in (">>…<<", "</s>", "U+2581", "control characters"):
+        assert what in str(found).splitlines()[-1]
+    other = export(bundle.path, "ctranslate2", tmp_path / "ct2")
+    assert other is not None
+    assert other.otherwise == ()
 
 
 def test_weights_of_pytorch_are_read_too(directory: Path, imported: Path, tmp_path: Path) -> None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .export import FORMATS, export
-from .marian import import_marian
+from .importing import import_marian
 
 __all__ = ["FORMATS", "export", "import_marian"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import torch
 
@@ -28,6 +28,9 @@ class Other(Protocol):
     stop: Literal["bound", "beam"]
     """When its beams stop, as `SearchConfig.stop` names it."""
 
+    def otherwise(self, bundle: Bundle) -> list[str]:
+        """Kinds of lines that it always reads or writes otherwise than the bundle does."""
+
     def reads(self, line: str, ids: Sequence[int]) -> bool:
         """Whether its tokeniser reads the line as these tokens (without end)."""
 
@@ -48,6 +51,8 @@ class Comparison:
     """Source, our output and theirs, where the outputs are not the same."""
     largest: float
     """The largest difference of a token's mean log-probability, in nats."""
+    otherwise: tuple[str, ...] = ()
+    """Kinds of lines that it always reads or writes otherwise."""
 
     def __str__(self) -> str:
         same = self.sentences - len(self.differing)
@@ -57,6 +62,8 @@ class Comparison:
         ]
         for source, ours, theirs in self.differing:
             lines.append(f"  {source!r}\n    here   {ours!r}\n    there  {theirs!r}")
+        if self.otherwise:
+            lines.append(f"Not the same there: {'; '.join(self.otherwise)}.")
         return "\n".join(lines)
 
 
@@ -66,7 +73,7 @@ def nearest(search: SearchConfig, stop: Literal["bound", "beam"]) -> SearchConfi
     return SearchConfig(beam=search.beam, penalty="power", alpha=alpha, stop=stop, extra_length=search.extra_length)
 
 
-def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: Any = None) -> Comparison:
+def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: EncoderDecoder | None = None) -> Comparison:
     """Translate the golden sentences with both, searching alike, and score our outputs with both.
 
     With `exact` the weights are the same numbers: ModelError if they are read or computed with otherwise. `model` is
@@ -74,10 +81,11 @@ def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: Any = No
     """
     if not bundle.golden:
         raise ModelError(f"{bundle.path}: has no golden sentences to verify with; --no-verify exports without.")
-    model = model or bundle.model()
+    # A bundle does not say of what kind its model is; what is exchanged translates.
+    network = model if model is not None else cast(EncoderDecoder, bundle.model())
     search = nearest(bundle.recipe.search, other.stop)
     sources = [golden.source_ids for golden in bundle.golden]
-    ours = [found[0].ids for found in decode(model, sources, search)]
+    ours = [found[0].ids for found in decode(network, sources, search)]
     differing, largest = [], 0.0
     for golden, written in zip(bundle.golden, ours, strict=True):
         if not other.reads(golden.source, golden.source_ids):
@@ -89,14 +97,14 @@ def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: Any = No
         if theirs != written:
             differing.append((golden.source, bundle.target.decode(written), bundle.target.decode(theirs)))
         there = other.log_probability(golden.source_ids, written)
-        here = log_probability(model, golden.source_ids, written)
+        here = log_probability(network, golden.source_ids, written)
         largest = max(largest, abs(there - here) / (len(written) + 1))
     if exact and not largest <= _TOLERANCE:
         raise ModelError(
             f"{other.name} computes other log-probabilities: {largest:.1e} nats a token apart, and {_TOLERANCE:.0e} is "
             "what float32 may differ by; what was exchanged would be wrong, please report it."
         )
-    return Comparison(other.name, len(sources), tuple(differing), largest)
+    return Comparison(other.name, len(sources), tuple(differing), largest, tuple(other.otherwise(bundle)))
 
 
 @torch.inference_mode()

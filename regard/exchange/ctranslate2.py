@@ -153,6 +153,10 @@ class CTranslate2:
         self.ids = {token: id_ for id_, token in enumerate(self.target.tokens(range(len(self.target))))}
         self.translator = ctranslate2.Translator(str(directory), device="cpu", intra_threads=1)
 
+    def otherwise(self, bundle: Bundle) -> list[str]:
+        """See `Other`; it neither reads nor writes text."""
+        return []
+
     def reads(self, line: str, ids: Sequence[int]) -> bool:
         """See `Other`; it is given tokens."""
         return self.source.encode(line) == list(ids)

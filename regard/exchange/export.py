@@ -12,7 +12,8 @@ from regard.errors import BundleError, ModelError, install
 
 from .compare import Comparison, compare
 from .ctranslate2 import QUANTIZATIONS, CTranslate2, write_ctranslate2
-from .marian import HuggingFace, write_marian
+from .huggingface import HuggingFace
+from .marian import write_marian
 
 __all__ = ["FORMATS", "export"]
 
