@@ -22,9 +22,11 @@ from typing import Any
 
 from record import RESULTS, circumstances, write
 
-from regard.data import Filters, Store
+from regard.data.store import Store
 from regard.data.workers import cores
-from regard.text import Tokenizer, read_pairs, write_lines
+from regard.settings.data import Filters
+from regard.text import Tokenizer, write_lines
+from regard.text.formats import read_pairs
 
 
 def files_of(store: Path) -> dict[str, str]:

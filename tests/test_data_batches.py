@@ -15,11 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import Batch, Batches, Filters, Store
-from regard.data.batches import _permuted
+from regard.data.batches import Batch, Batches, _permuted
 from regard.data.prefetch import Prefetcher
+from regard.data.store import Store
 from regard.errors import DataError
-from regard.text import BEGIN, END, PAD, Tokenizer, read_pairs
+from regard.settings.data import Filters
+from regard.text import BEGIN, END, PAD, Tokenizer
+from regard.text.formats import read_pairs
 
 WORDS = [
     "the",

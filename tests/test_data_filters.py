@@ -11,10 +11,11 @@ import pytest
 from pydantic import ValidationError
 
 from regard import recipe
-from regard.data import Filters, Report
-from regard.data.filters import Overlap, Repeats
+from regard.data.filters import Overlap, Repeats, Report
+from regard.settings.data import Filters
 from regard.tasks.prepare import _learnt_from
-from regard.text import read_lines, read_pairs
+from regard.text import read_lines
+from regard.text.formats import read_pairs
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 

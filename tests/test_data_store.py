@@ -14,9 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data import Batches, Filters, Store, shards
+from regard.data import shards
 from regard.data import store as module
+from regard.data.batches import Batches
+from regard.data.store import Store
 from regard.errors import DataError
+from regard.settings.data import Filters
 from regard.text import Tokenizer
 
 Pair = tuple[str, str]

@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from regard.data import Filters, Store, shards
+from regard.data import shards
+from regard.data.store import Store
 from regard.errors import DataError, TextError
-from regard.text import Tokenizer, read_pairs, write_lines
+from regard.settings.data import Filters
+from regard.text import Tokenizer, write_lines
+from regard.text.formats import read_pairs
 
 Pair = tuple[str, str]
 WORDS = ["the", "old", "man", "sees", "a", "young", "dog", "in", "der", "Stadt", "und", "kauft", "Äpfel", "你好"]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.studies.lectures.every import LECTURES, lecture
-from regard.studies.lectures.trained import TRAINED
+from regard.studies.lectures import LECTURES, TRAINED, lecture
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "lectures"

@@ -280,7 +280,7 @@ def learnt(tmp_path_factory):
                 "target": str(folder / "linear"),
                 "valid_lines": 20,
                 "batch_tokens": 512,
-                "metrics": ["brackets"],
+                "targets": "trees",
             },
             "text": {"kind": "words", "target_kind": "words", "joint": False},
             "model": {
@@ -366,8 +366,8 @@ def test_brackets_are_asked_for_of_trees_alone_and_refused_before_training(learn
     words = [str(bundle.parent.parent / "words")] * 2
     command = ["train", *words, "--out", str(tmp_path / "run"), "--set", "train.max_updates=1"]
     assert main([*command, "--set", 'data.metrics=["brackets", "chrf"]']) == 2
-    assert "name it alone" in capsys.readouterr().err
-    assert main([*command, "--set", 'data.metrics=["brackets"]']) == 2
+    assert "targets = 'trees'" in capsys.readouterr().err
+    assert main([*command, "--set", "data.targets=trees"]) == 2
     assert "writes no trees" in capsys.readouterr().err
     assert not (tmp_path / "run" / "checkpoints").exists()
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from regard.data import DataConfig, Filters
 from regard.errors import DataError, TextError
+from regard.settings.data import DataConfig, Filters
 from regard.tasks import prepare as module
 from regard.tasks.prepare import Prepared, prepare
 from regard.text import TextConfig, read_lines, write_lines

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import TextError
-from regard.text import iter_lines, read_lines, read_pairs, write_lines
+from regard.text import iter_lines, read_lines, write_lines
+from regard.text.formats import read_pairs
 
 Write = Callable[[bytes, str], Path]
 

@@ -12,8 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from regard.studies.lectures.every import LECTURES, about
-from regard.studies.lectures.trained import TRAINED
+from regard.studies.lectures import LECTURES, TRAINED, about
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "lectures"

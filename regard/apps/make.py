@@ -29,7 +29,8 @@ def train(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RECIPE.toml | SOURCE TARGET", help="A recipe; or raw parallel text (.gz, .tsv, .jsonl)."
+            metavar="RECIPE.toml | SOURCE TARGET",
+            help="A recipe; or raw parallel text (.tsv, .jsonl, .parquet, .tmx).",
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if a recipe is given.")] = None,
@@ -66,10 +67,12 @@ def train(
 def _is_recipe(files: list[Path]) -> bool:
     if len(files) > 2:
         raise DataError(f"{len(files)} files were given; give a recipe, or a source and a target.")
-    first = files[0].name.removesuffix(".gz")
-    if len(files) == 1 and not first.endswith((".toml", ".tsv", ".jsonl")):
+    from regard.text.formats import holds_both
+
+    first = files[0].name
+    if len(files) == 1 and not (first.endswith(".toml") or holds_both(first)):
         raise DataError(
-            f"{files[0]}: one file alone must be a recipe (.toml) or hold both sides (.tsv, .jsonl); "
+            f"{files[0]}: one file alone must be a recipe (.toml) or hold both sides (.tsv, .jsonl, .parquet, .tmx); "
             "give the target's file too."
         )
     if len(files) == 2 and any(file.suffix == ".toml" for file in files):

@@ -314,8 +314,8 @@ def evaluate(
     from regard.tasks.evaluate import DEFAULT_METRICS, evaluate_lines
     from regard.tasks.open import reads_pairs
     from regard.tasks.translate import load
-    from regard.text import read_lines, read_pairs, write_lines
-    from regard.text.lines import holds_both, references_of
+    from regard.text.formats import holds_both, read_pairs
+    from regard.text.lines import read_lines, references_of, write_lines
 
     if not reads_pairs(bundle):
         _measure(bundle, source, reference or [], resamples, batch_size, batch_independent, device, as_json)
@@ -326,7 +326,8 @@ def evaluate(
     search = {key.removeprefix("search."): value for key, _, value in (each.partition("=") for each in set_ or ())}
     translator = load(bundle, device=device, with_=with_ or ())
     if both:
-        lines, (first, *more) = references_of(read_pairs(source, fields=translator.recipe.data.fields))
+        data = translator.recipe.data
+        lines, (first, *more) = references_of(read_pairs(source, fields=data.fields, languages=data.languages))
     else:
         lines, (first, *more) = read_lines(source), [read_lines(file) for file in reference or ()]
     with console_on(sys.stderr).status("translating") as status:

@@ -17,19 +17,21 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from regard.text.languages import CHINESE
+from regard.text.languages import primary as language_alone
+
 from .bootstrap import Values
 from .result import Counts, Metric
 
 __all__ = ["bleu", "chrf", "chrf_plus_plus", "likeness", "primary", "ter", "tokenizer_for"]
 
-_CODES = dict.fromkeys(("zho", "chi", "cmn", "lzh", "yue", "wuu"), "zh") | {"jpn": "ja", "kor": "ko", "eng": "en"}
 _BY_MORPHEME = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
 
 def primary(language: str) -> str:
     """A language code as metrics read it, without region or script: "zh-TW", "ZH", "zho" and "lzh" are all "zh"."""
-    code = language.lower().replace("_", "-").split("-")[0]
-    return _CODES.get(code, code)
+    code = language_alone(language)
+    return "zh" if code in CHINESE else code
 
 
 def tokenizer_for(language: str) -> str:

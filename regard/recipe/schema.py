@@ -83,17 +83,14 @@ class Recipe(BaseModel):
         """What is learnt: as `train.objective` says, or what the model's family and the data are for."""
         from regard.train import OBJECTIVES
 
-        kind, side = FAMILIES[self.model.family].kind, "text" if self.data.texts else "pairs"
-        fitting = [name for name, o in OBJECTIVES.items() if o.kind == kind and o.reads == side]
+        kind, side = FAMILIES[self.model.family].kind, self.data.side
+        fitting = [name for name, o in OBJECTIVES.items() if o.kind == kind and side in ("", o.reads)]
         return self.train.objective or next(iter(fitting), "")
 
     @property
     def corpus(self) -> DataConfig:
-        """`data` as the objective wants it: labels are short, so no ratio of lengths is too large."""
-        if self.objective != "classify":
-            return self.data
-        filters = self.data.filters.model_copy(update={"max_ratio": 2.0**31})
-        return self.data.model_copy(update={"filters": filters})
+        """`data` as the objective wants it: what a classifier learns to write is labels."""
+        return self.data.model_copy(update={"targets": "labels"}) if self.objective == "classify" else self.data
 
     @property
     def spelling(self) -> TextConfig:
@@ -109,7 +106,7 @@ class Recipe(BaseModel):
             return self
         from regard.train import OBJECTIVES
 
-        kind, side = FAMILIES[self.model.family].kind, "text" if self.data.texts else "pairs"
+        kind, side = FAMILIES[self.model.family].kind, self.data.side
         possible = {name: o.reads for name, o in OBJECTIVES.items() if o.kind == kind}
         wanted = self.objective or next(iter(possible))
         if wanted not in possible:
@@ -117,7 +114,7 @@ class Recipe(BaseModel):
                 f"train.objective = {wanted!r} is not for model.family = {self.model.family!r}, {_article(kind)}; "
                 f"it can: {', '.join(possible)}."
             )
-        if possible[wanted] != side:
+        if side not in ("", possible[wanted]):
             key = "data.text" if possible[wanted] == "text" else "data.source and data.target"
             raise ValueError(
                 f"train.objective = {wanted!r} learns from {_SIDES[possible[wanted]]} and the data are {_SIDES[side]}; "
@@ -226,6 +223,9 @@ def _rename(tables: dict[str, Any]) -> None:
         keys = tables.get(table)
         if isinstance(keys, dict) and isinstance(keys.get(key), str):
             keys[key] = values.get(keys[key], keys[key])
+    data = tables.get("data")
+    if isinstance(data, dict) and data.get("metrics") == ["brackets"]:  # what once said that targets are trees
+        data.setdefault("targets", "trees")
 
 
 def _article(kind: str) -> str:

@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from regard.text.languages import split_tag
-from regard.text.lines import holds_both
+from regard.text.formats import FIELDS, holds_both
+from regard.text.languages import is_code, split_tag
 
-__all__ = ["DataConfig", "Filters", "TestSet"]
+__all__ = ["TARGET_KINDS", "DataConfig", "Filters", "TargetKind", "TestSet", "check_set_name"]
+
+
+@dataclass(frozen=True)
+class TargetKind:
+    """What follows from what a target line is."""
+
+    metrics: tuple[str, ...] = ()
+    """The only metrics that score it; none: any that scores text."""
+    one_token: bool = False
+    """Whether each target is a single token of a closed vocabulary."""
+    like_source: bool = True
+    """Whether a target is about as long as its source, so that `filters.max_ratio` finds wrong pairs."""
+
+
+TARGET_KINDS = {
+    "text": TargetKind(),
+    "labels": TargetKind(one_token=True, like_source=False),
+    "trees": TargetKind(metrics=("brackets",)),
+}
+"""What `data.targets` names."""
+
+_SET_NAME = re.compile(r"\w[\w.+@ -]*")
+
+
+def check_set_name(name: str) -> None:
+    """Raises ValueError for a name of a test set that cannot be a part of a file's name."""
+    if not _SET_NAME.fullmatch(name):
+        raise ValueError(
+            f"a test set cannot be called {name!r}, for files are named after it; use letters, digits, '-', '_' and "
+            "'.', a letter or digit first."
+        )
 
 
 class Filters(BaseModel):
@@ -54,8 +87,8 @@ class TestSet(BaseModel):
 
     source: str = Field(
         default="",
-        description="File of source lines; or a .tsv or .jsonl file of both sides, where a source that comes again in "
-        "the next line has several references.",
+        description="File of source lines; or one of both sides (.tsv, .jsonl, .parquet, .tmx), where a source that "
+        "comes again in the next line has several references.",
     )
     reference: str = Field(default="", description="File of reference translations, or labels, untouched.")
     text: str = Field(
@@ -68,8 +101,8 @@ class TestSet(BaseModel):
             raise ValueError("has text and a source or reference; a test set is pairs, or text of one side.")
         if not self.text and not (self.source and (self.reference or holds_both(self.source))):
             raise ValueError(
-                "needs source and reference, two files, or one .tsv or .jsonl file as source; or text, where training "
-                "has one side only."
+                "needs source and reference, two files, or one file of both sides (.tsv, .jsonl, .parquet, .tmx) as "
+                "source; or text, where training has one side only."
             )
         return self
 
@@ -86,7 +119,8 @@ class DataConfig(BaseModel):
 
     source: str | tuple[str, ...] | None = Field(
         default=None,
-        description="Source side: a text file or a list of them (.gz too); or .tsv or .jsonl files with both sides.",
+        description="Source side: a text file or a list of them; or files with both sides (.tsv, .jsonl, .parquet, "
+        ".tmx). Files of lines may end in .gz or .zst too.",
     )
     target: str | tuple[str, ...] | None = Field(
         default=None, description="Target side, line by line with the source; left out if the source's files hold both."
@@ -105,6 +139,11 @@ class DataConfig(BaseModel):
         ge=0,
         description="Of text: one stream, each line with its end, cut into windows of so many tokens; 0: line by line.",
     )
+    targets: str = Field(
+        default="text",
+        description="What a target is: text, labels (each a class and one token) or trees (which are parsed and scored "
+        "by brackets).",
+    )
     labels: Literal["", "first"] = Field(
         default="", description="first: the source's lines are a label, a space and the text; there is no target."
     )
@@ -113,7 +152,13 @@ class DataConfig(BaseModel):
         ge=1,
         description="Pairs split off for validation (at most a tenth), chosen by a hash of the source line.",
     )
-    fields: tuple[str, str] = Field(default=("source", "target"), description="The two fields read from .jsonl files.")
+    fields: tuple[str, ...] = Field(
+        default=FIELDS,
+        min_length=1,
+        max_length=2,
+        description="The fields read from .jsonl and .parquet files and from dicts: of source and target, or the one "
+        "of text (text, if left out); a.b is field b of a record in field a.",
+    )
     source_language: str = Field(default="", description="Code of the source language, like 'en'; may be left empty.")
     target_language: str = Field(default="", description="Code of the target language, like 'de'; may be left empty.")
     target_languages: tuple[str, ...] = Field(
@@ -123,7 +168,7 @@ class DataConfig(BaseModel):
     metrics: tuple[str, ...] = Field(
         default=(),
         description="What translations of dev and test sets are scored with beside BLEU; none named: chrf, ter, "
-        "exact-match and perplexity. brackets alone: they are trees, which are parsed and scored as such.",
+        "exact-match and perplexity.",
     )
     exclude: str | tuple[str, ...] | None = Field(
         default=None,
@@ -151,20 +196,61 @@ class DataConfig(BaseModel):
         default=None, description="Directory for the token store, shared between runs; by default inside the run's own."
     )
 
+    @field_validator("targets")
+    @classmethod
+    def _known_kind(cls, value: str) -> str:
+        if value not in TARGET_KINDS:
+            raise ValueError(f"targets = {value!r} is no kind of target; choose one of {', '.join(TARGET_KINDS)}.")
+        return value
+
+    @field_validator("source_language", "target_language", "target_languages")
+    @classmethod
+    def _language_codes(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for code in (value,) if isinstance(value, str) else value:
+            if code and not is_code(code):
+                raise ValueError(f"{code!r} is not a language code; use one like 'de', 'deu' or 'zh-Hant'.")
+        return value
+
+    @field_validator("test")
+    @classmethod
+    def _set_names(cls, value: dict[str, TestSet]) -> dict[str, TestSet]:
+        for name in value:
+            check_set_name(name)
+        return value
+
     @model_validator(mode="after")
     def _scored(self) -> Self:
-        if "brackets" in self.metrics and not self.trees:
-            raise ValueError("metrics has brackets, by which trees are scored, beside others; name it alone.")
+        only = self.target_kind.metrics
+        if only and self.metrics not in ((), only):
+            raise ValueError(f"targets = {self.targets!r} are scored by {', '.join(only)} alone; leave metrics out.")
+        for kind, known in TARGET_KINDS.items():
+            if not only and (wrong := [name for name in self.metrics if name in known.metrics]):
+                raise ValueError(f"metrics has {wrong[0]}, which scores {kind}; set targets = {kind!r}, or leave it.")
         return self
+
+    @property
+    def target_kind(self) -> TargetKind:
+        """What follows from what a target is."""
+        return TARGET_KINDS["labels" if self.labels else self.targets]
 
     @property
     def trees(self) -> bool:
         """Whether target lines are trees."""
-        return self.metrics == ("brackets",)
+        return self.targets == "trees"
+
+    @property
+    def side(self) -> str:
+        """What there is to learn from: pairs, text (of one side), or "" where a corpus is still to be handed in."""
+        return "text" if self.texts else "pairs" if self.sources else ""
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of source and target language; "" for one that is not said."""
+        return self.source_language, self.target_language
 
     @model_validator(mode="after")
     def _sides_match(self) -> Self:
-        if self.source is None and self.text is None:
+        if self.source is None and self.text is None and self.files + self.valid_files:
             raise ValueError(
                 "no text is named: give source (and target) for pairs of lines, or text for text of one side."
             )
@@ -178,15 +264,17 @@ class DataConfig(BaseModel):
                 "context makes one stream of the text, of which no lines can be held out; cut off its end as another "
                 "file (`head -n`, `tail -n`) and name that in valid_text."
             )
-        if self.labels and (self.targets or self.valid_targets or self.text is not None):
+        if self.labels and (self.target_files or self.valid_target_files or self.text is not None):
             raise ValueError(
                 'labels = "first" finds each label before its text; name such files in source, and leave out target, '
                 "valid_target and text."
             )
         for source, target, name in (
-            (self.sources, self.targets, ""),
-            (self.valid_sources, self.valid_targets, "valid_"),
+            (self.sources, self.target_files, ""),
+            (self.valid_sources, self.valid_target_files, "valid_"),
         ):
+            if target and (whole := [file for file in source if holds_both(file)]):
+                raise ValueError(f"{whole[0]} holds both sides; leave {name}target out.")
             if target and len(source) != len(target):
                 raise ValueError(
                     f"{name}source names {len(source)} files but {name}target {len(target)}; "
@@ -202,7 +290,7 @@ class DataConfig(BaseModel):
         return _files(self.source)
 
     @property
-    def targets(self) -> tuple[str, ...]:
+    def target_files(self) -> tuple[str, ...]:
         """Target files, as many as source files, or none."""
         return _files(self.target)
 
@@ -212,7 +300,7 @@ class DataConfig(BaseModel):
         return _files(self.valid_source)
 
     @property
-    def valid_targets(self) -> tuple[str, ...]:
+    def valid_target_files(self) -> tuple[str, ...]:
         """Validation target files, as many as source files, or none."""
         return _files(self.valid_target)
 
@@ -234,12 +322,12 @@ class DataConfig(BaseModel):
     @property
     def files(self) -> tuple[str, ...]:
         """All that is trained on."""
-        return (*self.sources, *self.targets, *self.texts)
+        return (*self.sources, *self.target_files, *self.texts)
 
     @property
     def valid_files(self) -> tuple[str, ...]:
         """All that is validated on; none if validation is split off."""
-        return (*self.valid_sources, *self.valid_targets, *self.valid_texts)
+        return (*self.valid_sources, *self.valid_target_files, *self.valid_texts)
 
 
 def _files(value: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -42,8 +42,7 @@ from regard.parsing.parse import evaluate_trees, symbols_of
 from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe
 from regard.search import SearchConfig
-from regard.text import END, Tokenizer, read_lines, write_lines
-from regard.text.lines import read_labelled, read_pairs, references_of
+from regard.text import END, Tokenizer, write_lines
 from regard.train import (
     OBJECTIVES,
     Interrupted,
@@ -62,7 +61,7 @@ from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode, mask_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines, wanted_of
 from .golden import golden
-from .prepare import Prepared, given_by, prepare
+from .prepare import Prepared, given_by, prepare, sets_of
 
 __all__ = ["Interrupted", "begin_with", "fit", "is_main_process", "versions", "view_of"]
 
@@ -570,36 +569,13 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, tell: Report) -> list
     else:
         return []
     scores = []
-    for name, source, references in _sets(recipe, prepared.valid):
+    for name, source, references in sets_of(recipe.data, prepared.valid):
         began = time.perf_counter()
         scores.append(
             {"set": name, **judge(name, source, references), "seconds": round(time.perf_counter() - began, 1)}
         )
         tell({"event": "score", **scores[-1]})
     return scores
-
-
-def _sets(recipe: Recipe, valid: Store) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
-    """Name, lines, and what they should give, one or more sets of it: translations or labels; text of one side is what
-    it should give.
-
-    Only where a file holds both sides may lines in a row have one source; they are one line with several references.
-    """
-    data = recipe.data
-    if lines := range(len(valid)):
-        targets = [valid.target_text(i) for i in lines]
-        sources = targets if data.texts else [valid.source_text(i) for i in lines]
-        one_file = not (data.texts or data.labels or (data.valid_targets if data.valid_sources else data.targets))
-        yield "dev", *(references_of(zip(sources, targets, strict=True)) if one_file else (sources, [targets]))
-    for name, files in data.test.items():
-        if files.text and data.labels:
-            pairs = list(read_labelled(files.text))
-            yield name, [text for text, _ in pairs], [[label for _, label in pairs]]
-        elif files.source and not files.reference:
-            yield name, *references_of(read_pairs(files.source, fields=data.fields))
-        else:
-            read = [read_lines(file) for file in files.files]
-            yield name, read[0], [read[-1]]
 
 
 def versions() -> dict[str, str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from regard import bundle as bundles
+from regard import recipe as recipes
+from regard.data.corpus import Corpus, write_corpus
 from regard.data.filters import Overlap, Report
 from regard.data.store import Store, fingerprint
 from regard.disk import digest
@@ -18,12 +20,13 @@ from regard.errors import DataError, TextError
 from regard.recipe import Recipe
 from regard.settings.data import DataConfig, Filters
 from regard.text.config import TextConfig
+from regard.text.formats import read_labelled, read_pairs, read_texts
 from regard.text.languages import split_tag, tag
-from regard.text.lines import iter_lines, read_labelled, read_pairs
+from regard.text.lines import iter_lines, read_lines, references_of
 from regard.text.order import in_order
 from regard.text.tokenizer import Kind, Tokenizer
 
-__all__ = ["Prepared", "given_by", "pairs_of", "prepare"]
+__all__ = ["Prepared", "given_by", "pairs_of", "prepare", "sets_of", "with_corpus"]
 
 # Called with what is being counted and how many so far.
 Progress = Callable[[str, int], None]
@@ -68,6 +71,10 @@ def prepare(
     one; what they make is the same, however many. Raises TextError or DataError, naming file and line, for text that
     cannot be used.
     """
+    if not data.files:
+        raise DataError(
+            "no text is named: name files in data.source (and data.target) or in data.text, or hand in a corpus."
+        )
     hashes = _hashes((*data.files, *data.valid_files, *data.excludes))
     files = [[hashes[name], "".join(Path(name).suffixes)] for name in data.files]
     held_out = None if data.valid_files else data.valid_lines
@@ -112,7 +119,7 @@ def _root(data: DataConfig, out: Path, learnt: str) -> Path:
         root = Path(out) / "prepared"
     else:
         # Runs that differ in anything prepared get directories of their own; the others share one.
-        valid = [data.valid_files] if data.texts else [data.valid_sources, data.valid_targets]
+        valid = [data.valid_files] if data.texts else [data.valid_sources, data.valid_target_files]
         root = Path(data.cache) / fingerprint(learnt, data.filters.model_dump(), valid)[:16]
     root.mkdir(parents=True, exist_ok=True)
     return root
@@ -150,6 +157,43 @@ class _Notes:
         os.replace(part, self._path)
 
 
+def with_corpus(recipe: Recipe, corpus: Any, out: Path, *, resume: bool = False) -> Recipe:
+    """The recipe with a corpus that was handed in written down under `out` and named in its `[data]`.
+
+    `corpus` is whatever `Corpus.of` takes. Raises DataError and TextError for one that cannot be used, RecipeError for
+    one of another kind than the recipe's objective wants, and, with `resume`, for another than the run was begun with.
+    """
+    data = write_corpus(Corpus.of(corpus), recipe.data, out / "corpus", resume=resume)
+    tables = recipe.model_dump(mode="json", exclude_none=True)
+    return recipes.validate({**tables, "data": data.model_dump(mode="json", exclude_none=True)}, name="the corpus")
+
+
+def sets_of(data: DataConfig, valid: Store) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """What a trained model is scored on: name, lines, and what they should give, one or more sets of it.
+
+    The validation set is called dev. What text of one side should give is itself. Only where a file holds both sides
+    may lines in a row have one source; they are one line with several references.
+    """
+    if lines := range(len(valid)):
+        targets = [valid.target_text(i) for i in lines]
+        sources = targets if data.texts else [valid.source_text(i) for i in lines]
+        apart = data.valid_target_files if data.valid_sources else data.target_files
+        one_file = not (data.texts or data.labels or apart)
+        yield "dev", *(references_of(zip(sources, targets, strict=True)) if one_file else (sources, [targets]))
+    for name, files in data.test.items():
+        if files.text and data.labels:
+            pairs = list(read_labelled(files.text))
+            yield name, [text for text, _ in pairs], [[label for _, label in pairs]]
+        elif files.source and not files.reference:
+            pairs = list(read_pairs(files.source, fields=data.fields, languages=data.languages))
+            yield name, *references_of(pairs)
+        elif files.text:
+            texts = list(read_texts(files.text, fields=data.fields, language=data.languages[0] or data.languages[1]))
+            yield name, texts, [texts]
+        else:
+            yield name, read_lines(files.source), [read_lines(files.reference)]
+
+
 def given_by(recipe: Recipe) -> Given:
     """The vocabularies of the bundle that training starts from; the labels of a classifier are the data's own."""
     if not recipe.train.start_from:
@@ -164,13 +208,15 @@ def pairs_of(data: DataConfig, *, valid: bool = False) -> Iterator[Pair]:
     In a multilingual corpus every source must carry a known tag.
     """
     for name in data.valid_texts if valid else data.texts:
-        yield from (("", line) for line in iter_lines(name))
-    targets = data.valid_targets if valid else data.targets
+        language = data.source_language or data.target_language
+        yield from (("", line) for line in read_texts(name, fields=data.fields, language=language))
+    targets = data.valid_target_files if valid else data.target_files
     for index, name in enumerate(data.valid_sources if valid else data.sources):
         if data.labels:
             pairs = read_labelled(name)
         else:
-            pairs = read_pairs(name, targets[index] if targets else None, fields=data.fields)
+            target = targets[index] if targets else None
+            pairs = read_pairs(name, target, fields=data.fields, languages=data.languages)
         for number, pair in enumerate(pairs, start=1):
             if data.target_languages and split_tag(pair[0])[0] not in data.target_languages:
                 wanted = ", ".join(map(tag, data.target_languages))
@@ -182,10 +228,12 @@ def pairs_of(data: DataConfig, *, valid: bool = False) -> Iterator[Pair]:
 
 
 def _filters(data: DataConfig) -> Filters:
-    """Of text of one side only the lines' length is looked at, and of a stream nothing."""
+    """Of text of one side only the lines' length is looked at, of a stream nothing, of labels not their length."""
     if data.context:
         return _KEEP_ALL
-    return data.filters.model_copy(update={"drop_empty": False, "max_ratio": 2.0**31}) if data.texts else data.filters
+    if data.texts:
+        return data.filters.model_copy(update={"drop_empty": False, "max_ratio": 2.0**31})
+    return data.filters if data.target_kind.like_source else data.filters.model_copy(update={"max_ratio": 2.0**31})
 
 
 def _learnt_from(limit: int | None, data: DataConfig) -> Select | None:

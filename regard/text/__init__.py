@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
-from regard.text.lines import iter_lines, read_lines, read_pairs, write_lines
+from regard.text.lines import iter_lines, read_lines, write_lines
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, PAD, UNK, Tokenizer
 
@@ -18,7 +18,6 @@ __all__ = [
     "Tokenizer",
     "iter_lines",
     "read_lines",
-    "read_pairs",
     "split_tag",
     "tag",
     "write_lines",

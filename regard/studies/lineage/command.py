@@ -16,7 +16,7 @@ from regard.errors import DataError, RecipeError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .runs import Run
+    from . import Run
 
 __all__ = ["lineage"]
 
@@ -61,11 +61,8 @@ def lineage(
     ] = None,
 ) -> None:
     """Train the families on one corpus, with equal data, vocabulary, time and search, and compare them."""
-    from .extrapolation import plan_schemes
-    from .report import compose
+    from . import QUICK, builtin, collect, compose, plan_runs, plan_schemes, results
     from .report_page import page
-    from .runs import QUICK, builtin, collect, plan_runs
-    from .table import results
 
     if language not in _LANGUAGES:
         raise DataError(f"--language is {language}; the page speaks {' or '.join(_LANGUAGES)}.")
@@ -127,7 +124,7 @@ def _train(run: Run, title: str, console: Console) -> None:
     from regard.apps.training import Display
     from regard.tasks.fit import Interrupted
 
-    from .runs import train
+    from . import train
 
     if run.done:
         console.print(f"{title}: done before", highlight=False, soft_wrap=True)
@@ -143,7 +140,7 @@ def _train(run: Run, title: str, console: Console) -> None:
 
 def _tabulate(out: Path, variables: dict[str, str]) -> str:
     """Write the table of all runs that are done; returns it."""
-    from .table import gather, markdown, results
+    from . import gather, markdown, results
 
     gathered = gather(results(out, variables))
     place = out / "results"
