@@ -10,7 +10,9 @@ import pytest
 
 from regard.apps.cli import main
 from regard.errors import DataError
-from regard.studies.lectures import LECTURES, TRAINED, Lecture, about, lecture
+from regard.studies.lectures.every import LECTURES, about, lecture
+from regard.studies.lectures.page import Lecture
+from regard.studies.lectures.trained import TRAINED
 
 
 @cache

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.studies.lectures import LECTURES, TRAINED, lecture
+from regard.studies.lectures.every import LECTURES, lecture
+from regard.studies.lectures.trained import TRAINED
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "lectures"

@@ -19,7 +19,8 @@ from regard.nn.attention.scores import Additive, ReducedRank
 from regard.nn.positions import sinusoids
 from regard.nn.recurrent import GRU
 from regard.settings.train import TrainConfig
-from regard.studies.lectures import attention, generation, lecture, measures
+from regard.studies.lectures import attention, generation, measures
+from regard.studies.lectures.every import lecture
 from regard.studies.lectures.positions import rotation_matrix
 from regard.train.schedules import Schedule, paper
 

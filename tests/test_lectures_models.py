@@ -15,9 +15,20 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError
 from regard.models import MODELS
-from regard.studies.lectures import TRAINED, Shown, Word, looks, trained
 from regard.studies.lectures.shades import shades
-from regard.studies.lectures.trained import PAIRS, decoding_steps, looking_back, memorial, pronoun, question
+from regard.studies.lectures.trained import (
+    PAIRS,
+    TRAINED,
+    Shown,
+    Word,
+    decoding_steps,
+    looking_back,
+    looks,
+    memorial,
+    pronoun,
+    question,
+    trained,
+)
 from regard.tasks.look import look
 from regard.tasks.open import Pipeline
 from regard.tasks.score import score_lines

@@ -14,10 +14,11 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import RecipeError
 from regard.recipe import Recipe
-from regard.studies.lineage import Result, builtin, collect, extrapolation, plan_runs, report, results, train
+from regard.studies.lineage import extrapolation, report
 from regard.studies.lineage.alignments import shown_lines
 from regard.studies.lineage.costs import measure_layers
-from regard.studies.lineage.table import by_halves, grouped
+from regard.studies.lineage.runs import builtin, collect, plan_runs, train
+from regard.studies.lineage.table import Result, by_halves, grouped, results
 from regard.tasks.fit import fit
 from regard.text import read_lines, write_lines
 from regard.train import Interrupted, loop

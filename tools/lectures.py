@@ -12,7 +12,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from regard.studies.lectures import LECTURES, TRAINED, about
+from regard.studies.lectures.every import LECTURES, about
+from regard.studies.lectures.trained import TRAINED
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "lectures"

@@ -12,8 +12,8 @@ from regard.apps.use import Json
 from regard.errors import DataError
 
 if TYPE_CHECKING:
-    from . import Lecture, Shown
-    from .page import Value
+    from .page import Lecture, Value
+    from .trained import Shown
 
 __all__ = ["lecture"]
 
@@ -34,8 +34,9 @@ def lecture(
     as_json: Json = False,
 ) -> None:
     """The lectures on attention as running code: a formula's numbers and, with --out, its figure; alone, the list."""
-    from . import LECTURES, TRAINED, about, looks, trained
-    from . import lecture as computed
+    from .every import LECTURES, about
+    from .every import lecture as computed
+    from .trained import TRAINED, looks, trained
 
     if kind not in _KINDS:
         raise DataError(f"--kind is {kind}; pictures are {' or '.join(_KINDS)}.")
@@ -72,7 +73,7 @@ def lecture(
 def _draw(one: Lecture | Shown, file: Path, title: str) -> None:
     from regard.apps.look import png
 
-    from . import Lecture, draw
+    from .page import Lecture, draw
     from .shades import shades
 
     if isinstance(one, Lecture):

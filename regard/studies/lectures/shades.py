@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from regard.apps.heatmap import FONTS, GAP, NAMES, SIZE, colour, label, width_of, xml
 
 if TYPE_CHECKING:
-    from . import Word
+    from .trained import Word
 
 __all__ = ["shades"]
 

@@ -16,7 +16,7 @@ from regard.errors import DataError, RecipeError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from . import Run
+    from .runs import Run
 
 __all__ = ["lineage"]
 
@@ -61,8 +61,11 @@ def lineage(
     ] = None,
 ) -> None:
     """Train the families on one corpus, with equal data, vocabulary, time and search, and compare them."""
-    from . import QUICK, builtin, collect, compose, plan_runs, plan_schemes, results
+    from .extrapolation import plan_schemes
+    from .report import compose
     from .report_page import page
+    from .runs import QUICK, builtin, collect, plan_runs
+    from .table import results
 
     if language not in _LANGUAGES:
         raise DataError(f"--language is {language}; the page speaks {' or '.join(_LANGUAGES)}.")
@@ -124,7 +127,7 @@ def _train(run: Run, title: str, console: Console) -> None:
     from regard.apps.training import Display
     from regard.tasks.fit import Interrupted
 
-    from . import train
+    from .runs import train
 
     if run.done:
         console.print(f"{title}: done before", highlight=False, soft_wrap=True)
@@ -140,7 +143,7 @@ def _train(run: Run, title: str, console: Console) -> None:
 
 def _tabulate(out: Path, variables: dict[str, str]) -> str:
     """Write the table of all runs that are done; returns it."""
-    from . import gather, markdown, results
+    from .table import gather, markdown, results
 
     gathered = gather(results(out, variables))
     place = out / "results"
