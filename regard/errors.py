@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "NOT_FINITE",
     "BundleError",
     "CheckpointError",
     "DataError",
@@ -60,3 +61,10 @@ class FetchError(RegardError):
 def install(extra: str) -> str:
     """The command that installs an extra of the package, which no index has: it is run in a checkout."""
     return f"pip install '.[{extra}]' in a checkout of Regard"
+
+
+NOT_FINITE = (
+    "the model's weights give no finite scores to choose a translation by; they are damaged, or its "
+    "training has diverged: use another bundle or checkpoint, or train again with a lower train.learning_rate."
+)
+"""What is said of a model whose weights are not numbers."""

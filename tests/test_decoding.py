@@ -30,6 +30,7 @@ CONFIGS = {
     },
     "dot, output bias": SMALL.model_copy(update={"score": "dot", "output_bias": True}),
     "whole vectors a head, one layer less": SMALL.model_copy(update={"width": 96, "heads": 3, "decoder_layers": 1}),
+    "heads of 64, as in the base model": SMALL.model_copy(update={"width": 128}),
     "keys narrower than values": SMALL.model_copy(update={"key_width": 5, "value_width": 70, "share": "none"}),
 }
 
@@ -40,13 +41,15 @@ def found(model: nn.Module, config: Any, search: SearchConfig, precision: str = 
     return compiled(model, config, precision).search(
         [[*source, END] for source in SOURCES],
         [len(source) + search.extra_length for source in SOURCES],
-        width=max(search.beam, n_best),
-        n_best=n_best,
-        batch=search.batch_size,
-        stop="first" if greedy else search.stop,
-        begin=BEGIN,
-        end=END,
-        penalty=penalty_of(search.penalty, search.alpha),
+        decoding.Beam(
+            width=max(search.beam, n_best),
+            n_best=n_best,
+            batch=search.batch_size,
+            stop="first" if greedy else search.stop,
+            begin=BEGIN,
+            end=END,
+            penalty=penalty_of(search.penalty, search.alpha),
+        ),
     )
 
 

@@ -152,7 +152,7 @@ MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 6
 
 NOT_YET: dict[str, dict[str, int]] = {
     "lines": {
-        "regard": 25_940,
+        "regard": 26_030,
     },
     "file": {
         "apps/use.py": 598,
@@ -171,7 +171,6 @@ NOT_YET: dict[str, dict[str, int]] = {
         "apps/use.py:translate": 155,
         "apps/use.py:evaluate": 92,
         "apps/use.py:align": 90,
-        "engine/packing.py:compiled": 70,
         "models/transformer.py:build": 76,
         "search/beam.py:beam_steps": 98,
         "search/diverse.py:diverse_search": 62,
@@ -195,7 +194,6 @@ NOT_YET: dict[str, dict[str, int]] = {
         "apps/use.py:align": 20,
         "data/batches.py:__init__": 12,
         "data/store.py:build": 9,
-        "engine/decoding.py:search": 11,
         "models/bahdanau.py:__init__": 11,
         "nn/attention/multihead.py:__init__": 11,
         "parsing/commands.py:parse": 13,

@@ -6,13 +6,14 @@ Matrices are multiplied in float32, in bfloat16, or in int8: weights with a scal
 an offset that each gets as it comes. Norms, softmax and sums are float32. A sentence's translation does not depend on
 what else is translated, bit for bit.
 
-Sizes: D width of the model, V vocabulary, P places, N and K outputs and inputs of a matrix; of a state N rows, T tokens
-so far.
+Sizes: D width of the model, V vocabulary, P positions, N and K outputs and inputs of a matrix; of a state N rows, T
+tokens so far.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -24,16 +25,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.kernels.build import built
+from regard.errors import NOT_FINITE, KernelError, ModelError
+from regard.kernels.build import built, checked, entry, error_of
 
 __all__ = [
     "ACTIVATIONS",
     "PRECISIONS",
     "SOURCE",
     "STOPS",
+    "Beam",
     "Decoder",
     "Found",
     "Lists",
+    "Pair",
     "Shape",
     "Words",
     "Written",
@@ -83,15 +87,43 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Beam:
+    """How `Decoder.search` goes: `batch` sentences at a time; where one is done the next takes its place.
+
+    With width 1, stop "first" and n_best 1 it is a greedy search.
+    """
+
+    width: int
+    n_best: int
+    batch: int
+    stop: str
+    begin: int
+    end: int
+    penalty: Callable[[int], float]
+
+
+@dataclass(frozen=True)
 class Words:
-    """Embeddings of one side: table (V, D) times scale, plus places (P, D) if there are any; float32."""
+    """Embeddings of one side: table (V, D) times scale, plus positions (P, D) if there are any; float32."""
 
     table: Tensor
     scale: float
-    places: Callable[[int], Tensor | None]
+    positions: Callable[[int], Tensor | None]
     """How many are needed -> at least so many."""
     most: int | None = None
     """How many there are; None: any number."""
+
+
+class _Tables(ctypes.Structure):
+    """The embeddings of both sides, as decoding.cpp reads them."""
+
+    _fields_ = (
+        ("tables", ctypes.c_void_p * 2),
+        ("positions", ctypes.c_void_p * 2),
+        ("rows", ctypes.c_int64 * 2),
+        ("longest", ctypes.c_int64 * 2),
+        ("scales", ctypes.c_float * 2),
+    )
 
 
 Lists = Sequence[NDArray[np.int32]]
@@ -129,7 +161,8 @@ class Decoder:
     ) -> None:
         """`pairs` are matrices and norms (True) in the order of the constructor of decoding.cpp's Decoder.
 
-        Each is asked for when the one before is packed, so that they need not be in memory all at once.
+        Each is asked for when the one before is packed, so that they need not be in memory all at once. Raises
+        ModelError for weights that are not finite.
         """
         library = built(SOURCE)[0]
         assert library is not None
@@ -137,15 +170,32 @@ class Decoder:
             function.restype = ctypes.c_void_p
         self.precision, self._words, self._library, self._shape = precision, words, library, shape
         kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 10)(*map(int, astuple(shape)))
-        self._model = ctypes.c_void_p(library.decoder_new(kind, sizes, ctypes.c_float(epsilon)))
+        self._model = self._made(library.decoder_new(kind, sizes, ctypes.c_float(epsilon)))
+        weakref.finalize(self, library.decoder_free, self._model)
+        for side in words:
+            _check_finite(side.table)
         self._norms = []  # they are read where they lie, as the tables are
         for pair, is_norm in pairs:
-            library.decoder_add(
-                self._model, *(ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in pair)
-            )
+            _check_finite(*pair)
+            given = [y for x in pair for y in (_at(x), ctypes.c_int64(0 if x is None else x.numel()))]
+            self._run("decoder_add", self._model, *given)
             if is_norm:
                 self._norms.append(pair)
-        weakref.finalize(self, library.decoder_free, self._model)
+
+    def _run(self, name: str, *arguments: object) -> int:
+        """What an entry of the library returns; raises ModelError if it fails."""
+        try:
+            return checked(self._library, entry(self._library, name)(*arguments))
+        except MemoryError:
+            raise ModelError(
+                "the compiled decoder has not enough memory for this search; lower search.beam or search.batch_size."
+            ) from None
+
+    def _made(self, pointer: int | None) -> ctypes.c_void_p:
+        """What a constructor of the library returned; raises KernelError if there is nothing."""
+        if pointer is None:
+            raise KernelError(f"the compiled decoder cannot work with what it was given: {error_of(self._library)}.")
+        return ctypes.c_void_p(pointer)
 
     @property
     def capacity(self) -> int | None:
@@ -156,45 +206,37 @@ class Decoder:
         self,
         sources: Sequence[Sequence[int]],
         limits: Sequence[int],
-        *,
-        width: int,
-        n_best: int,
-        batch: int,
-        stop: str,
-        begin: int,
-        end: int,
-        penalty: Callable[[int], float],
+        beam: Beam,
         lists: Lists | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[list[Found]]:
         """The `n_best` best hypotheses of each source (all its ids), best first, as `beam_search` finds them.
 
-        A hypothesis has at most limits[source] ids, all of them in lists[source] if there are lists. `batch` sentences
-        are decoded at a time; where one is done the next takes its place. With width 1, stop "first" and n_best 1 it is
-        a greedy search.
+        A hypothesis has at most limits[source] ids, all of them in lists[source] if there are lists. Raises ModelError
+        for weights that give no finite scores.
         """
         if not sources:
             return []
         longest = max(limits)
-        penalties = [penalty(length) for length in range(1, longest + 2)]
-        settings = (width, n_best, batch, STOPS.index(stop), begin, end, torch.get_num_threads())
+        penalties = [1.0, *(beam.penalty(length) for length in range(1, longest + 2))]
+        settings = (beam.width, beam.n_best, beam.batch, STOPS.index(beam.stop), beam.begin, beam.end)
         given, kept = self._given(sources, longest, lists)
-        search = ctypes.c_void_p(
+        search = self._made(
             self._library.search_new(
                 *given,
                 (ctypes.c_int32 * len(limits))(*limits),
-                (ctypes.c_double * (len(penalties) + 1))(1.0, *penalties),
-                len(penalties) + 1,
-                (ctypes.c_int64 * len(settings))(*settings),
+                (ctypes.c_double * len(penalties))(*penalties),
+                len(penalties),
+                (ctypes.c_int64 * 7)(*settings, torch.get_num_threads()),
             )
         )
         try:
             done = 0
             while done < len(sources):
-                before, done = done, self._library.search_step(search)
+                before, done = done, self._run("search_step", search)
                 if progress and done > before:
                     progress(done)
-            return [self._found(search, i, n_best, longest) for i in range(len(sources))]
+            return [self._found(search, i, beam.n_best, longest) for i in range(len(sources))]
         finally:
             self._library.search_free(search)
             del kept
@@ -208,7 +250,7 @@ class Decoder:
         are lists, what is not in a source's own has log-probability -inf, and the others' sum to one.
         """
         given, kept = self._given(sources, longest, lists)
-        steps = ctypes.c_void_p(self._library.steps_new(*given, torch.get_num_threads()))
+        steps = self._made(self._library.steps_new(*given, torch.get_num_threads()))
         shape = self._shape
         stored = shape.heads * (shape.key_width + shape.value_width)
         kind = torch.float32 if self.precision == "float32" else torch.bfloat16
@@ -219,14 +261,16 @@ class Decoder:
             padded = -(-shape.vocabulary // _PANEL) * _PANEL
             out = torch.empty(rows, padded) if lists is None else torch.full((rows, padded), float("-inf"))
             small = [x.to(torch.int32).contiguous() for x in (tokens, state.sentences, state.trail)]
-            self._library.steps_step(
+            self._run(
+                "steps_step",
                 steps,
                 rows,
-                *(ctypes.c_void_p(x.data_ptr()) for x in small[:2]),
+                *map(_at, small[:2]),
                 length,
                 (ctypes.c_void_p * len(blocks))(*(block.data_ptr() for block in blocks)),
                 (ctypes.c_int64 * len(blocks))(*(block.shape[1] for block in blocks)),
-                *(ctypes.c_void_p(x.data_ptr()) for x in (small[2], out)),
+                _at(small[2]),
+                _at(out),
             )
             trail = torch.cat((state.trail, torch.arange(rows, dtype=torch.int32)[:, None]), 1)
             return out[:, : shape.vocabulary], Written(state.sentences, trail, blocks)
@@ -237,32 +281,41 @@ class Decoder:
 
     def _given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[Any], Any]:
         """What a search and a step function are made with, and what must be kept as long as they are used."""
-        places = [
-            words.places(most) for words, most in zip(self._words, (max(map(len, sources)), longest), strict=True)
-        ]
-        ids, starts = _joined([np.array(source, dtype=np.int32) for source in sources])
-        given = [self._model, len(sources), ids.ctypes.data_as(ctypes.c_void_p), starts.ctypes.data_as(ctypes.c_void_p)]
-        kept: list[Any] = [places, ids, starts]
-        if lists is None:
-            given += [ctypes.c_void_p(None)] * 2
-        else:
-            joined = _joined(lists)
-            given += [each.ctypes.data_as(ctypes.c_void_p) for each in joined]
-            kept += joined
-        given += [
-            (ctypes.c_void_p * 2)(*(words.table.data_ptr() for words in self._words)),
-            (ctypes.c_float * 2)(*(words.scale for words in self._words)),
-            (ctypes.c_void_p * 2)(*(None if table is None else table.data_ptr() for table in places)),
-        ]
-        return given, kept
+        most = (max(map(len, sources)), longest)
+        positions = [words.positions(n) for words, n in zip(self._words, most, strict=True)]
+        rows = _joined([np.array(source, dtype=np.int32) for source in sources])
+        listed = () if lists is None else _joined(lists)
+        arrays = [each.ctypes.data_as(ctypes.c_void_p) for each in (*rows, *listed)]
+        tables = _Tables(
+            tuple(words.table.data_ptr() for words in self._words),
+            tuple(None if each is None else each.data_ptr() for each in positions),
+            tuple(len(words.table) for words in self._words),
+            tuple(0 if each is None else len(each) for each in positions),
+            tuple(words.scale for words in self._words),
+        )
+        given = [self._model, len(sources), *arrays, *[None] * (4 - len(arrays)), ctypes.byref(tables)]
+        return given, (positions, rows, listed, tables)
 
     def _found(self, search: ctypes.c_void_p, sentence: int, n_best: int, longest: int) -> list[Found]:
         ids, scores, ended = (ctypes.c_int32 * longest)(), (ctypes.c_double * 2)(), ctypes.c_int32()
         found = []
-        for rank in range(min(n_best, self._library.search_found(search, sentence))):
-            length = self._library.search_get(search, sentence, rank, ids, scores, ctypes.byref(ended))
+        for rank in range(min(n_best, self._run("search_found", search, sentence))):
+            length = self._run("search_get", search, sentence, rank, ids, scores, ctypes.byref(ended))
             found.append((ids[:length], scores[0], scores[1], bool(ended.value)))
+        if not found:
+            raise ModelError(NOT_FINITE)
         return found
+
+
+def _check_finite(*tensors: Tensor | None) -> None:
+    """Raises ModelError for weights that are infinite or not numbers: some activations would hide them."""
+    for x in tensors:
+        if x is not None and not all(map(math.isfinite, torch.aminmax(x))):
+            raise ModelError(NOT_FINITE)
+
+
+def _at(x: Tensor | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if x is None else x.data_ptr())
 
 
 def _joined(rows: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

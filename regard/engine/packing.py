@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 from regard.models.interface import capacity_of
 
 from . import decoding
-from .decoding import Decoder, Shape, Words
+from .decoding import Decoder, Pair, Shape, Words
 
 __all__ = ["compiled", "refuses"]
 
@@ -31,6 +32,7 @@ _FREE = {
 }
 """Settings that may have any value; all others must be at their default, the paper's."""
 _ALIGN = 16
+_Whole = tuple[Tensor, Tensor]
 
 
 def refuses(config: BaseModel, device: str = "cpu") -> str | None:
@@ -52,61 +54,13 @@ def refuses(config: BaseModel, device: str = "cpu") -> str | None:
 
 def compiled(model: Any, config: Any, precision: str) -> Decoder:
     """The model, which `refuses` accepts, in one of decoding.PRECISIONS."""
-    heads = config.heads
-    key_width, value_width = (w or config.width // heads for w in (config.key_width, config.value_width))
-    factor = key_width**-0.5 if config.score == "scaled_dot" else 1.0
-
-    def matrix(linear: Any) -> tuple[Tensor, Tensor | None]:
-        return _plain(linear.weight), None if linear.bias is None else _plain(linear.bias)
-
-    def norm(residual: Any) -> tuple[Tensor, Tensor]:
-        # A copy, which keeps no file and no other parameter in memory.
-        return _plain(residual.weight).clone(), _plain(residual.bias).clone()
-
-    def split(attention: Any) -> tuple[list[tuple[Tensor, Tensor]], tuple[Tensor, Tensor | None]]:
-        """Queries, keys and values with heads filled up to whole vectors, and the output that reads such heads."""
-        parts = [(attention.query.weight * factor, attention.query.bias * factor)]
-        widths = heads * key_width, heads * value_width
-        parts += zip(attention.key_value.weight.split(widths), attention.key_value.bias.split(widths), strict=True)
-        output = _filled(attention.output.weight.T, heads).T
-        return [(_filled(w, heads), _filled(b, heads)) for w, b in parts], (
-            _plain(output),
-            _plain(attention.output.bias),
-        )
-
-    def joined(*parts: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        return torch.cat([w for w, _ in parts]).contiguous(), torch.cat([b for _, b in parts]).contiguous()
-
-    def places(side: Any) -> Callable[[int], Tensor | None]:
-        positions = side.positions  # alone, for the model may be put aside
-        return lambda most: None if config.positions == "none" else _plain(positions(torch.arange(most), most))
-
-    def pairs() -> Iterator[tuple[tuple[Tensor, Tensor | None], bool]]:
-        for stack, last in ((model.encoder, model.encoder_norm), (model.decoder, model.decoder_norm)):
-            for layer in stack:
-                parts, output = split(layer.attention)
-                yield joined(*parts), False
-                yield output, False
-                yield norm(layer.attention_residual.norm), True
-                if stack is model.decoder:
-                    parts, output = split(layer.cross)
-                    yield parts[0], False
-                    yield joined(*parts[1:]), False
-                    yield output, False
-                    yield norm(layer.cross_residual.norm), True
-                yield matrix(layer.feedforward.inner), False
-                yield matrix(layer.feedforward.outer), False
-                yield norm(layer.feedforward_residual.norm), True
-            if config.norm == "pre":
-                yield norm(last), True
-        yield matrix(model.output), False
-
+    keys, values = (width or config.width // config.heads for width in (config.key_width, config.value_width))
     with torch.no_grad():
         shape = Shape(
             config.width,
-            heads,
-            _up(key_width),
-            _up(value_width),
+            config.heads,
+            _up(keys),
+            _up(values),
             config.feedforward,
             len(model.encoder),
             len(model.decoder),
@@ -114,12 +68,63 @@ def compiled(model: Any, config: Any, precision: str) -> Decoder:
             decoding.ACTIVATIONS.index(config.activation),
             config.norm == "pre",
         )
-        sides = [
-            Words(_plain(side.table.weight), side.scale, places(side), capacity_of(side))
-            for side in (model.source, model.target)
-        ]
+        sides = [_words(side, config) for side in (model.source, model.target)]
         epsilon = model.encoder[0].attention_residual.norm.eps
-        return Decoder(shape, precision, epsilon, pairs(), (sides[0], sides[1]))
+        return Decoder(shape, precision, epsilon, _pairs(model, config, keys, values), (sides[0], sides[1]))
+
+
+def _pairs(model: Any, config: Any, keys: int, values: int) -> Iterator[tuple[Pair, bool]]:
+    """Matrices and norms (True) in the order of decoding.cpp; `keys` and `values` are a head's widths."""
+    factor = keys**-0.5 if config.score == "scaled_dot" else 1.0
+    split = partial(_split, heads=config.heads, widths=(config.heads * keys, config.heads * values), factor=factor)
+    for stack, last in ((model.encoder, model.encoder_norm), (model.decoder, model.decoder_norm)):
+        for layer in stack:
+            parts, output = split(layer.attention)
+            yield _joined(*parts), False
+            yield output, False
+            yield _norm(layer.attention_residual.norm), True
+            if stack is model.decoder:
+                parts, output = split(layer.cross)
+                yield parts[0], False
+                yield _joined(*parts[1:]), False
+                yield output, False
+                yield _norm(layer.cross_residual.norm), True
+            yield _matrix(layer.feedforward.inner), False
+            yield _matrix(layer.feedforward.outer), False
+            yield _norm(layer.feedforward_residual.norm), True
+        if config.norm == "pre":
+            yield _norm(last), True
+    yield _matrix(model.output), False
+
+
+def _split(attention: Any, heads: int, widths: tuple[int, int], factor: float) -> tuple[list[_Whole], Pair]:
+    """Queries, keys and values with heads filled up to whole vectors, and the output that reads such heads."""
+    parts = [(attention.query.weight * factor, attention.query.bias * factor)]
+    parts += zip(attention.key_value.weight.split(widths), attention.key_value.bias.split(widths), strict=True)
+    output = _filled(attention.output.weight.T, heads).T
+    return [(_filled(w, heads), _filled(b, heads)) for w, b in parts], (_plain(output), _plain(attention.output.bias))
+
+
+def _joined(*parts: _Whole) -> Pair:
+    return torch.cat([w for w, _ in parts]).contiguous(), torch.cat([b for _, b in parts]).contiguous()
+
+
+def _matrix(linear: Any) -> Pair:
+    return _plain(linear.weight), None if linear.bias is None else _plain(linear.bias)
+
+
+def _norm(norm: Any) -> Pair:
+    """A copy, which keeps no file and no other parameter in memory."""
+    return _plain(norm.weight).clone(), _plain(norm.bias).clone()
+
+
+def _words(side: Any, config: Any) -> Words:
+    positions = side.positions  # alone, for the model may be put aside
+
+    def table(most: int) -> Tensor | None:
+        return None if config.positions == "none" else _plain(positions(torch.arange(most), most))
+
+    return Words(_plain(side.table.weight), side.scale, table, capacity_of(side))
 
 
 def _up(width: int) -> int:

@@ -24,7 +24,7 @@ from pathlib import Path
 from regard.disk import atomic_rename, digest
 from regard.errors import KernelError
 
-__all__ = ["SOURCES", "built", "checked", "compiler", "entry", "folders"]
+__all__ = ["SOURCES", "built", "checked", "compiler", "entry", "error_of", "folders"]
 
 SOURCES = Path(__file__).parent
 """Where the C++ of the kernels lies, and the headers that every compiled part may read."""
@@ -108,11 +108,17 @@ def checked(library: ctypes.CDLL, result: int) -> int:
     """What an entry returned; raises MemoryError, or KernelError with the entry's own message, if it failed."""
     if result >= 0:
         return result
-    library.error_message.restype = ctypes.c_char_p
-    said = library.error_message().decode()
+    said = error_of(library)
     if result == _NO_MEMORY:
         raise MemoryError(said)
-    raise KernelError(f"a compiled kernel refused what it was given: {said}.")
+    raise KernelError(f"a compiled kernel cannot work with what it was given: {said}.")
+
+
+def error_of(library: ctypes.CDLL) -> str:
+    """What the last entry that failed in this thread had to say."""
+    library.error_message.restype = ctypes.c_char_p
+    said: bytes = library.error_message()
+    return said.decode(errors="replace")
 
 
 def _openmp() -> Path | None:

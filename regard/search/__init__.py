@@ -10,7 +10,7 @@ from .diverse import diverse_search
 from .ensemble import Together, ensemble
 from .exhaustive import exhaustive_search
 from .greedy import greedy_search
-from .hypotheses import Hypothesis, Step
+from .hypotheses import Hypothesis, Step, check_found
 from .lists import Lists, MaskedState, listed, shortlist_union, start_masked
 from .mbr import expected_utilities
 from .penalties import PENALTIES, Penalty, penalty_of
@@ -40,6 +40,7 @@ __all__ = [
     "beam_search",
     "beam_steps",
     "best",
+    "check_found",
     "constrained_step",
     "coverage_penalty",
     "covered",

@@ -5,16 +5,18 @@ Sizes: B sentences, K hypotheses a sentence, V vocabulary. Log-probabilities are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import math
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from torch import Tensor
 
+from regard.errors import NOT_FINITE, ModelError
 from regard.nn.state import State
 
-__all__ = ["Bonus", "Hypothesis", "R", "S", "Step", "run_through"]
+__all__ = ["Bonus", "Hypothesis", "R", "S", "Step", "check_found", "run_through"]
 
 S = TypeVar("S", bound=State)
 R = TypeVar("R")
@@ -51,3 +53,15 @@ def run_through(steps: Callable[P, Generator[object, None, R]]) -> Callable[P, R
                 return finished.value  # type: ignore[no-any-return]
 
     return search
+
+
+def check_found(hypotheses: Sequence[Hypothesis], line: int) -> None:
+    """Raises ModelError where a line has no translation: its rules forbid all, or the weights are not numbers."""
+    scores = [each.log_probability for each in hypotheses]
+    if any(map(math.isnan, scores)):
+        raise ModelError(NOT_FINITE)
+    if not scores or -math.inf in scores:
+        raise ModelError(
+            f"line {line}: no translation keeps all of its rules within the length limit; loosen one, or raise "
+            "max_length or extra_length."
+        )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.engine.decoding import Decoder
+from regard.engine.decoding import Beam, Decoder
 from regard.errors import ModelError
 from regard.models import KINDS
 from regard.models.interface import EncoderDecoder, Layout, Observer, capacity_of, device_of, layout_of
@@ -37,6 +37,7 @@ from regard.search import (
     allot,
     beam_search,
     beam_steps,
+    check_found,
     constrained_step,
     coverage_penalty,
     covered,
@@ -174,11 +175,7 @@ def decode(
             engine, [sources[i] for i in batch], [lines[i] for i in batch], batch, search, rules, shortlist
         )
         for i, h in zip(batch, _search(ready, search, n_best), strict=True):
-            if any(each.log_probability == float("-inf") for each in h) or not h:
-                raise ModelError(
-                    f"line {lines[i]}: no translation keeps all of its rules within the length limit; loosen one, or "
-                    "raise max_length or extra_length."
-                )
+            check_found(h, lines[i])
             found[i] = h
         done += len(batch)
         if progress:
@@ -207,13 +204,15 @@ def _compiled(
     found = decoder.search(
         [[*sources[i], END] for i in order],
         [limits[i] for i in order],
-        width=max(search.beam, n_best),
-        n_best=n_best,
-        batch=search.batch_size,
-        stop="first" if search.beam == 1 and n_best == 1 else search.stop,
-        begin=BEGIN,
-        end=END,
-        penalty=penalty_of(search.penalty, search.alpha),
+        Beam(
+            width=max(search.beam, n_best),
+            n_best=n_best,
+            batch=search.batch_size,
+            stop="first" if search.beam == 1 and n_best == 1 else search.stop,
+            begin=BEGIN,
+            end=END,
+            penalty=penalty_of(search.penalty, search.alpha),
+        ),
         lists=None if shortlist is None else [shortlist.of(sources[i]) for i in order],
         progress=progress,
     )
@@ -269,10 +268,9 @@ def decode_steps(
         try:
             now: Any = next(steps)
         except StopIteration as finished:
-            best = finished.value[0] if search.samples else next(iter(finished.value[0]), None)
-            if best is None or best.log_probability == float("-inf"):
-                raise ModelError(f"line {line}: no translation keeps all of its rules; loosen one.") from None
-            yield best.ids
+            best: list[Hypothesis] = [finished.value[0]] if search.samples else finished.value[0][:1]
+            check_found(best, line)
+            yield best[0].ids
             return
         yield list(now[0]) if search.samples else now.agreed()
 

@@ -1,0 +1,182 @@
+// Matrices packed in panels of 64 columns, which a product reads from front to back; and their products with rows.
+//
+// A row's numbers come from that row alone, summed in an order that no neighbour changes.
+// Sizes: M rows, K and N inputs and outputs of a matrix.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include "numbers.h"
+#include "team.h"
+
+namespace {
+
+struct Free { void operator()(void* p) const { std::free(p); } };
+typedef std::unique_ptr<char, Free> Block;
+
+Block block(size_t bytes) {
+    constexpr size_t HUGE_PAGE = size_t(1) << 21;
+    size_t unit = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
+    bytes = std::max<size_t>(1, (bytes + unit - 1) / unit) * unit;
+    Block made((char*)std::aligned_alloc(unit, bytes));
+    if (!made) throw std::bad_alloc();
+    if (unit == HUGE_PAGE) madvise(made.get(), bytes, MADV_HUGEPAGE);  // a step reads all weights: fewer pages to find
+    return made;
+}
+
+// y = x A' + bias, A (N, K); int8: A = scale * whole numbers, a column's own scale.
+struct Matrix {
+    int N = 0, K = 0, panels = 0, words = 0;  // words of 32 bits in a row of x
+    Block packed;                             // [panel][word][column][number of the word]
+    std::vector<float> bias, scale, total;    // (panels * PANEL); total: a column's sum of whole numbers
+
+    void size(int outputs, int inputs, int words_of_a_row, float padding) {
+        N = outputs, K = inputs, panels = (N + PANEL - 1) / PANEL, words = words_of_a_row;
+        size_t columns = size_t(panels) * PANEL, bytes = checked_product({panels, PANEL, words, 4});
+        packed = block(bytes);
+        std::memset(packed.get(), 0, bytes);
+        bias.assign(columns, padding), scale.assign(columns, 0.0f), total.assign(columns, 0.0f);
+    }
+};
+
+// Rows as products read them. int8: x = low + scale * bytes, a row's own.
+struct Rows {
+    int M = 0;
+    int64_t stride = 0;
+    std::vector<int32_t> words;
+    std::vector<float> scale, low;
+
+    void reserve(int rows, int widest) {
+        M = rows, stride = widest;
+        if (size_t need = checked_product({rows, widest}); words.size() < need) words.resize(need);
+        if (scale.size() < size_t(rows)) scale.resize(rows), low.resize(rows);
+    }
+    int32_t* at(int row) { return words.data() + row * stride; }
+};
+
+template <class Kind> void pack(Matrix& to, int N, int K, const float* weight, const float* bias, float padding) {
+    constexpr int Q = Kind::PER_WORD;
+    to.size(N, K, K / Q, padding);
+    auto* out = (typename Kind::Weight*)to.packed.get();
+#pragma omp parallel for num_threads(threads())
+    for (int n = 0; n < N; n++) {
+        const float* row = weight + int64_t(n) * K;
+        to.bias[n] = bias ? bias[n] : 0.0f;
+        float most = 0.0f;
+        for (int k = 0; k < K; k++) most = std::max(most, std::fabs(row[k]));
+        float scale = most / 127.0f, total = 0.0f;
+        for (int k = 0; k < K; k++) {
+            auto& place = out[((int64_t(n / PANEL) * to.words + k / Q) * PANEL + n % PANEL) * Q + k % Q];
+            if constexpr (Q == 1) place = row[k];
+            if constexpr (Q == 2) store1(&place, row[k]);
+            if constexpr (Q == 4) total += place = int8_t(scale > 0.0f ? std::lrint(row[k] / scale) : 0);
+        }
+        to.scale[n] = scale, to.total[n] = total;
+    }
+}
+
+// The words of a packed matrix, a column after the other, for those who take some columns of it.
+Block unpacked(const Matrix& from) {
+    Block made = block(checked_product({from.N, from.words, 4}));
+    auto* out = (int32_t*)made.get();
+    auto* in = (const int32_t*)from.packed.get();
+#pragma omp parallel for num_threads(threads())
+    for (int n = 0; n < from.N; n++)
+        for (int k = 0; k < from.words; k++)
+            out[int64_t(n) * from.words + k] = in[(int64_t(n / PANEL) * from.words + k) * PANEL + n % PANEL];
+    return made;
+}
+
+// The columns of a matrix that a list names, as a matrix of its own. Its size is there; a thread fills some panels.
+void take(const Matrix& from, const int32_t* columns, const int32_t* list, Matrix& to, Team& team) {
+    auto* out = (int32_t*)to.packed.get();
+    auto [first, last] = team.share(to.panels);
+    for (int n = first * PANEL; n < std::min(last * PANEL, to.N); n++) {
+        const int32_t* column = columns + int64_t(list[n]) * from.words;
+        for (int k = 0; k < to.words; k++) out[(int64_t(n / PANEL) * to.words + k) * PANEL + n % PANEL] = column[k];
+        to.bias[n] = from.bias[list[n]], to.scale[n] = from.scale[list[n]], to.total[n] = from.total[list[n]];
+    }
+}
+
+template <class Kind> void prepare(Rows& rows, int row, const float* x, int K) {
+    int32_t* to = rows.at(row);
+    if constexpr (Kind::PER_WORD == 1) std::memcpy(to, x, K * sizeof(float));
+    if constexpr (Kind::PER_WORD == 2)
+        for (int k = 0; k < K; k += W) store((bf16*)to + k, load(x + k));
+    if constexpr (Kind::PER_WORD == 4) {
+        Floats least = load(x), most = least;
+        for (int k = W; k < K; k += W) least = -larger(-least, -load(x + k)), most = larger(most, load(x + k));
+        float low = smallest(least), range = largest(most) - low;
+        float shrink = range > 0.0f ? 255.0f / range : 0.0f;
+        rows.low[row] = low, rows.scale[row] = range / 255.0f;
+        for (int k = 0; k < K; k += W) {
+            Words u = (Words)((load(x + k) - low) * shrink + 12582912.0f);  // the lowest byte is the rounded number
+            Bytes b = __builtin_convertvector(u & 0xffu, Bytes);
+            std::memcpy((char*)to + k, &b, sizeof b);
+        }
+    }
+}
+
+template <class Kind, int ROWS>
+__attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride, const char* b, typename Kind::Sum* out) {
+    for (int part = 0; part < PANEL / W; part += V, b += V * sizeof(Ints)) {
+        typename Kind::Sum s[ROWS][V] = {};
+        const char* from = b;
+        for (int k = 0; k < words; k++, from += PANEL * 4) {
+            Ints y[V];
+            for (int v = 0; v < V; v++) std::memcpy(y + v, from + v * sizeof(Ints), sizeof(Ints));
+            for (int r = 0; r < ROWS; r++)
+                for (int v = 0; v < V; v++) s[r][v] = Kind::step(s[r][v], a[r * stride + k], y[v]);
+        }
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < V; v++) out[r * (PANEL / W) + part + v] = s[r][v];
+    }
+}
+
+// Calls put(row, column, y) with the PANEL outputs from each `column` on of the rows from `from` to `to`; columns from w.N
+// on are padding. Rows are cut into so many chunks; with one, a thread's panels do not depend on the number of rows.
+template <class Kind, class Put>
+void multiply(const Matrix& w, Rows& a, Team& team, Put put, int from, int to, int chunks) {
+    typedef typename Kind::Sum Sum;
+    static constexpr void (*TILES[R])(int, const int32_t*, int64_t, const char*, Sum*) = {
+        tile<Kind, 1>, tile<Kind, 2>, tile<Kind, 3>, tile<Kind, 4>, tile<Kind, 5>, tile<Kind, 6>};
+    auto [first, last] = team.share(w.panels * chunks);
+    for (int task = first; task < last; task++) {
+        int panel = task / chunks, column = panel * PANEL, chunk = task % chunks;
+        const char* b = w.packed.get() + int64_t(panel) * w.words * PANEL * 4;
+        int end = from + int(int64_t(to - from) * (chunk + 1) / chunks);
+        for (int row = from + int(int64_t(to - from) * chunk / chunks), count; row < end; row += count) {
+            int blocks = (end - row + R - 1) / R;
+            count = (end - row + blocks - 1) / blocks;
+            Sum out[R * (PANEL / W)];
+            TILES[count - 1](w.words, a.at(row), a.stride, b, out);
+            for (int r = 0; r < count; r++) {
+                Floats y[PANEL / W];
+                for (int v = 0; v < PANEL / W; v++) {
+                    Floats bias = load(w.bias.data() + column + v * W);
+                    if constexpr (Kind::PER_WORD == 4) {
+                        Floats products = __builtin_convertvector(out[r * (PANEL / W) + v], Floats) * a.scale[row + r];
+                        products += load(w.total.data() + column + v * W) * a.low[row + r];
+                        y[v] = products * load(w.scale.data() + column + v * W) + bias;
+                    } else {
+                        y[v] = out[r * (PANEL / W) + v] + bias;
+                    }
+                }
+                put(row + r, column, y);
+            }
+        }
+    }
+}
+
+template <class Kind, class Put> void multiply(const Matrix& w, Rows& a, Team& team, Put put) {
+    int chunks = std::max(1, std::min((2 * team.size + w.panels - 1) / w.panels, a.M / (4 * R)));
+    multiply<Kind>(w, a, team, put, 0, a.M, chunks);
+}
+
+}  // namespace

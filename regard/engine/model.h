@@ -1,0 +1,364 @@
+// A Transformer as it is packed for decoding, and what is computed with it for some rows at a time.
+//
+// Sizes: M rows, D width, E and F widths of all heads' keys and values.
+
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "layers.h"
+#include "matrix.h"
+
+namespace {
+
+constexpr int MOST_THREADS = 4096;
+
+struct Sizes {  // in the order in which decoding.py hands them over
+    int64_t width, heads, key_width, value_width, inner, encoder_layers, decoder_layers, vocabulary, activation, pre_norm;
+
+    // Sizes that can be counted in int wherever one is multiplied with another of a layer.
+    void check() const {
+        constexpr int64_t MOST = 1 << 24;
+        auto within = [](const char* name, int64_t size, int64_t unit) {
+            if (size < 1 || size > MOST || size % unit)
+                fail("the model's %s is %lld; it must be a multiple of %lld, from 1 to %lld", name, (long long)size,
+                     (long long)unit, (long long)MOST);
+        };
+        within("width", width, W), within("inner width", inner, W), within("vocabulary", vocabulary, 1);
+        within("key width", key_width, W), within("value width", value_width, W), within("number of heads", heads, 1);
+        within("width of all keys", heads * key_width, W), within("width of all values", heads * value_width, W);
+        within("number of encoder layers", encoder_layers, 1), within("number of decoder layers", decoder_layers, 1);
+        if (activation < RELU || activation > SILU) fail("activation %lld is not known", (long long)activation);
+    }
+};
+
+struct Layer {
+    Matrix attention, attended, query, memory, looked, inner, outer;  // encoder layers have no query, memory and looked
+    std::vector<Norm> norms;
+};
+
+struct Embedding {  // of one side; positions may be null
+    const float* table;
+    float scale;
+    const float* positions;
+    int64_t rows, longest;  // of the table, and of the positions
+
+    void check(const char* side, int64_t id) const {
+        if (id < 0 || id >= rows)
+            fail("%s token %lld is outside of the table of %lld", side, (long long)id, (long long)rows);
+    }
+    void check_length(const char* side, int64_t length) const {
+        if (length < 1 || (positions && length > longest))
+            fail("a %s of %lld tokens is outside of the %lld positions", side, (long long)length, (long long)longest);
+    }
+};
+
+struct Hypothesis {
+    std::vector<int> ids;
+    double total, score;
+    bool ended;
+};
+
+struct Settings {  // in the order in which decoding.py hands them over
+    int64_t width, n_best, batch, stop, begin, end, threads;
+};
+
+struct Search {
+    virtual ~Search() {}
+    virtual int step() = 0;
+    virtual const std::vector<Hypothesis>& found(int sentence) const = 0;
+};
+
+struct Steps {
+    virtual ~Steps() {}
+    virtual void step(int M, const int32_t* tokens, const int32_t* sentences, int length, const void* const* blocks,
+                      const int64_t* sizes, const int32_t* trail, float* out) = 0;
+};
+
+// What is translated: ids of all sentences, end to end, and the tokens that each may become, if that is limited.
+struct Sources {
+    std::vector<int> ids, listed;
+    std::vector<int64_t> starts, lists;  // one more than there are sentences; lists: none if all tokens are searched
+
+    Sources(int count, const int32_t* ids, const int64_t* starts, const int32_t* listed, const int64_t* lists)
+        : starts(starts, starts + count + 1) {
+        check_starts(starts, count, 1);
+        this->ids.assign(ids, ids + starts[count]);
+        if (!lists) return;
+        check_starts(lists, count, 1);
+        this->listed.assign(listed, listed + lists[count]), this->lists.assign(lists, lists + count + 1);
+    }
+    int count() const { return int(starts.size()) - 1; }
+
+    // Whether a model can read all of it, and write what the lists name.
+    void check(const Embedding& source, int64_t vocabulary) const {
+        for (int id : ids) source.check("source", id);
+        for (int i = 0; i < count(); i++) source.check_length("source", tokens(i));
+        for (int id : listed)
+            if (id < 0 || id >= vocabulary)
+                fail("token %d of a list is outside of the vocabulary of %lld", id, (long long)vocabulary);
+    }
+    static void check_starts(const int64_t* starts, int count, int64_t least) {
+        if (starts[0] != 0) fail("the first of several rows begins at %lld, not at 0", (long long)starts[0]);
+        for (int i = 0; i < count; i++)
+            if (starts[i + 1] - starts[i] < least || starts[i + 1] > INT32_MAX)
+                fail("row %d of %d ends at %lld and begins at %lld", i, count, (long long)starts[i + 1], (long long)starts[i]);
+    }
+    int tokens(int sentence) const { return int(starts[sentence + 1] - starts[sentence]); }
+    const int* list(int sentence) const { return listed.data() + lists[sentence]; }
+    int listed_in(int sentence) const { return int(lists[sentence + 1] - lists[sentence]); }
+};
+
+struct Model {
+    virtual ~Model() {}
+    // The next pair of tensors, in the order of the constructor of Decoder: a matrix and its bias, a norm's gain and bias.
+    virtual void add(const float* first, int64_t first_size, const float* second, int64_t second_size) = 0;
+    virtual std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
+                                           Settings settings, Embedding source, Embedding target) = 0;
+    virtual std::unique_ptr<Steps> steps(Sources sources, int threads, Embedding source, Embedding target) = 0;
+};
+
+template <class Kind> struct Decoder : Model {
+    Sizes z;
+    float epsilon;
+    std::vector<Layer> encoder, decoder;
+    std::vector<Norm> final_norms;  // of encoder and decoder; none after post-norm layers
+    Matrix output;
+    Block columns;  // of the output, for lists; made when they are first asked for
+    std::once_flag made;
+    int widest, stored;  // words of the longest row; keys and values of a position
+
+    struct Slot { Matrix* matrix; int N, K; float padding; std::vector<Norm>* norms; };
+    std::vector<Slot> slots;  // where the pairs belong
+    size_t filled = 0;
+
+    Decoder(const Sizes& sizes, float eps) : z(sizes), epsilon(eps) {
+        z.check();
+        const int D = z.width, E = z.heads * z.key_width, F = z.heads * z.value_width, I = z.inner;
+        encoder.resize(z.encoder_layers), decoder.resize(z.decoder_layers);
+        for (auto* stack : {&encoder, &decoder}) {
+            for (Layer& layer : *stack) {
+                const Slot norm{nullptr, 0, 0, 0, &layer.norms};
+                slots.insert(slots.end(), {{&layer.attention, 2 * E + F, D, 0, nullptr}, {&layer.attended, D, F, 0, nullptr}, norm});
+                if (stack == &decoder)
+                    slots.insert(slots.end(), {{&layer.query, E, D, 0, nullptr}, {&layer.memory, E + F, D, 0, nullptr},
+                                               {&layer.looked, D, F, 0, nullptr}, norm});
+                slots.insert(slots.end(), {{&layer.inner, I, D, 0, nullptr}, {&layer.outer, D, I, 0, nullptr}, norm});
+            }
+            if (z.pre_norm) slots.push_back({nullptr, 0, 0, 0, &final_norms});
+        }
+        slots.push_back({&output, int(z.vocabulary), D, LOWEST, nullptr});
+        widest = std::max({D, E, F, I}), stored = E + F;
+    }
+
+    void add(const float* first, int64_t first_size, const float* second, int64_t second_size) override {
+        if (filled == slots.size()) fail("the model has only %zu pairs of tensors", slots.size());
+        const Slot& slot = slots[filled];
+        const int64_t one = slot.matrix ? int64_t(slot.N) * slot.K : z.width, other = slot.matrix ? slot.N : z.width;
+        if (first_size != one || (second ? second_size != other : !slot.matrix))
+            fail("pair %zu of tensors has %lld and %lld numbers, not %lld and %lld", filled, (long long)first_size,
+                 (long long)second_size, (long long)one, (long long)other);
+        filled++;
+        if (slot.matrix) pack<Kind>(*slot.matrix, slot.N, slot.K, first, second, slot.padding);
+        else slot.norms->push_back({first, second});
+    }
+
+    std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
+                                   Settings settings, Embedding source, Embedding target) override;
+    std::unique_ptr<Steps> steps(Sources sources, int threads, Embedding source, Embedding target) override;
+};
+
+// What is computed with, for M rows: x (M, D); y, queries or the feed-forward network's inside; rows of products.
+template <class Kind> struct Computing {
+    typedef typename Kind::Kept Kept;
+    Decoder<Kind>& m;
+    Sources sources;
+    int threads;
+    Embedding source, target;
+    Rows rows;
+    std::vector<float> x, y;
+    std::vector<Kept> kept;  // keys and values of encoder rows
+
+    struct Scratch {  // of one thread; made before the threads begin, which must not run out of memory alone
+        std::vector<const Kept*> at;
+        std::vector<float> out, weights;
+    };
+    std::vector<Scratch> scratch;
+
+    Computing(Decoder<Kind>& model, Sources read, int team, Embedding from, Embedding to)
+        : m(model), sources(std::move(read)), threads(team), source(from), target(to) {
+        if (threads < 1 || threads > MOST_THREADS) fail("%d threads; from 1 to %d are possible", threads, MOST_THREADS);
+        if (m.filled != m.slots.size()) fail("the model has %zu of its %zu pairs of tensors", m.filled, m.slots.size());
+        sources.check(source, m.z.vocabulary);
+        target.check("target", m.z.vocabulary - 1);
+        scratch.resize(threads);
+        if (!sources.lists.empty()) std::call_once(m.made, [&] { m.columns = unpacked(m.output); });
+    }
+
+    // For M rows, each of which looks at no more than `most` positions.
+    void reserve(int M, int most) {
+        for (Scratch& one : scratch) {
+            one.at.reserve(most), one.out.resize(m.z.heads * m.z.value_width);
+            if (one.weights.size() < size_t(most) + W) one.weights.resize(2 * (size_t(most) + W));
+        }
+        rows.reserve(M, m.widest);
+        size_t need = size_t(M) * (m.widest + 2 * PANEL);
+        if (x.size() < size_t(M) * m.z.width) x.resize(size_t(M) * m.z.width);
+        if (y.size() < need) y.resize(need);
+    }
+
+    void embed(const Embedding& words, int row, int token, int position) {
+        const int D = m.z.width;
+        for (int d = 0; d < D; d += W) {
+            Floats v = load(words.table + int64_t(token) * D + d) * words.scale;
+            store(x.data() + int64_t(row) * D + d, words.positions ? v + load(words.positions + int64_t(position) * D + d) : v);
+        }
+    }
+
+    // After a sub-layer (norms[i] is its own): post-norm replaces x, pre-norm reads x through the next one's norm.
+    void norm_row(int row, const Norm* norm) {
+        const int D = m.z.width;
+        float* from = x.data() + int64_t(row) * D;
+        float* to = m.z.pre_norm ? y.data() + int64_t(row) * m.widest : from;
+        if (norm) normalise(from, to, D, *norm, m.epsilon);
+        prepare<Kind>(rows, row, norm ? to : from, D);
+    }
+
+    void norm_all(Team& team, const Norm* norm) {
+        team.wait();
+        auto [first, last] = team.share(rows.M);
+        for (int row = first; row < last; row++) norm_row(row, norm);
+        team.wait();
+    }
+
+    void add_to_x(const Matrix& matrix, Team& team) {
+        const int D = m.z.width;
+        multiply<Kind>(matrix, rows, team, [&](int row, int column, const Floats* out) {
+            for (int v = 0; v < PANEL / W && column + v * W < D; v++) {
+                float* to = x.data() + int64_t(row) * D + column + v * W;
+                store(to, load(to) + out[v]);
+            }
+        });
+    }
+
+    // Queries to y (M, E); keys and values to where place(row) says. Columns before `split` are queries.
+    template <class Place> void project(const Matrix& matrix, int split, Team& team, Place place) {
+        multiply<Kind>(matrix, rows, team, [&](int row, int column, const Floats* out) {
+            for (int v = 0; v < PANEL / W && column + v * W < matrix.N; v++) {
+                int at = column + v * W;
+                if (at < split) store(y.data() + int64_t(row) * m.widest + at, out[v]);
+                else store(place(row) + at - split, out[v]);
+            }
+        });
+    }
+
+    // Each row's query over its positions; `sees` fills in where they are and tells how many.
+    template <class Sees> void attend(Team& team, Sees sees) {
+        const int F = m.z.heads * m.z.value_width;
+        team.wait();
+        auto& [at, out, weights] = scratch[team.id];
+        auto [first, last] = team.share(rows.M);
+        for (int row = first; row < last; row++) {
+            at.clear();
+            sees(row, at);
+            const int n = int(at.size()), dk = m.z.key_width, dv = m.z.value_width;
+            auto attending = dk == 64 && dv == 64 ? attend_one<64, Kept> : attend_one<0, Kept>;
+            attending(y.data() + int64_t(row) * m.widest, m.z.heads, dk, dv, n, at.data(), out.data(), weights.data());
+            prepare<Kind>(rows, row, out.data(), F);
+        }
+        team.wait();
+    }
+
+    void feed_forward(const Layer& layer, Team& team) {
+        multiply<Kind>(layer.inner, rows, team, [&](int row, int column, const Floats* out) {
+            for (int v = 0; v < PANEL / W && column + v * W < m.z.inner; v++)
+                store(y.data() + int64_t(row) * m.widest + column + v * W, activate(out[v], m.z.activation));
+        });
+        team.wait();
+        auto [first, last] = team.share(rows.M);
+        for (int row = first; row < last; row++) prepare<Kind>(rows, row, y.data() + int64_t(row) * m.widest, m.z.inner);
+        team.wait();
+        add_to_x(layer.outer, team);
+    }
+
+    // The norm that comes after sub-layer i of a layer: its own, or with pre-norm the following one's.
+    const Norm* norm_after(const std::vector<Layer>& stack, int side, size_t layer, size_t i) const {
+        if (!m.z.pre_norm) return &stack[layer].norms[i];
+        if (i + 1 < stack[layer].norms.size()) return &stack[layer].norms[i + 1];
+        return layer + 1 < stack.size() ? &stack[layer + 1].norms[0] : &m.final_norms[side];
+    }
+
+    // Encodes sentences `first` and on. memory(sentence, layer) is where its keys and values for a decoder layer go.
+    template <class Memory> void encode(int first, int count, Memory memory) {
+        const int64_t from = sources.starts[first];
+        const int M = int(sources.starts[first + count] - from), E = m.z.heads * m.z.key_width;
+        int most = 0;
+        for (int i = first; i < first + count; i++) most = std::max(most, sources.tokens(i));
+        reserve(M, most);
+        if (kept.size() < size_t(M) * m.stored) kept.resize(size_t(M) * m.stored);
+        std::vector<int> owner(M);
+        for (int i = first; i < first + count; i++)
+            std::fill_n(owner.begin() + (sources.starts[i] - from), sources.tokens(i), i);
+        auto start = [&](int row) { return int(sources.starts[owner[row]] - from); };
+        together(threads, [&](Team team) {
+            auto [begin, end] = team.share(M);
+            for (int row = begin; row < end; row++) embed(source, row, sources.ids[from + row], row - start(row));
+            norm_all(team, m.z.pre_norm ? &m.encoder[0].norms[0] : nullptr);
+            for (size_t l = 0; l < m.encoder.size(); l++) {
+                const Layer& layer = m.encoder[l];
+                project(layer.attention, E, team, [&](int row) { return kept.data() + int64_t(row) * m.stored; });
+                attend(team, [&](int row, std::vector<const Kept*>& at) {
+                    for (int p = 0; p < sources.tokens(owner[row]); p++)
+                        at.push_back(kept.data() + int64_t(start(row) + p) * m.stored);
+                });
+                add_to_x(layer.attended, team);
+                norm_all(team, norm_after(m.encoder, 0, l, 0));
+                feed_forward(layer, team);
+                norm_all(team, norm_after(m.encoder, 0, l, 1));
+            }
+            for (size_t l = 0; l < m.decoder.size(); l++)
+                project(m.decoder[l].memory, 0, team, [&](int row) {
+                    return memory(owner[row], l) + int64_t(row - start(row)) * m.stored;
+                });
+        });
+    }
+
+    // Makes output(i), the part of the output for the list of sentence first + i.
+    template <class Output> void list(int first, int count, Output output) {
+        if (sources.lists.empty()) return;
+        for (int i = 0; i < count; i++) output(i).size(sources.listed_in(first + i), m.z.width, m.output.words, LOWEST);
+        together(threads, [&](Team team) {
+            for (int i = 0; i < count; i++)
+                take(m.output, (const int32_t*)m.columns.get(), sources.list(first + i), output(i), team);
+        });
+    }
+
+    // One step through all layers, of rows that are embedded. own(row, layer) is where a row's keys and values go;
+    // wrote(row, layer, at) and reads(row, layer, at) fill in where those of its positions so far and of its source are.
+    template <class Own, class Wrote, class Reads> void decode(Team& team, Own own, Wrote wrote, Reads reads) {
+        const int E = m.z.heads * m.z.key_width;
+        norm_all(team, m.z.pre_norm ? &m.decoder[0].norms[0] : nullptr);
+        for (size_t l = 0; l < m.decoder.size(); l++) {
+            const Layer& layer = m.decoder[l];
+            project(layer.attention, E, team, [&](int row) { return own(row, l); });
+            attend(team, [&](int row, std::vector<const Kept*>& at) {
+                wrote(row, l, at);
+                at.push_back(own(row, l));
+            });
+            add_to_x(layer.attended, team);
+            norm_all(team, norm_after(m.decoder, 1, l, 0));
+            project(layer.query, E, team, [](int) { return (Kept*)nullptr; });
+            attend(team, [&](int row, std::vector<const Kept*>& at) { reads(row, l, at); });
+            add_to_x(layer.looked, team);
+            norm_all(team, norm_after(m.decoder, 1, l, 1));
+            feed_forward(layer, team);
+            norm_all(team, norm_after(m.decoder, 1, l, 2));
+        }
+    }
+};
+
+}  // namespace

@@ -1,0 +1,101 @@
+// What a weight is, in three kinds, and how sixteen columns of weights are multiplied with one row.
+
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include "vectors.h"
+
+namespace {
+
+typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1)));
+constexpr int PANEL = 64;  // columns of a matrix that are multiplied together
+constexpr float LOWEST = -std::numeric_limits<float>::infinity();
+
+// How many rows and vectors of a panel a product keeps in registers.
+#ifdef __AVX512F__
+constexpr int R = 6, V = 4;
+#else
+constexpr int R = 6, V = 1;
+#endif
+
+inline float smallest(Floats x) { return -largest(-x); }
+
+// A bit for each number above `floor`.
+inline unsigned above(Floats x, float floor) {
+#ifdef __AVX512F__
+    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(floor), _CMP_GT_OQ);
+#else
+    unsigned bits = 0;
+    for (int i = 0; i < W; i++) bits |= unsigned(x[i] > floor) << i;
+    return bits;
+#endif
+}
+
+// The sums of sixteen vectors as one vector: four times, pairs are folded side by side.
+inline Floats sums(Floats (&x)[W]) {
+    for (int i = 0; i < 8; i++)
+        x[i] = __builtin_shufflevector(x[i], x[i + 8], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+               __builtin_shufflevector(x[i], x[i + 8], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    for (int i = 0; i < 4; i++)
+        x[i] = __builtin_shufflevector(x[i], x[i + 4], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +
+               __builtin_shufflevector(x[i], x[i + 4], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+    for (int i = 0; i < 2; i++)
+        x[i] = __builtin_shufflevector(x[i], x[i + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+               __builtin_shufflevector(x[i], x[i + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    return __builtin_shufflevector(x[0], x[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
+           __builtin_shufflevector(x[0], x[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+}
+
+
+// -- kinds of numbers ---------------------------------------------------------------------------------------------------
+
+// A kind says what a weight is, how many make a word of 32 bits, and how a vector of sums takes up sixteen columns' words
+// times one row's word. Kept is what keys and values are kept in.
+
+struct Float32 {
+    typedef float Weight, Kept;
+    typedef Floats Sum;
+    static constexpr int PER_WORD = 1;
+    static inline Sum step(Sum s, int32_t a, Ints b) {
+        float x; std::memcpy(&x, &a, 4);
+        return s + x * (Floats)b;
+    }
+};
+
+struct Bfloat16 {
+    typedef bf16 Weight, Kept;
+    typedef Floats Sum;
+    static constexpr int PER_WORD = 2;
+    static inline Sum step(Sum s, int32_t a, Ints b) {
+#ifdef __AVX512BF16__
+        return (Sum)_mm512_dpbf16_ps((__m512)s, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b);
+#else
+        uint32_t low = uint32_t(a) << 16, high = uint32_t(a) & 0xffff0000u;
+        float x, y; std::memcpy(&x, &low, 4); std::memcpy(&y, &high, 4);
+        return s + x * (Floats)((Words)b << 16) + y * (Floats)((Words)b & 0xffff0000u);
+#endif
+    }
+};
+
+struct Int8 {
+    typedef int8_t Weight;
+    typedef bf16 Kept;
+    typedef Ints Sum;
+    static constexpr int PER_WORD = 4;
+    static inline Sum step(Sum s, int32_t a, Ints b) {  // a's bytes have no sign
+#ifdef __AVX512VNNI__
+        return (Sum)_mm512_dpbusd_epi32((__m512i)s, _mm512_set1_epi32(a), (__m512i)b);
+#else
+        for (int i = 0; i < 4; i++) s += int32_t(uint8_t(a >> 8 * i)) * (b << (24 - 8 * i) >> 24);
+        return s;
+#endif
+    }
+};
+
+}  // namespace
