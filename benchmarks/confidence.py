@@ -19,7 +19,7 @@ import torch
 from record import RESULTS, circumstances, write
 
 import regard
-from regard.apps.reliability import svg
+from regard import pictures
 from regard.metrics.reliability import reliability
 from regard.tasks.align import words
 from regard.tasks.calibrate import calibrate
@@ -73,7 +73,7 @@ def main() -> int:
         result["judged"] = judged(translator, arguments.judged, arguments.lines)
         print(result["judged"])
     write(arguments.results, result)
-    arguments.results.with_suffix(".svg").write_text(svg(found.report), encoding="utf-8")
+    pictures.reliability(found.report).save(arguments.results.with_suffix(".svg"))
     return 0
 
 

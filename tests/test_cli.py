@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -59,18 +58,16 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "regard", "--help"], capture_output=True, text=True, check=True)
-        times.append(time.perf_counter() - began)
+    """Time is of the machine; what is loaded is of the program, and is what the time goes into."""
+    program = "import sys, regard.apps.cli as cli; cli.main(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert all(f"  {word} " in done.stdout for word in WORDS)
-    assert min(times) < 0.3
-    heavy = (
-        "import sys, regard.apps.cli; print(sorted({'torch', 'numpy', 'pydantic', 'sacrebleu'} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    loaded = set(done.stderr.split())
+    assert not loaded & {"torch", "numpy", "pydantic", "sacrebleu", "sentencepiece", "matplotlib", "rich.console"}
+    ours = {name for name in loaded if name.partition(".")[0] == "regard"}
+    assert not {name for name in ours if name.startswith(("regard.tasks.", "regard.train", "regard.data", "regard.nn"))}
+    assert len(ours) <= 25, sorted(ours)
+    assert len(loaded) <= 250
 
 
 @pytest.mark.parametrize("word", WORDS)

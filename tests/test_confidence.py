@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ from hypothesis import strategies as st
 
 from regard import bundle as bundles
 from regard.apps.cli import main
-from regard.apps.look import png
-from regard.apps.reliability import svg
 from regard.bundle import Calibration, add_calibration, on_curve
 from regard.errors import BundleError, DataError, TextError
 from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.transformer import TransformerConfig, build
+from regard.pictures import reliability as reliability_picture
 from regard.tasks.calibrate import calibrate, fit_temperature, mutual_information
 from regard.tasks.constraints import Constraints
 from regard.tasks.details import links_of, steps_of, sums_of, words_of
@@ -311,11 +309,15 @@ def test_a_bundle_keeps_its_calibration(tmp_path: Path, capsys: pytest.CaptureFi
             assert sum(b["count"] for b in found.report[name][when]["bins"]) == found.report[name][when]["count"]
     assert found.report["tokens"]["before"]["count"] == sum(len(bundle.target.encode(g)) + 1 for g in GERMAN) * 2
     assert len(found.report["mutual_information"]) == 6
-    picture = (tmp_path / "p.svg").read_text("utf-8")
-    assert picture == svg(found.report)
-    assert "after: calibration error" in picture
-    if find_spec("resvg_py"):
-        assert png(picture).startswith(b"\x89PNG")
+    drawn = reliability_picture(found.report)
+    assert (tmp_path / "p.svg").read_text("utf-8") == drawn.svg()
+    legends = [text.get_text() for axes in drawn.figure.axes for text in axes.get_legend().get_texts()]
+    for name, said in zip(("tokens", "words"), (legends[:2], legends[2:]), strict=True):
+        errors = [found.report[name][when]["error"] for when in ("before", "after")]
+        assert said == [
+            f"{when}: calibration error {100 * e:.1f} %" for when, e in zip(("before", "after"), errors, strict=True)
+        ]
+    assert drawn.render("png").startswith(b"\x89PNG")
     after = load(changed).translate(ENGLISH[:2], confidence=True)
     assert [t.text for t in after] == [t.text for t in before]
     assert after[0].confidences != before[0].confidences

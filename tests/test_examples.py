@@ -111,7 +111,7 @@ FILES = {
 
 EXTRAS = {
     "exchange.md": ("transformers", "ctranslate2"),
-    "look.md": ("resvg_py",),
+    "look.md": ("matplotlib",),
     "evaluation.md": ("rouge_score",),
     "search.md": ("rouge_score",),
 }

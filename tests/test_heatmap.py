@@ -1,4 +1,4 @@
-"""Heat maps: the right weight in the right cell, well-formed, complete in themselves, legible without fonts."""
+"""Pictures: the right weight in the right cell, well-formed, complete in themselves, legible, the same each time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from io import BytesIO
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,8 +16,12 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from regard.apps import heatmap
+from regard import pictures
+from regard.apps.heatmap import HeatMap
+from regard.errors import DataError
 from regard.studies.demo.corpus import characters
+from regard.studies.demo.evaluate import Alignment
+from regard.studies.demo.show import page
 
 SOURCE = ["<2zh>", "▁Samstag", ",", "▁", "2", "1", ".", "▁November", "\u00a0€", "</s>"]
 TARGET = ["▁", "1", "1", "月", "2", "1", "日", "▁星期六", "</s>"]
@@ -33,83 +39,162 @@ def brightness(colour: str) -> float:
     return sum(int(colour[place : place + 2], 16) for place in (1, 3, 5))
 
 
-def picture(matrix: np.ndarray) -> ElementTree.Element:
-    return ElementTree.fromstring(heatmap.svg(matrix, SOURCE, TARGET).encode())
+def root_of(picture: pictures.Picture) -> ElementTree.Element:
+    return ElementTree.fromstring(picture.svg().encode())
 
 
-def group(root: ElementTree.Element, name: str) -> ElementTree.Element:
-    return next(g for g in root.iter(f"{SVG}g") if g.get("class") == name)
+def drawn_cells(root: ElementTree.Element) -> list[tuple[float, float, str]]:
+    """The middle of each cell of the heat map, across and down, and its colour."""
+    mesh = next(g for g in root.iter(f"{SVG}g") if g.get("id", "").startswith("QuadMesh"))
+    found = []
+    for path in mesh.iter(f"{SVG}path"):
+        numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*", path.attrib["d"])]
+        fill = re.search(r"fill: (#[0-9a-f]{6})", path.attrib["style"])
+        assert fill is not None
+        xs, ys = numbers[0::2], numbers[1::2]
+        found.append(((min(xs) + max(xs)) / 2, (min(ys) + max(ys)) / 2, fill[1]))
+    return found
 
 
-def test_source_is_on_columns_and_target_on_rows() -> None:
+def test_target_is_on_rows_source_on_columns_and_a_larger_weight_is_darker() -> None:
     matrix = weights()
-    cells = list(group(picture(matrix), "weights"))
+    cells = drawn_cells(root_of(pictures.heatmap(matrix, TARGET, SOURCE)))
     assert len(cells) == matrix.size
-    xs = sorted({float(cell.attrib["x"]) for cell in cells})
-    ys = sorted({float(cell.attrib["y"]) for cell in cells})
+    xs, ys = sorted({round(x, 1) for x, _, _ in cells}), sorted({round(y, 1) for _, y, _ in cells})
     assert (len(ys), len(xs)) == matrix.shape
-    for cell in cells:
-        row, column = ys.index(float(cell.attrib["y"])), xs.index(float(cell.attrib["x"]))
-        said = cell.findtext(f"{SVG}title") or ""
-        target, source = heatmap.label(TARGET[row]), heatmap.label(SOURCE[column])
-        assert said == f"{target} ← {source}: {matrix[row, column]:.3f}"
-
-
-def test_a_larger_weight_is_darker() -> None:
-    matrix = weights()
-    cells = list(group(picture(matrix), "weights"))
-    ordered = [cells[at].attrib["fill"] for at in np.argsort(matrix.ravel(), kind="stable")]
+    at = {(ys.index(round(y, 1)), xs.index(round(x, 1))): ink for x, y, ink in cells}
+    ordered = [at[int(one) // len(SOURCE), int(one) % len(SOURCE)] for one in np.argsort(matrix.ravel(), kind="stable")]
     assert all(brightness(first) >= brightness(second) for first, second in pairwise(ordered))
-    assert ordered[-1] == heatmap.BLUES[-1]
+    assert ordered[-1] == pictures.BLUES[-1]
+    assert len(set(ordered)) > 30
 
 
 def test_labels_stand_at_their_columns_and_rows() -> None:
-    root = picture(weights())
-    columns, rows = list(group(root, "source")), list(group(root, "target"))
-    assert [g.get("aria-label") for g in columns] == [heatmap.label(token) for token in SOURCE]
-    assert [g.get("aria-label") for g in rows] == [heatmap.label(token) for token in TARGET]
-    cells = list(group(root, "weights"))
-    for g, cell in zip(columns, cells[: len(SOURCE)], strict=True):
-        x = float(re.findall(r"[-0-9.]+", g.attrib["transform"])[0])
-        assert float(cell.attrib["x"]) < x < float(cell.attrib["x"]) + heatmap.CELL
-    for g, cell in zip(rows, cells[:: len(SOURCE)], strict=True):
-        y = float(re.findall(r"[-0-9.]+", g.attrib["transform"])[1])
-        assert float(cell.attrib["y"]) < y < float(cell.attrib["y"]) + heatmap.CELL
+    axes = pictures.heatmap(weights(), TARGET, SOURCE).figure.axes[0]
+    for axis, tokens in ((axes.xaxis, SOURCE), (axes.yaxis, TARGET)):
+        assert [text.get_text() for text in axis.get_ticklabels()] == [pictures.label(token) for token in tokens]
+        assert axis.get_ticklocs().tolist() == [at + 0.5 for at in range(len(tokens))]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1], "the first row is at the top"
 
 
 def test_the_picture_says_what_it_is() -> None:
-    root = picture(weights())
-    assert root.get("role") == "img"
-    assert "星期六" in root.attrib["aria-label"]
-    assert root.findtext(f"{SVG}title") == "Attention"
-    assert "each target token looks most" in (root.findtext(f"{SVG}desc") or "")
+    picture = pictures.heatmap(weights(), TARGET, SOURCE, title="a < b")
+    assert root_of(picture).findtext(f"{SVG}title") == "a < b"
+    assert "星期六 at " in picture.description
+    assert picture.description in picture.svg()
+    assert picture.description in picture.img()
+    assert b"Title\0a < b" in picture.render("png")
 
 
-def test_every_character_of_the_corpus_has_an_outline() -> None:
+def test_every_character_of_the_corpus_has_an_outline_that_comes_with_us() -> None:
     visible = {character for character in characters() if not character.isspace()}
-    missing = {character for character in visible if not heatmap._glyphs().get(character, (0, ""))[1]}
+    missing = {one for one in visible if pictures._font_of(one) not in ("DejaVu Sans", "Regard Glyphs")}
     assert not missing, "run tools/glyphs.py"
 
 
 def test_the_corpus_is_drawn_without_any_font() -> None:
-    root = picture(weights())
+    root = root_of(pictures.heatmap(weights(), TARGET, SOURCE))
     assert not list(root.iter(f"{SVG}text"))
-    assert len(list(group(root, "target").iter(f"{SVG}path"))) == len("␣11月21日星期六end")
+    outlined = {path.get("id", "") for path in root.iter(f"{SVG}path")}
+    assert sum("RegardGlyphs" in name for name in outlined) == len("月日星期六")
 
 
-def test_a_character_without_an_outline_is_left_to_the_viewer_s_fonts() -> None:
-    root = ElementTree.fromstring(heatmap.svg([[1.0]], ["猫"], ["a"]).encode())
-    (text,) = root.iter(f"{SVG}text")
-    assert text.text == "猫"
-    assert "Noto Sans CJK SC" in text.attrib["font-family"]
+def test_a_character_that_no_font_has_is_left_to_the_viewer_in_svg_and_named_elsewhere() -> None:
+    picture = pictures.heatmap([[1.0]], ["b"], ["a\ue000"])
+    (label,) = (text for text in root_of(picture).iter(f"{SVG}text") if "\ue000" in (text.text or ""))
+    assert label.text == "a\ue000"
+    for kind in ("png", "pdf"):
+        with pytest.raises(DataError, match=r"U\+E000.*take \.svg"):
+            picture.render(kind)
 
 
-@pytest.mark.parametrize("token", ["<&\">'", "\x00", "\x1b[31m", "\ud800", "\uffff", "]]>", "😀", "</svg><script>"])
+@pytest.mark.parametrize(
+    "token", ["<&\">'", "\x00", "\x1b[31m", "\ud800", "\uffff", "]]>", "😀", "</svg><script>", "$x$"]
+)
 def test_any_token_keeps_the_files_well_formed(token: str) -> None:
-    ElementTree.fromstring(heatmap.svg([[1.0]], [token], [token], title=token).encode())
-    page = heatmap.html([[1.0]], [token], [token], title=token, source=token)
-    assert "<script" not in page
-    page.encode()
+    picture = pictures.heatmap([[1.0]], [token], [token], title=token)
+    root_of(picture)
+    one = Alignment(token, token, [token], [token], np.ones((1, 1)))
+    shown = page(one, picture)
+    assert "<script" not in shown
+    shown.encode()
+
+
+@pytest.mark.parametrize("kind", pictures.KINDS)
+def test_the_same_bytes_each_time(kind: str, tmp_path: Path) -> None:
+    for name in "ab":
+        pictures.heatmap(weights(), TARGET, SOURCE).save(tmp_path / f"{name}.{kind}")
+    assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"x\.gif: .*\.svg, \.png, \.pdf"):
+        pictures.heatmap([[1.0]], ["a"], ["b"]).save(tmp_path / "x.gif")
+
+
+def test_png_shows_chinese_and_the_colours_of_the_weights() -> None:
+    image = pytest.importorskip("PIL.Image")
+    with image.open(
+        BytesIO(pictures.heatmap([[0.0, 0.25], [1.0, 0.5]], ["年", "月"], ["a", "b"]).render("png"))
+    ) as one:
+        pixels = one.convert("RGB")
+    shown = {"#{:02x}{:02x}{:02x}".format(*ink) for _, ink in pixels.getcolors(1 << 20)}
+    assert {pictures.colour(share) for share in (0, 0.25, 0.5, 1)} <= shown
+    wide, tall = pixels.size
+    x, y = next((x, y) for x in range(wide) for y in range(tall) if pixels.getpixel((x, y)) == (8, 48, 107))
+    beside = pixels.convert("L").crop((0, y, x - 3, y + 30))
+    assert beside.getextrema()[0] < 100, "月 is drawn beside its row"
+
+
+def test_without_matplotlib_the_way_out_is_named() -> None:
+    program = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from regard import pictures\n"
+        "try: pictures.heatmap([[1.0]], ['a'], ['b'])\n"
+        "except pictures.DataError as error: assert '.[pictures]' in str(error)\n"
+        "else: sys.exit(1)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def test_curves_and_bars_show_their_numbers() -> None:
+    lines = {"a": [0.01, 0.1, 1.0], "b": [1.0, 1.0, float("nan")]}
+    drawn = pictures.panels(
+        [
+            pictures.curves("c", [1, 10, 100], lines, x="x", y="y", logarithmic="xy", at=10),
+            pictures.bars("b", ["u", "v"], {"one": [1, 2], "two": [3, 4]}),
+        ]
+    )
+    curves, bars = drawn.figure.axes
+    assert [line.get_ydata().tolist() for line in curves.lines[:2]] == [
+        lines["a"],
+        pytest.approx(lines["b"], nan_ok=True),
+    ]
+    assert (curves.get_xscale(), curves.get_yscale()) == ("log", "log")
+    assert len({(line.get_color(), line.get_marker()) for line in curves.lines[:2]}) == 2
+    assert [bar.get_height() for bar in bars.patches] == [1, 2, 3, 4]
+    assert root_of(drawn).tag == f"{SVG}svg"
+    assert "mathdefault" not in drawn.svg()
+
+
+def test_a_darker_word_is_one_with_more_weight() -> None:
+    word = pictures.Word
+    lines = [[word("<s>"), word("\u2581a", 0.2), word("b & c", 0.9, note="0.900")], [word(""), word("d", now=True)]]
+    axes = pictures.shades(lines, title="x < y").figure.axes[0]
+    assert [text.get_text() for text in axes.texts] == ["begin", "a", "b & c", "0.900", "d"]
+    fills = [patch.get_facecolor()[0] for patch in axes.patches]
+    assert fills[0] > fills[1], "less red is darker in these blues"
+    places = {text.get_text(): text.get_position()[0] for text in axes.texts}
+    assert places["a"] == places["d"], "under each other"
+    apart = pictures.shades(lines, aligned=False).figure.axes[0]
+    places = {text.get_text(): text.get_position()[0] for text in apart.texts}
+    assert places["a"] != places["d"]
+
+
+# -- the demonstration's page ------------------------------------------------------------------------------------------
 
 
 class Balance(HTMLParser):
@@ -123,11 +208,8 @@ class Balance(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.addresses += [value or "" for name, value in attrs if name in ("href", "src", "xlink:href", "action")]
-        if tag != "meta":
+        if tag not in ("meta", "img"):
             self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """`<path/>` opens nothing."""
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -138,25 +220,27 @@ class Balance(HTMLParser):
 
 def test_the_page_holds_all_it_needs_and_its_text_can_be_selected() -> None:
     matrix = weights()
-    page = heatmap.html(matrix, SOURCE, TARGET, title="One sentence")
+    one = Alignment("<2zh> Samstag, 21. November", "11月21日 星期六", SOURCE, TARGET, matrix)
+    shown = page(one, pictures.heatmap(matrix, TARGET, SOURCE))
     parser = Balance()
-    parser.feed(page)
+    parser.feed(shown)
     assert not parser.open
-    assert not parser.addresses
-    assert "http" not in page
-    assert "url(" not in page
-    assert "@import" not in page
-    assert '<meta charset="utf-8">' in page
+    assert [address.split(",")[0] for address in parser.addresses] == ["data:image/svg+xml;base64"]
+    assert not re.search(r"http|url\(|@import", shown)
+    assert '<meta charset="utf-8">' in shown
     assert "Samstag, 21. November" in parser.text
     assert "11月21日 星期六" in parser.text
-    numbers = [float(number) for number in re.findall(r"<td style=[^>]*>([0-9.]+)</td>", page)]
+    numbers = [float(number) for number in re.findall(r"<td style=[^>]*>([0-9.]+)</td>", shown)]
     assert np.allclose(np.reshape(numbers, matrix.shape), matrix, atol=0.0051)
+
+
+# -- the terminal ------------------------------------------------------------------------------------------------------
 
 
 def printed(matrix: np.ndarray, width: int, *, colours: bool = False) -> list[str]:
     console = Console(width=width, force_terminal=colours, color_system="truecolor" if colours else None)
     with console.capture() as capture:
-        console.print(heatmap.terminal(matrix, SOURCE, TARGET))
+        console.print(HeatMap(matrix, TARGET, SOURCE))
     return capture.get().splitlines()
 
 
@@ -166,9 +250,9 @@ def test_the_terminal_shows_the_heaviest_cell_of_a_row_densest() -> None:
     first = next(number for number, line in enumerate(lines) if "██" in line)
     for row in range(len(TARGET)):
         line = lines[first + row]
-        assert line.strip().startswith(heatmap.label(TARGET[row]))
+        assert line.strip().startswith(pictures.label(TARGET[row]))
         before = line[: line.index("██")]
-        margin = max(cell_len(heatmap.label(token)) for token in TARGET) + 1
+        margin = max(cell_len(pictures.label(token)) for token in TARGET) + 1
         assert cell_len(before) == margin + 2 * row
 
 
@@ -183,28 +267,40 @@ def test_the_terminal_has_colours_where_it_can() -> None:
     assert any("38;2;8;48;107" in line for line in printed(weights(), 80, colours=True))
 
 
+def test_a_token_cannot_command_the_terminal() -> None:
+    console = Console(width=80, force_terminal=True, color_system=None)
+    with console.capture() as capture:
+        console.print(HeatMap([[1.0]], ["a\x1b]8;;x"], ["[red]\x9b2J"]))
+    assert "\x1b]" not in capture.get()
+    assert "\x9b" not in capture.get()
+    assert "a\\x1b]8;;x" in capture.get()
+
+
 @pytest.mark.parametrize(
     ("token", "shown"),
     [("▁Samstag", "Samstag"), ("▁", "␣"), ("\u00a0€", "␣€"), ("</s>", "end"), ("", "␣"), ("▁▁a", "␣a"), ("年", "年")],
 )
 def test_a_label_drops_the_space_that_begins_a_word_and_shows_others(token: str, shown: str) -> None:
-    assert heatmap.label(token) == shown
+    assert pictures.label(token) == shown
 
 
 def test_weights_must_fit_the_tokens_and_be_weights() -> None:
     with pytest.raises(ValueError, match=r"\(target tokens, source tokens\), here \(9, 10\)"):
-        heatmap.svg(weights().T, SOURCE, TARGET)
+        pictures.heatmap(weights().T, TARGET, SOURCE)
     with pytest.raises(ValueError, match="from 0 to 1"):
-        heatmap.svg(weights() * np.nan, SOURCE, TARGET)
+        pictures.heatmap(weights() * np.nan, TARGET, SOURCE)
     with pytest.raises(ValueError, match="before the softmax"):
-        heatmap.svg(weights() - 1, SOURCE, TARGET)
+        pictures.heatmap(weights() - 1, TARGET, SOURCE)
 
 
 def test_nothing_to_show_is_shown() -> None:
-    ElementTree.fromstring(heatmap.svg(np.zeros((0, 0)), [], []).encode())
-    ElementTree.fromstring(heatmap.svg(np.zeros((1, 2)), ["a", "b"], ["c"]).encode())
+    root_of(pictures.heatmap(np.zeros((0, 0)), [], []))
+    root_of(pictures.heatmap(np.zeros((1, 2)), ["c"], ["a", "b"]))
 
 
-def test_a_heat_map_needs_no_torch() -> None:
-    program = "import sys, regard.apps.heatmap; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+def test_pictures_need_no_torch_and_their_module_nothing_at_all() -> None:
+    for program in (
+        "import sys, regard.apps.heatmap; sys.exit('torch' in sys.modules)",
+        "import sys, regard.pictures; sys.exit('matplotlib' in sys.modules or 'numpy' in sys.modules)",
+    ):
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -15,12 +15,10 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError
 from regard.models import MODELS
-from regard.studies.lectures.shades import shades
 from regard.studies.lectures.trained import (
     PAIRS,
     TRAINED,
     Shown,
-    Word,
     decoding_steps,
     looking_back,
     looks,
@@ -193,22 +191,6 @@ def test_the_word_shows_and_draws_with_a_bundle(bundle, capsys, tmp_path):
 def test_what_cannot_be_shown_is_said(bundle, capsys, words, says):
     assert main(["lecture", *(str(bundle) if word == "BUNDLE" else word for word in words)]) == 2
     assert says in capsys.readouterr().err
-
-
-def test_a_darker_word_is_one_with_more_weight():
-    lines = [[Word("<s>"), Word("\u2581a", 0.2), Word("b & c", 0.9, note="0.900")], [Word(""), Word("d", now=True)]]
-    picture = shades(lines, title="x < y")
-    root = ElementTree.fromstring(picture)
-    space = "{http://www.w3.org/2000/svg}"
-    shown = [text.text for text in root.iter(f"{space}text")]
-    assert shown == ["begin", "a", "b & c", "0.900", "d"]
-    fills = [int(rect.attrib["fill"][1:3], 16) for rect in root.iter(f"{space}rect") if len(rect)]
-    assert fills[0] > fills[1]  # less red is darker in these blues
-    columns = {text.text: float(text.attrib["x"]) for text in root.iter(f"{space}text")}
-    assert columns["a"] == columns["d"]  # under each other
-    apart = ElementTree.fromstring(shades(lines, aligned=False))
-    columns = {text.text: float(text.attrib["x"]) for text in apart.iter(f"{space}text")}
-    assert columns["a"] != columns["d"]
 
 
 def test_every_figure_has_its_own_line(bundle):

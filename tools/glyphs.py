@@ -1,42 +1,41 @@
-"""Makes regard/apps/glyphs.json: the outlines of the characters that a heat map of the built-in corpus shows.
+"""Makes regard/glyphs.otf: the characters of the built-in corpus that the font of matplotlib lacks, as a small font.
 
-Run it when the corpus can make a new character, with fonttools installed and the fonts of Debian's fonts-noto-cjk:
+Run it when the corpus can make a new character, with the font of Debian's package fonts-noto-cjk:
 
     python tools/glyphs.py /usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
-from fontTools.pens.svgPathPen import SVGPathPen
+from fontTools.subset import Options, Subsetter
 from fontTools.ttLib import TTCollection
 
 from regard.studies.demo.corpus import characters
 
-OUT = Path(__file__).parent.parent / "regard" / "apps" / "glyphs.json"
-FAMILY = "Noto Sans CJK SC"
-LATIN = {chr(code) for code in (*range(0x20, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))}
-MARKS = set("␣…€→")
+OUT = Path(__file__).parent.parent / "regard" / "glyphs.otf"
+FAMILY, OURS = "Noto Sans CJK SC", "Regard Glyphs"
+MARKS = "␣…€→，。、：；？！“”（）"
 
 
 def main(font_file: str) -> None:
-    """Write for each character its advance and its path, in thousandths of an em; y grows upwards."""
+    """Write the part of the font, under a name of its own so that it never stands in for the whole."""
     font = next(font for font in TTCollection(font_file) if font["name"].getDebugName(1) == FAMILY)
-    if font["head"].unitsPerEm != 1000:
-        sys.exit(f"{FAMILY} has {font['head'].unitsPerEm} units to the em; the outlines must be in thousandths.")
-    names, glyphs = font.getBestCmap(), font.getGlyphSet()
-    shown = {}
-    for character in sorted({c for c in characters() if not c.isspace()} | LATIN | MARKS):
-        pen = SVGPathPen(glyphs, ntos=lambda number: str(round(number)))
-        glyph = glyphs[names[ord(character)]]
-        glyph.draw(pen)
-        shown[character] = [round(glyph.width), pen.getCommands()]
-    lines = ",\n".join(f"{json.dumps(c, ensure_ascii=False)}:{json.dumps(shown[c])}" for c in shown)
-    head = json.dumps({"font": FAMILY})[:-1]
-    OUT.write_text(f'{head},"glyphs":{{\n{lines}\n}}}}\n', encoding="utf-8")
+    options = Options(
+        hinting=False, desubroutinize=True, layout_features=[], name_IDs=[0, 1, 2, 13, 14], notdef_outline=True
+    )
+    options.drop_tables += ["BASE", "VORG", "vhea", "vmtx"]
+    subsetter = Subsetter(options)
+    subsetter.populate(text="".join(characters()) + MARKS)
+    subsetter.subset(font)
+    for number, name in ((1, OURS), (4, OURS), (6, OURS.replace(" ", ""))):
+        font["name"].setName(name, number, 3, 1, 0x409)
+    font["CFF "].cff.fontNames = [OURS.replace(" ", "")]
+    font["head"].modified = font["head"].created
+    font.recalcTimestamp = False
+    font.save(OUT)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.apps.terminal import console_on, write, write_json
+from regard.apps.terminal import console_on, say, write, write_json
 from regard.apps.use import DRAWS, BatchSize, Beam, BundlePath, Device, Independent, Json, Seed, Temperature, TopK, TopP
 from regard.errors import TextError
 
@@ -196,11 +196,10 @@ def perplexity(
         return
     console = console_on(sys.stdout)
     for score in found.values():
-        console.print(
+        say(
+            console,
             f"perplexity {score.value:.3f} {score.unit}: {score.detail['nats']:.4f} nats, {score.detail['bits']:.4f} "
             f"bits; {score.detail['count']:,} ({score.signature})",
-            highlight=False,
-            soft_wrap=True,
         )
 
 

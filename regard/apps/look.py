@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from base64 import b64encode
-from collections.abc import Callable
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -13,21 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.apps.terminal import console_on, write
+from regard import pictures
+from regard.apps.terminal import console_on, say
 from regard.apps.use import BundlePath, From, To
-from regard.errors import DataError, install
+from regard.errors import DataError
 
 if TYPE_CHECKING:
     from regard.tasks.look import Attention, Part, Side
 
-__all__ = ["Page", "look", "page", "picture", "png"]
+__all__ = ["Page", "look", "page", "picture"]
 
 _ALL = ("html", "svg", "json", "csv")
-_KINDS = (*_ALL, "png")
+_KINDS = (*_ALL, "png", "pdf")
 _LANGUAGES = ("en", "zh")
 _FINE = 1_000_000
 """Weights of a page up to which each has 16 bits; 8 beyond."""
-_LETTER = '<svg xmlns="http://www.w3.org/2000/svg" width="32" height="32"><text y="24" font-size="20">{}</text></svg>'
 
 
 def look(
@@ -36,7 +35,11 @@ def look(
     target: Annotated[str | None, typer.Option(help="What it is made to write; by default what it would.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR|FILE", help="A file .html, .svg, .png, .json, .csv; or all but PNG."),
+        typer.Option(
+            "--out",
+            metavar="DIR|FILE",
+            help="A file .html, .svg, .png, .pdf, .json or .csv; or a directory.",
+        ),
     ] = None,
     part: Annotated[str, typer.Option(help="encoder, cross, decoder or hops: what to show or draw.")] = "",
     layer: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
@@ -49,7 +52,6 @@ def look(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
 ) -> None:
     """Where a model looks, every layer and head of it: in the terminal, or with --out as page, picture or numbers."""
-    from regard.apps import heatmap
     from regard.tasks.look import look as looked
 
     kind = "" if out is None or out.is_dir() else out.suffix.removeprefix(".")
@@ -61,50 +63,36 @@ def look(
     found = found.words() if words else found
     chosen = found.part(part)
     if out is None:
-        shown = heatmap.terminal(chosen.matrix(layer, head), chosen.columns.names, chosen.rows.names)
-        write(f"{chosen.title(layer)}{f' Head: {head}' if head else ''}\n")
-        console_on(sys.stdout).print(shown)
+        from regard.apps.heatmap import HeatMap
+
+        console = console_on(sys.stdout)
+        say(console, _title(chosen, layer, head))
+        console.print(HeatMap(chosen.matrix(layer, head), chosen.rows.names, chosen.columns.names))
         return
-    made: dict[str, Callable[[], str | bytes]] = {
-        "html": lambda: page(found, language=language),
-        "svg": lambda: picture(chosen, layer, head),
-        "png": lambda: png(picture(chosen, layer, head)),
-        "json": found.to_json,
-        "csv": found.to_csv,
-    }
+
+    def content(kind: str) -> bytes:
+        if kind in pictures.KINDS:
+            return picture(chosen, layer, head).render(kind)
+        made = {"html": lambda: page(found, language=language), "json": found.to_json, "csv": found.to_csv}
+        return made[kind]().encode()
+
+    contents = {kind: content(kind) for kind in ([kind] if kind else _ALL)}  # all or none
     if not kind:
         out.mkdir(parents=True, exist_ok=True)
-    for name in [kind] if kind else _ALL:
-        file, content = out if kind else out / f"attention.{name}", made[name]()
-        file.write_bytes(content if isinstance(content, bytes) else content.encode())
-        write(f"written: {file}\n")
+    for name, text in contents.items():
+        file = out if kind else out / f"attention.{name}"
+        file.write_bytes(text)
+        say(console_on(sys.stdout), f"written: {file}")
 
 
-def picture(part: Part, layer: int = 0, head: int = 0) -> str:
-    """A layer and a head of a part, from 1 (0: the mean of all), as one SVG file: source on columns, target on rows."""
-    from regard.apps import heatmap
-
-    title = part.title(layer) + (f" Head: {head}" if head else "")
-    return heatmap.svg(part.matrix(layer, head), part.columns.names, part.rows.names, title=title)
+def _title(part: Part, layer: int, head: int) -> str:
+    return part.title(layer) + (f" Head: {head}" if head else "")
 
 
-def png(svg: str, *, zoom: float = 2) -> bytes:
-    """A picture as PNG, so many pixels to one of the SVG. Needs the extra `png`.
-
-    Characters without an outline of ours come from this machine's fonts; raises DataError for one that none has.
-    """
-    from regard.apps import heatmap
-
-    try:
-        from resvg_py import svg_to_bytes
-    except ImportError:
-        raise DataError(f"a PNG needs the package resvg-py: {install('png')}, or take .svg.") from None
-    nothing = svg_to_bytes(svg_string=_LETTER.format("\U0010fffd"))  # what stands for a character that no font has
-    for character in heatmap.from_fonts(svg):
-        if svg_to_bytes(svg_string=_LETTER.format(character)) == nothing:
-            name = f"{character} (U+{ord(character):04X})"
-            raise DataError(f"{name}: no font on this machine has it; install one that does, or take .svg or .html.")
-    return svg_to_bytes(svg_string=svg, zoom=zoom)
+def picture(part: Part, layer: int = 0, head: int = 0) -> pictures.Picture:
+    """A layer and a head of a part, from 1 (0: the mean of all), as a picture: source on columns, target on rows."""
+    title = _title(part, layer, head)
+    return pictures.heatmap(part.matrix(layer, head), part.rows.names, part.columns.names, title=title)
 
 
 class Page(str):
@@ -122,15 +110,13 @@ def page(attention: Attention, *, language: str = "en") -> Page:
     """
     import numpy as np
 
-    from regard.apps import heatmap
-
     bits = 16 if sum(part.weights.size for part in attention.parts) <= _FINE else 8
     about = {
         "source": attention.source,
         "target": attention.target,
         "unit": attention.unit,
         "language": language,
-        "colours": heatmap.BLUES,
+        "colours": pictures.BLUES,
         "parts": [
             {
                 "name": part.name,
@@ -157,11 +143,9 @@ def _side(side: Side) -> dict[str, Any]:
     """Names as they are shown, and of each token the words that it belongs to, with its shares in them."""
     import numpy as np
 
-    from regard.apps import heatmap
-
     return {
-        "names": [*map(heatmap.label, side.names)],
-        "words": [*map(heatmap.label, side.words)],
+        "names": [*map(pictures.label, side.names)],
+        "words": [*map(pictures.label, side.words)],
         "shares": [
             [[word, round(float(row[word]), 6)] for word in np.flatnonzero(row).tolist()] for row in side.shares
         ],

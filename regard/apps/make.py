@@ -6,13 +6,14 @@ Tasks are imported when a word is used.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.apps.terminal import console_on, write, write_json
+from regard.apps.terminal import console_on, say, write, write_json
 from regard.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
@@ -99,9 +100,8 @@ def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[
     console = console_on(sys.stderr)
     console.quiet = not is_main_process()
     for reason in choice.reasons:
-        console.print(f"· {reason}", highlight=False, soft_wrap=True, markup=False)
-    console.print("The recipe, where it differs from the defaults:\n", highlight=False)
-    console.print(recipe.to_toml(made, defaults=False), highlight=False, soft_wrap=True, markup=False)
+        say(console, f"· {reason}")
+    say(console, f"The recipe, where it differs from the defaults:\n\n{recipe.to_toml(made, defaults=False)}")
     return made
 
 
@@ -112,19 +112,19 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
 
     console = console_on(sys.stderr)
     console.quiet = not is_main_process()
-    again = f"regard train {out / 'recipe.toml'} --out {out} --resume"
+    again = shlex.join(["regard", "train", str(out / "recipe.toml"), "--out", str(out), "--resume"])
     try:
         with Display(console) as display:
             bundle = fit(recipe, out, resume=resume, report=display)
-    except Interrupted as stop:
-        console.print(f"Stopped; everything is saved in {stop.checkpoint}.", highlight=False, soft_wrap=True)
-        console.print(f"Go on with:  {again}", highlight=False, soft_wrap=True)
+    except KeyboardInterrupt as stop:
+        saved = (
+            f"everything is saved in {stop.checkpoint}"
+            if isinstance(stop, Interrupted)
+            else "what was saved last is whole"
+        )
+        say(console, f"Stopped; {saved}.\nGo on with:  {again}")
         raise typer.Exit(130) from None
-    except KeyboardInterrupt:
-        console.print("Stopped at once; what was last saved is whole.", highlight=False)
-        console.print(f"Go on with:  {again}", highlight=False, soft_wrap=True)
-        raise typer.Exit(130) from None
-    console.print(f"Done. Use it with:  {use_of(recipe, bundle)}", highlight=False, soft_wrap=True)
+    say(console, f"Done. Use it with:  {use_of(recipe, bundle)}")
     if is_main_process():
         write(f"{bundle}\n")
 
@@ -223,7 +223,7 @@ def import_(
 
     found = import_marian(directory, out, lines=read_lines(golden) if golden else (), verify=verify)
     what = "Not compared with transformers." if found is None else str(found)
-    console_on(sys.stderr).print(what, highlight=False, soft_wrap=True, markup=False)
+    say(console_on(sys.stderr), what)
     write(f"{out}\n")
 
 
@@ -243,7 +243,7 @@ def export(
 
     found = write_for(bundle, to, out, quantization=quantization, verify=verify)
     what = "Not verified." if found is None else str(found)
-    console_on(sys.stderr).print(what, highlight=False, soft_wrap=True, markup=False)
+    say(console_on(sys.stderr), what)
     write(f"{out}\n")
 
 

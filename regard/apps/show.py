@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+
+from regard.apps.terminal import cell, say
 
 if TYPE_CHECKING:
     from regard.bundle import Calibration
@@ -26,19 +27,17 @@ def show_evaluation(result: Evaluation, console: Console) -> None:
         table.add_row(score.name, f"{score.value:.2f}", _interval(score), score.unit)
     console.print(table)
     for score in result.scores.values():
-        console.print(f"{score.name}: {escape(score.signature)}", style="dim", highlight=False, soft_wrap=True)
+        say(console, f"{score.name}: {score.signature}", "dim")
     if result.groups:
         console.print()
         console.print(_groups(result))
     made = result.decoding
     how = f"{made['samples']} samples" if made["samples"] else f"beam {made['beam']}"
-    console.print(
-        f"{result.lines:,} lines, {how}, penalty {made['penalty']} {made['alpha']}, "
-        f"{made['precision']} on "
+    say(
+        console,
+        f"{result.lines:,} lines, {how}, penalty {made['penalty']} {made['alpha']}, {made['precision']} on "
         f"{made['device']}, batch-independent mode {'on' if made['batch_independent'] else 'off'}, "
         f"{result.sentences_per_second:,.1f} sentences a second",
-        highlight=False,
-        soft_wrap=True,
     )
 
 
@@ -54,11 +53,10 @@ def show_calibration(found: Calibration, console: Console) -> None:
         table.add_row(name, f"{one['count']:,}", f"{one['right']:.1%}", *errors, f"{one['auc']:.3f}")
     console.print(table, highlight=False)
     layer = f"layer {found.layer}" if found.layer else "the mean of all layers"
-    console.print(
+    say(
+        console,
         f"{found.report['lines']:,} lines; temperature {found.temperature:.4f}; alignments by the {found.rule} rule, "
         f"from {layer}. All of it is in the bundle.",
-        highlight=False,
-        soft_wrap=True,
     )
 
 
@@ -70,7 +68,7 @@ def _groups(result: Evaluation) -> Table:
     names = list(result.scores)
     table = Table("group", *names, box=None, pad_edge=False)
     for label, scores in result.groups.items():
-        table.add_row(escape(label), *(f"{scores[name].value:.2f}" for name in names))
+        table.add_row(cell(label), *(f"{scores[name].value:.2f}" for name in names))
     return table
 
 
@@ -97,20 +95,18 @@ def show_inspection(found: Inspection, console: Console) -> None:
     }
     for name, value in rows.items():
         if value:
-            facts.add_row(name, escape(value))
+            facts.add_row(cell(name), cell(value))
     console.print(facts, highlight=False, soft_wrap=True)
     for scores in came["scores"]:
         for score in scores.get("scores", {}).values():
-            line = (
-                f"{scores.get('set', '')}: {score['name']} {score['value']:.2f} ({score['unit']}; {score['signature']})"
-            )
-            console.print(escape(line), highlight=False, soft_wrap=True)
+            figure = f"{score['name']} {score['value']:.2f} ({score['unit']}; {score['signature']})"
+            say(console, f"{scores.get('set', '')}: {figure}")
     checked = "translated again, and the same" if found.verified else "ids checked; --verify translates them again"
-    console.print(f"\n[bold]Golden sentences[/bold] ({checked})")
+    say(console, f"\nGolden sentences ({checked})", "bold")
     for line, output in found.golden:
-        console.print(f"  {escape(line)}\n    → {escape(output)}", highlight=False, soft_wrap=True)
-    console.print("\n[bold]Recipe[/bold]")
-    console.print(escape(found.recipe), highlight=False, soft_wrap=True)
+        say(console, f"  {line}\n    → {output}")
+    say(console, "\nRecipe", "bold")
+    say(console, found.recipe)
 
 
 def _plain(value: object) -> str:
@@ -122,12 +118,12 @@ def _plain(value: object) -> str:
 def show_findings(findings: list[Finding], console: Console) -> None:
     """What is known of the machine, topic by topic; what may need mending is marked."""
     for topic in dict.fromkeys(f.topic for f in findings):
-        console.print(f"[bold]{topic}[/bold]")
+        say(console, topic, "bold")
         table = Table(box=None, show_header=False, pad_edge=False)
         for finding in findings:
             if finding.topic == topic:
-                value = escape(finding.value) if finding.good else f"[yellow]{escape(finding.value)}[/yellow]"
-                table.add_row("", finding.name, value, f"[dim]{escape(finding.note)}[/dim]")
+                value = cell(finding.value, "" if finding.good else "yellow")
+                table.add_row("", cell(finding.name), value, cell(finding.note, "dim"))
         console.print(table, highlight=False)
 
 
@@ -157,9 +153,7 @@ def show_plan(found: Plan, console: Console) -> None:
     verdict = (
         "fits" if found.fits else "does not fit; lower data.batch_tokens or train.chunk, or choose a smaller model"
     )
-    console.print(
-        f"  {_bytes(found.free)} are free on {found.device}: the run {verdict}", highlight=False, soft_wrap=True
-    )
+    say(console, f"  {_bytes(found.free)} are free on {found.device}: the run {verdict}")
     disk = {name: _bytes(size) for name, size in found.disk.items() if size}
     _topic(console, "disk", {**disk, "in all": _bytes(sum(found.disk.values())), "free": _bytes(found.disk_free)})
     if measured is not None:
@@ -172,23 +166,23 @@ def show_plan(found: Plan, console: Console) -> None:
                 "the whole run": f"{_duration(measured.seconds)}, without validation and saving",
             },
         )
-    console.print("[bold]time elsewhere, estimated from data sheets, nothing measured[/bold]")
+    say(console, "time elsewhere, estimated from data sheets, nothing measured", "bold")
     table = Table("", "GPU", "the whole run", "memory", "peak TFLOP/s", "assumed use", "", box=None, pad_edge=False)
     for gpu in found.gpus:
-        room = f"{gpu.gigabytes} GB" if gpu.fits else f"[yellow]{gpu.gigabytes} GB: too little[/yellow]"
+        room = cell(f"{gpu.gigabytes} GB") if gpu.fits else cell(f"{gpu.gigabytes} GB: too little", "yellow")
         table.add_row(
             "", gpu.name, _duration(gpu.seconds), room, f"{gpu.teraflops:g}", f"{gpu.utilisation:.0%}", gpu.note
         )
     console.print(table, highlight=False)
     for note in found.notes:
-        console.print(f"· {escape(note)}", highlight=False, soft_wrap=True)
+        say(console, f"· {note}")
 
 
 def _topic(console: Console, title: str, rows: dict[str, str]) -> None:
-    console.print(f"[bold]{title}[/bold]", highlight=False)
+    say(console, title, "bold")
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in rows.items():
-        table.add_row("", escape(name), escape(value))
+        table.add_row("", cell(name), cell(value))
     console.print(table, highlight=False)
 
 

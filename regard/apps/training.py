@@ -6,8 +6,9 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from regard.apps.terminal import say
 
 __all__ = ["Display"]
 
@@ -51,7 +52,7 @@ class Display:
             show(event)
 
     def _say(self, text: str) -> None:
-        self.console.print(escape(text), highlight=False, soft_wrap=True)
+        say(self.console, text)
 
     def _prepare(self, event: dict[str, Any]) -> None:
         if self.task is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.apps.terminal import console_on, write, write_json
+from regard.apps.terminal import console_on, say, write, write_json
 from regard.errors import ModelError, TextError
 
 if TYPE_CHECKING:
@@ -394,7 +394,7 @@ def _measure(
         write_json({"bundle": str(bundle), "source": str(source), "scores": {k: s.to_dict() for k, s in found.items()}})
         return
     for score in found.values():
-        console_on(sys.stdout).print(str(score), markup=False, highlight=False, soft_wrap=True)
+        say(console_on(sys.stdout), str(score))
 
 
 def score(
@@ -435,7 +435,7 @@ def score(
             each = zip(scored.tokens, scored.log_probabilities, strict=True)
             tail = "".join(f"\t{token} {value:.4f}" for token, value in each) if tokens else ""
             write(f"{scored.log_probability:.4f}{tail}\n")
-    console_on(sys.stderr).print(str(perplexity_of(found)), markup=False, highlight=False, soft_wrap=True)
+    say(console_on(sys.stderr), str(perplexity_of(found)))
 
 
 def align(
@@ -534,15 +534,14 @@ def calibrate(
     bundle: BundlePath,
     source: Annotated[Path, typer.Option(help="Source lines that the model was not trained on.")],
     reference: Annotated[Path, typer.Option("--reference", "--target", help="Their translations.")],
-    plot: Annotated[Path | None, typer.Option(help="Draw what was found here: SVG, or PNG if it ends so.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw what was found in this file: .svg, .png or .pdf.")] = None,
     from_: From = None,
     to: To = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Measure how far a model's confidence may be believed, put it right, and keep that in the bundle."""
-    from regard.apps.look import png
-    from regard.apps.reliability import svg
+    from regard import pictures
     from regard.bundle import add_calibration
     from regard.tasks.calibrate import calibrate as measure
     from regard.tasks.translate import load
@@ -555,8 +554,7 @@ def calibrate(
     if translator.bundle is not None:
         add_calibration(translator.bundle, found)
     if plot is not None:
-        picture = svg(found.report)
-        plot.write_bytes(png(picture) if plot.suffix == ".png" else picture.encode())
+        pictures.reliability(found.report).save(plot)
     if as_json:
         write_json(found.model_dump(mode="json"))
         return

@@ -12,12 +12,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from regard.apps import heatmap
+from regard.apps.heatmap import HeatMap
+from regard.apps.terminal import say
+from regard.pictures import Picture, colour, heatmap, label, xml
 
 if TYPE_CHECKING:
-    from .evaluate import Demo
+    from .evaluate import Alignment, Demo
 
-__all__ = ["demo", "prompt", "show"]
+__all__ = ["demo", "page", "prompt", "show"]
 
 STAGES = {
     "corpus": "Writing the corpus",
@@ -80,27 +82,85 @@ def show(done: Demo, console: Console) -> None:
     alignment = done.alignment
     console.print(f"\n[bold]Where it looked[/bold] while it wrote [green]{escape(alignment.output)}[/green]")
     console.print("Source on columns, target on rows.\n", style="dim")
-    console.print(heatmap.terminal(alignment.weights, alignment.source_tokens, alignment.target_tokens))
-    console.print(f"\nThe same picture: {', '.join(escape(str(path)) for path in files)}", soft_wrap=True)
-    console.print(f"The model: {escape(str(done.bundle))}   The figures: {escape(str(done.directory / 'report.json'))}")
+    console.print(HeatMap(alignment.weights, alignment.target_tokens, alignment.source_tokens))
+    say(console, f"\nThe same picture: {', '.join(map(str, files))}")
+    say(console, f"The model: {done.bundle}   The figures: {done.directory / 'report.json'}")
     again = (
         f"regard evaluate {done.bundle} --source {done.directory / 'heldout.source'} "
         f"--reference {done.directory / 'heldout.reference'} --groups {done.directory / 'heldout.cells'} "
         "--metric exact-match"
     )
-    console.print(f"Recompute them: [bold]{escape(again)}[/bold]", soft_wrap=True)
+    say(console, f"Recompute them: {again}")
 
 
 def draw(done: Demo) -> list[Path]:
     """Write the alignment as SVG and as a page of HTML; the paths."""
-    alignment = done.alignment
-    tokens = (alignment.weights, alignment.source_tokens, alignment.target_tokens)
-    title = f"{alignment.source} → {alignment.output}"
-    page = heatmap.html(*tokens, title="Where the model looked", source=alignment.source, target=alignment.output)
-    written = {"alignment.svg": heatmap.svg(*tokens, title=title), "alignment.html": page}
+    one = done.alignment
+    drawn = heatmap(one.weights, one.target_tokens, one.source_tokens, title=f"{one.source} → {one.output}")
+    written = {"alignment.svg": drawn.svg(), "alignment.html": page(one, drawn)}
     for name, text in written.items():
         (done.directory / name).write_text(text, encoding="utf-8")
     return [done.directory / name for name in written]
+
+
+def page(one: Alignment, drawn: Picture) -> str:
+    """A page that needs nothing else: both lines, the picture, and the weights as a table of numbers."""
+    head = "".join(f'<th scope="col">{xml(label(token))}</th>' for token in one.source_tokens)
+    top = float(one.weights.max(initial=0.0)) or 1.0
+    rows = [
+        f'<tr><th scope="row">{xml(label(token))}</th>'
+        + "".join(
+            f'<td style="background:{colour(w / top)}{";color:#fff" if w / top > 0.55 else ""}">{w:.2f}</td>'
+            for w in row
+        )
+        + "</tr>"
+        for token, row in zip(one.target_tokens, one.weights.tolist(), strict=True)
+    ]
+    return _PAGE.format(
+        source=xml(one.source), target=xml(one.output), picture=drawn.img(), head=head, rows="\n".join(rows)
+    )
+
+
+def _ink(share: float) -> str:
+    """The darker half gets white digits."""
+    return f"background:{colour(share)}" + (";color:#fff" if share > 0.55 else "")
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<title>Where the model looked</title>
+<style>
+body{{margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1b1f24;background:#fff;font:16px/1.5 sans-serif}}
+figure,.scroll{{margin:1.5rem 0;overflow-x:auto}}
+table{{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.8rem}}
+th,td{{padding:.15rem .35rem;text-align:right;border:1px solid #eaeef2}}
+</style>
+</head>
+<body>
+<h1>Where the model looked</h1>
+<dl>
+<dt>source</dt><dd>{source}</dd>
+<dt>target</dt><dd>{target}</dd>
+</dl>
+<figure>
+{picture}
+<figcaption>Source on columns, target on rows; a row is where the model looked while it wrote that token.</figcaption>
+</figure>
+<details>
+<summary>The weights as numbers</summary>
+<div class="scroll"><table>
+<thead><tr><td></td>{head}</tr></thead>
+<tbody>
+{rows}
+</tbody>
+</table></div>
+</details>
+</body>
+</html>
+"""
 
 
 def _overall(done: Demo) -> Table:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard import pictures
 from regard.apps.terminal import write, write_json
 from regard.apps.use import Json
 from regard.errors import DataError
@@ -17,13 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["lecture"]
 
-_KINDS = ("svg", "png")
-
 
 def lecture(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Lectures; all: every one.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Draw NAME.svg there.")] = None,
-    kind: Annotated[str, typer.Option(metavar="svg|png", help="Of picture.")] = "svg",
+    kind: Annotated[str, typer.Option(metavar="svg|png|pdf", help="Of picture.")] = "svg",
     bundle: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The model of a lecture that needs one; alone: where it looks.")
     ] = None,
@@ -38,8 +37,8 @@ def lecture(
     from .every import lecture as computed
     from .trained import TRAINED, looks, trained
 
-    if kind not in _KINDS:
-        raise DataError(f"--kind is {kind}; pictures are {' or '.join(_KINDS)}.")
+    if kind not in pictures.KINDS:
+        raise DataError(f"--kind is {kind}; pictures are {' or '.join(pictures.KINDS)}.")
     if bundle is None and line:
         raise DataError("--line is what a model reads: give it with --bundle.")
     if bundle is not None and not names and len(line or ()) != 1:
@@ -71,16 +70,12 @@ def lecture(
 
 
 def _draw(one: Lecture | Shown, file: Path, title: str) -> None:
-    from regard.apps.look import png
-
     from .page import Lecture, draw
-    from .shades import shades
 
     if isinstance(one, Lecture):
         draw(one, file)
-        return
-    picture = shades(one.lines, aligned=one.aligned, title=title)
-    file.write_bytes(png(picture) if file.suffix == ".png" else picture.encode())
+    else:
+        pictures.shades(one.lines, aligned=one.aligned, title=title).save(file)
 
 
 def _shown(value: Value) -> str:

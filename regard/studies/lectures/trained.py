@@ -21,6 +21,7 @@ from torch import Tensor
 
 from regard.errors import DataError
 from regard.nn.attention import ScaledDot, attend
+from regard.pictures import Word
 from regard.tasks.details import shares_of
 from regard.tasks.forced import hidden_of, logits_of
 from regard.tasks.look import Part, look
@@ -46,19 +47,6 @@ PAIRS = (
     ("The {mouse} did not open the {box} because it was", "small", "heavy"),
 )
 """Sentences in which the last word says what "it" is: by the first the first noun, by the second the second."""
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of a shaded line."""
-
-    text: str
-    share: float = 0.0
-    """How dark it is shaded, 0 to 1."""
-    now: bool = False
-    """The one that looks, or that is written."""
-    note: str = ""
-    """A number beside it."""
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
-from regard.apps import heatmap
+from regard.pictures import heatmap
 
 from .chart import Words, chart, say
 from .table import interval, spread
@@ -215,8 +214,8 @@ def _pictures(shown: Sequence[Plain]) -> Iterator[str]:
         yield f"<h3>{escape(line['source'])}</h3><p class='soft'>{escape(line['reference'])}</p>"
         yield '<div class="scroll" tabindex="0" role="group"><div class="pictures">'
         for family, picture in line["families"].items():
-            svg = heatmap.svg(picture["weights"], picture["columns"], picture["rows"], title=family)
-            yield f"<figure>{re.sub(r'^<[?]xml[^>]*>', '', svg)}<figcaption>{escape(family)}</figcaption></figure>"
+            drawn = heatmap(picture["weights"], picture["rows"], picture["columns"], title=family)
+            yield f"<figure>{drawn.img()}<figcaption>{escape(family)}</figcaption></figure>"
         yield "</div></div>"
 
 
