@@ -19,6 +19,7 @@ from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard import bundle as bundles
 from regard.apps.cli import main
+from regard.bundle.save import seal
 from regard.train import checkpoint
 
 SETTINGS = ["train.log_every=2", "model.width=16", "model.heads=2", "model.feedforward=16", "text.size=330"]
@@ -368,7 +369,7 @@ def test_weights_of_another_model_under_a_bundles_name(place: Path, capsys: pyte
     bundle = bundles.load("bundle")
     shutil.copyfile("wide/weights.safetensors", "bundle/weights.safetensors")
     Path("bundle/bundle.json").unlink()
-    bundles._seal(Path("bundle"), "transformer", bundle.parameters, bundle.provenance)
+    seal(Path("bundle"), "transformer", bundle.parameters, bundle.provenance)
     refused(["translate", "bundle", "good.en"], r"weights.safetensors: .* is \(\d+, 64\) and .* needs", capsys)
 
 

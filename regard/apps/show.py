@@ -87,6 +87,7 @@ def show_inspection(found: Inspection, console: Console) -> None:
         "parameters": f"{found.parameters:,}",
         "tokens": f"{source:,}" if source == target else f"{source:,} source, {target:,} target",
         "size": f"{found.size / 1e6:.1f} MB",
+        "digest": found.digest,
         "made": came["created"],
         "machine": came["machine"],
         "versions": ", ".join(f"{name} {version}" for name, version in came["versions"].items()),

@@ -30,6 +30,8 @@ class Inspection:
     """Of the source's and the target's vocabulary."""
     size: int
     """Bytes of all files."""
+    digest: str
+    """SHA-256 of the bundle as a whole, to be compared with one that its maker gives elsewhere."""
     recipe: str
     """As TOML."""
     provenance: dict[str, Any]
@@ -86,7 +88,8 @@ def _inspection(bundle: Bundle, verified: bool) -> Inspection:
         languages=str(Languages(data.source_language, data.target_language, data.target_languages)),
         parameters=bundle.parameters,
         tokens=(len(bundle.source), len(bundle.target)),
-        size=sum(int(file["size"]) for file in bundle.files.values()),
+        size=sum(file.size for file in bundle.files.values()),
+        digest=bundle.digest,
         recipe=to_toml(bundle.recipe),
         provenance=bundle.provenance.model_dump(mode="json"),
         golden=[(g.source, g.output) for g in bundle.golden],

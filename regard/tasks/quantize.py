@@ -134,4 +134,4 @@ def _save(bundle: Bundle, out: Path, to: str) -> Path:
 
 
 def _size(bundle: Bundle) -> int:
-    return int(bundle.files["weights.safetensors"]["size"])
+    return int(bundle.files["weights.safetensors"].size)

@@ -145,7 +145,7 @@ def _of_bundle(opened: Pipeline) -> dict[str, Value]:
     """Which model it is that figures are of."""
     if opened.bundle is None:
         return {}
-    digest = str(opened.bundle.files["weights.safetensors"]["sha256"])
+    digest = str(opened.bundle.files["weights.safetensors"].sha256)
     return {"model": opened.bundle.name, "SHA-256 of its weights": digest[:16]}
 
 

@@ -1,0 +1,23 @@
+"""Bundles: everything needed to use a model, in a directory that is checked whenever it is opened."""
+
+from __future__ import annotations
+
+from .format import FORMAT, SCALE, Calibration, Golden, Provenance, on_curve
+from .load import Bundle, check_golden, load, new_model
+from .save import add_calibration, add_shortlist, save
+
+__all__ = [
+    "FORMAT",
+    "SCALE",
+    "Bundle",
+    "Calibration",
+    "Golden",
+    "Provenance",
+    "add_calibration",
+    "add_shortlist",
+    "check_golden",
+    "load",
+    "new_model",
+    "on_curve",
+    "save",
+]

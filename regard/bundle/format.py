@@ -1,0 +1,186 @@
+"""What the files of a bundle hold.
+
+    weights.safetensors    parameters by name (never pickle)
+    subwords.model         the SentencePiece model; or source.model and target.model
+    recipe.toml            everything the run depended on, decoding defaults included
+    golden.json            sentences with the ids and the output that they must give
+    calibration.json       how its probabilities are to be read, if that was measured
+    shortlist.safetensors  the target tokens that each source token goes with, if they were learnt
+    bundle.json            format, provenance, scores; size and SHA-256 of every file, and of itself
+
+Sizes and digests tell damage; golden ids tell a tokenizer that reads the same file differently; golden outputs,
+translated again by `regard inspect --verify`, tell everything else. None of them tells malice: whoever changes a file
+can write its digest anew. Compare `Bundle.digest` with one that its maker gives elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
+
+__all__ = [
+    "CALIBRATION",
+    "CARD",
+    "FORMAT",
+    "GOLDEN",
+    "JOINT",
+    "LARGEST",
+    "RECIPE",
+    "SCALE",
+    "SEPARATE",
+    "SHORTLIST",
+    "WEIGHTS",
+    "Calibration",
+    "Card",
+    "File",
+    "Golden",
+    "Provenance",
+    "digest_of",
+    "on_curve",
+]
+
+FORMAT = 1
+
+WEIGHTS, RECIPE, GOLDEN, CARD = "weights.safetensors", "recipe.toml", "golden.json", "bundle.json"
+CALIBRATION, SHORTLIST = "calibration.json", "shortlist.safetensors"
+JOINT, SEPARATE = "subwords.model", ("source.model", "target.model")
+
+_METADATA, _TOKENIZER = 8 << 20, 64 << 20
+LARGEST = {
+    **dict.fromkeys((RECIPE, GOLDEN, CARD, CALIBRATION), _METADATA),
+    **dict.fromkeys((JOINT, *SEPARATE), _TOKENIZER),
+}
+"""The most bytes that a file may have which is read as a whole."""
+
+SCALE = ":scale"
+"""Behind a parameter's name: what its rows are multiplied by, where they are stored as whole numbers."""
+
+_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class File(BaseModel):
+    """What is known of a file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    size: int = Field(ge=0, description="in bytes")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Golden(BaseModel):
+    """One sentence that a bundle must always read and translate the same way."""
+
+    model_config = _STRICT
+
+    source: str
+    source_ids: tuple[int, ...]
+    """Ids of the source's tokens, without begin and end."""
+    target_ids: tuple[int, ...]
+    output: str
+
+
+class _Score(BaseModel):
+    name: str
+    value: float
+    unit: str
+    signature: str
+
+
+class _Scores(BaseModel):
+    scores: dict[str, _Score] = {}
+
+
+class _Data(BaseModel):
+    sha256: dict[str, str] = {}
+
+
+def _readable(shape: Any) -> AfterValidator:
+    """Keeps plain values as they are, if those that are shown have the shape."""
+
+    def check(values: Any) -> Any:
+        TypeAdapter(shape).validate_python(values)
+        return values
+
+    return AfterValidator(check)
+
+
+class Provenance(BaseModel):
+    """Where a model came from; plain values, kept as they are."""
+
+    model_config = _STRICT
+
+    created: str = Field("", description="when training ended, in UTC")
+    versions: dict[str, str] = Field(default_factory=dict, description="of regard, python, torch, sentencepiece")
+    machine: str = Field("", description="what it was trained on")
+    data: Annotated[dict[str, Any], _readable(_Data)] = Field(
+        default_factory=dict, description="SHA-256 of each file, pairs read, kept and dropped"
+    )
+    training: dict[str, Any] = Field(default_factory=dict, description="updates, epochs, seconds, tokens, precision")
+    scores: Annotated[list[dict[str, Any]], _readable(list[_Scores])] = Field(
+        default_factory=list, description="scores with their signatures"
+    )
+    notes: dict[str, Any] = Field(default_factory=dict, description="anything else worth knowing")
+
+
+def _rising(curve: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+    if any(not (0 <= p <= 1 and 0 <= confidence <= 1) for p, confidence in curve) or sorted(curve) != list(curve):
+        raise ValueError("a curve goes from probability to confidence, both between 0 and 1, with rising probabilities")
+    return curve
+
+
+Curve = Annotated[tuple[tuple[float, float], ...], AfterValidator(_rising)]
+
+
+class Calibration(BaseModel):
+    """How probabilities are to be read, so that what is given 0.9 is right nine times of ten; and how attention is."""
+
+    model_config = _STRICT
+
+    temperature: float = Field(1.0, gt=0, description="logits are divided by it before the softmax")
+    tokens: Curve = Field(
+        (),
+        validation_alias=AliasChoices("tokens", "pieces"),  # what files written before version 0.2 call it
+        description="a curve from probability to confidence; empty: none",
+    )
+    words: Curve = Field((), description="the same of the product of a word's tokens")
+    rule: Literal["input", "output"] = Field("output", description="the step that tells where a token comes from")
+    layer: int = Field(0, ge=0, description="of the decoder, from 1, that alignments are read off; 0: their mean")
+    report: dict[str, Any] = Field(default_factory=dict, description="what it was measured on, before and after")
+
+    def token(self, log_probability: float) -> float:
+        """The confidence in a token whose log-probability at the temperature this is."""
+        return on_curve(self.tokens, math.exp(log_probability))
+
+    def word(self, log_probability: float) -> float:
+        """The confidence in a word whose tokens' log-probabilities at the temperature add up to this."""
+        return on_curve(self.words, math.exp(log_probability))
+
+
+class Card(BaseModel):
+    """`bundle.json`: what the bundle is and what its files are."""
+
+    model_config = _STRICT
+
+    format: int = Field(FORMAT, ge=FORMAT, le=FORMAT, strict=True)
+    family: str
+    parameters: int = Field(ge=0, strict=True)
+    provenance: Provenance
+    files: dict[Annotated[str, Field(pattern=r"^\w[\w.-]{0,99}$")], File] = Field(max_length=100)
+
+
+def on_curve(curve: Sequence[tuple[float, float]], probability: float) -> float:
+    """Straight between the curve's points, level beyond them; without any, the probability itself."""
+    if not curve:
+        return probability
+    return float(np.interp(probability, [p for p, _ in curve], [confidence for _, confidence in curve]))
+
+
+def digest_of(card: Mapping[str, Any]) -> str:
+    """SHA-256 of a card's content, however it is laid out."""
+    return hashlib.sha256(json.dumps(card, ensure_ascii=False, sort_keys=True).encode()).hexdigest()

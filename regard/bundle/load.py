@@ -1,0 +1,358 @@
+"""A bundle read from disk and checked. Nothing in it is believed: it may come from a stranger."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors import numpy as plain
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from regard.disk import digest
+from regard.errors import BundleError, RecipeError, RegardError, TextError
+from regard.models import FAMILIES
+from regard.models.interface import NeedsVocabulary
+from regard.recipe import Recipe
+from regard.recipe import load as load_recipe
+from regard.text import PAD, Shortlist, Tokenizer
+from regard.text.order import in_order
+
+from .format import (
+    CALIBRATION,
+    CARD,
+    FORMAT,
+    GOLDEN,
+    JOINT,
+    LARGEST,
+    RECIPE,
+    SCALE,
+    SEPARATE,
+    SHORTLIST,
+    WEIGHTS,
+    Calibration,
+    Card,
+    File,
+    Golden,
+    Provenance,
+    digest_of,
+)
+
+__all__ = ["Bundle", "check_golden", "earlier", "load", "new_model"]
+
+_FOREIGN = {
+    "tensors.safetensors": "this is a checkpoint, to go on from with `regard train --resume`; a bundle is made when "
+    "training ends, in the directory `bundle` of the run.",
+    "model.bin": "this is a model of CTranslate2, which cannot be brought back; use the bundle that it was made from.",
+    "config.json": "this is a model of another library, if anything; `regard import` makes bundles of Marian's.",
+}
+"""Files of other directories that people try, and what to do with these."""
+_HEADER = 16 << 20
+"""Bytes of the longest header of weights that is read."""
+_TABLES = 1 << 28
+"""Numbers in the tables that a model computes for itself, such as sinusoids, that are still taken for reasonable."""
+_REPEATS = ("layers", "hops")
+"""Ends of the keys that say how many parts a model has, each with weights of its own."""
+_KINDS = {"F64", "F32", "F16", "BF16", "I8"}
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that has been read and checked; the weights stay on disk until `model` is called."""
+
+    path: Path
+    recipe: Recipe
+    source: Tokenizer
+    target: Tokenizer
+    golden: tuple[Golden, ...]
+    provenance: Provenance
+    parameters: int
+    files: dict[str, File]
+    calibration: Calibration | None = None
+    digest: str = ""
+    """SHA-256 of `bundle.json`, which has those of all files: two bundles with the same one are the same."""
+
+    @property
+    def name(self) -> str:
+        """What the recipe calls it, or the directory's name."""
+        return self.recipe.name or self.path.name
+
+    def model(self) -> nn.Module:
+        """The model with the bundle's weights, ready to use (not training), in float32 on the CPU.
+
+        Raises BundleError for weights that are not those of the recipe's model or that are not finite. Before anything
+        is allocated the file's header is held against the model.
+        """
+        file = self.path / WEIGHTS
+        try:
+            weights = _Stored(file)
+            self._check_weights(weights)
+            with _Unfilled():
+                model = new_model(self.recipe, self.source, self.target)
+            _fill(model, weights, file)
+        except (SafetensorError, OSError) as error:
+            raise BundleError(f"{file}: cannot be read ({error}); get the bundle again.") from None
+        return model.eval()
+
+    def shortlist(self) -> Shortlist | None:
+        """The target tokens that each source token goes with; None unless `regard shortlist` learnt them."""
+        if SHORTLIST not in self.files:
+            return None
+        file = self.path / SHORTLIST
+        try:
+            found = plain.load_file(file)
+            # Files written before version 0.2 call the tokens pieces.
+            tokens = found["tokens" if "tokens" in found else "pieces"]
+            return Shortlist(found["always"], found["starts"], tokens)
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise BundleError(f"{file}: is no shortlist ({error}); get the bundle again.") from None
+
+    def _check_weights(self, weights: _Stored) -> None:
+        """Every name, shape and kind of number in the file against the recipe's model, which is made without memory."""
+        file, config = self.path / WEIGHTS, self.recipe.model
+        for key, value in dict(config).items():
+            if key.endswith(_REPEATS) and isinstance(value, int) and value > len(weights):
+                raise BundleError(
+                    f"{file}: holds {len(weights):,} tensors, and [model] {key} = {value:,} of its recipe needs "
+                    "one for each or more; get the bundle again."
+                )
+        with torch.device("meta"):
+            try:
+                model = new_model(self.recipe, self.source, self.target)
+            except RegardError:
+                raise
+            except Exception as error:  # whatever a page raises for sizes that no recipe of ours has
+                raise BundleError(f"{self.path}: no model can be made of its recipe: {error}") from error
+        if (tables := sum(buffer.numel() for buffer in model.buffers())) > _TABLES:
+            raise BundleError(f"{self.path}: its recipe asks for tables of {tables:,} numbers; get the bundle again.")
+        parameters = dict(model.named_parameters())
+        shapes = weights.shapes()
+        names = {name for name in shapes if not name.endswith(SCALE)}
+        if missing := sorted(parameters.keys() - names) or sorted(names - parameters.keys()):
+            raise BundleError(f"{file}: does not fit the recipe's model: {missing[0]} stands in only one of them.")
+        for name, (shape, kind) in shapes.items():
+            parameter = parameters.get(name.removesuffix(SCALE))
+            needed = tuple(parameter.shape) if parameter is not None else ()
+            if name.endswith(SCALE) and name not in parameters:
+                needed = needed[:1]
+            if shape != needed:
+                raise BundleError(f"{file}: {name} is {shape} and the recipe's model needs {needed}.")
+            if kind not in _KINDS or (kind == "I8") != (name + SCALE in shapes):
+                raise BundleError(f"{file}: {name} is stored as {kind}, which no bundle of ours does; get it again.")
+
+
+class _Unfilled(TorchFunctionMode):
+    """While inside, new parameters are not drawn at random: they are about to be overwritten."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if function in (Tensor.uniform_, Tensor.normal_):
+            return args[0]
+        return function(*args, **(kwargs or {}))
+
+
+def new_model(recipe: Recipe, source: Tokenizer, target: Tokenizer) -> nn.Module:
+    """A randomly initialised model of a recipe, for these vocabularies."""
+    model: nn.Module = FAMILIES[recipe.model.family].build(recipe.model, len(source), len(target), PAD)
+    if hasattr(model, "spell"):
+        cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
+    return model
+
+
+def load(path: str | Path) -> Bundle:
+    """Read a bundle and check it: the size and SHA-256 of every file, and the ids of the golden sentences.
+
+    Raises BundleError, naming the file or sentence that differs.
+    """
+    path = Path(path)
+    card, whole = _card(path)
+    for name, known in card.files.items():
+        _check_file(path / name, known)
+    models = (JOINT, JOINT) if JOINT in card.files else SEPARATE
+    for name in (WEIGHTS, RECIPE, GOLDEN, *models):
+        if name not in card.files:
+            raise BundleError(f"{path / CARD}: lists no {name}, so this is no whole bundle; get it again.")
+    try:
+        source = Tokenizer.load(path / models[0])
+        target = source if models[1] == models[0] else Tokenizer.load(path / models[1])
+        recipe = load_recipe(path / RECIPE, trained=True)
+        bundle = Bundle(
+            path=path,
+            recipe=recipe,
+            source=source,
+            target=in_order(target, recipe.text.order),
+            golden=_GOLDENS.validate_python(_json(path / GOLDEN)),
+            provenance=card.provenance,
+            parameters=card.parameters,
+            files=card.files,
+            calibration=Calibration.model_validate(_json(path / CALIBRATION)) if CALIBRATION in card.files else None,
+            digest=whole,
+        )
+        check_golden(bundle)
+    except (RecipeError, TextError, ValidationError) as error:
+        raise BundleError(f"{path}: made by another version of Regard, or by hand: {error}") from error
+    layers = getattr(recipe.model, "decoder_layers", 1)
+    if bundle.calibration and bundle.calibration.layer > layers:
+        raise BundleError(
+            f"{path / CALIBRATION}: layer = {bundle.calibration.layer}, and the model's decoder has {layers}; measure "
+            "again with `regard calibrate`."
+        )
+    return bundle
+
+
+_GOLDENS = TypeAdapter(tuple[Golden, ...])
+
+
+def check_golden(bundle: Bundle) -> None:
+    """Hold the golden sentences' ids against what the tokenizer gives now; BundleError shows the first that differs."""
+    for golden in bundle.golden:
+        ids = tuple(bundle.source.encode(golden.source))
+        if ids != golden.source_ids:
+            raise BundleError(
+                f"{bundle.path}: golden sentence {golden.source!r} should have the ids {_short(golden.source_ids)} "
+                f"and has {_short(ids)}: the tokenizer is another one or reads its model differently, so the weights "
+                "would be fed nonsense. Get the bundle again, or use the SentencePiece version it names: "
+                f"{bundle.provenance.versions.get('sentencepiece', 'unknown')}."
+            )
+        output = bundle.target.decode(golden.target_ids)
+        if output != golden.output:
+            raise BundleError(
+                f"{bundle.path}: the ids of golden sentence {golden.source!r} should read {golden.output!r} "
+                f"and read {output!r}: the target's tokenizer is another one. Get the bundle again."
+            )
+
+
+def earlier(path: Path) -> Path:
+    """Where the bundle before this one stands for the moment between two renames."""
+    whole = path.resolve()
+    return whole.with_name(f".{whole.name}.old")
+
+
+def _json(file: Path) -> Any:
+    """The value in a JSON file of ours."""
+    try:
+        return json.loads(file.read_bytes(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{file}: damaged or cut short ({error}); get the bundle again.") from None
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number")
+
+
+def _card(path: Path) -> tuple[Card, str]:
+    """`bundle.json`, checked, and the digest of it that it names."""
+    file = path / CARD
+    if not file.is_file():
+        raise BundleError(_no_bundle(path))
+    _check_size(file)
+    card = _json(file)
+    known = card.pop("sha256", None) if isinstance(card, dict) else None
+    if not isinstance(known, str):
+        raise BundleError(f"{file}: damaged or cut short; get the bundle again.")
+    if card.get("format") != FORMAT:
+        raise BundleError(
+            f"{path}: a bundle of format {card.get('format')}, and this Regard reads {FORMAT}; install another version."
+        )
+    try:
+        checked = Card.model_validate(card)
+        if digest_of(card) != known:
+            raise BundleError(f"{file}: changed since it was saved (its SHA-256 differs); get the bundle again.")
+    except (ValidationError, UnicodeEncodeError, RecursionError) as error:
+        raise BundleError(f"{file}: made by another version of Regard, or by hand: {error}") from None
+    return checked, known
+
+
+def _no_bundle(path: Path) -> str:
+    if earlier(path).exists() and not path.exists():
+        return f"{path}: replacing it was cut short; the bundle before is whole: `mv {earlier(path)} {path}`."
+    if not path.exists():
+        return f"{path}: there is no such bundle; `regard train` makes one."
+    if not path.is_dir():
+        return f"{path}: a bundle is a directory, and this is a file."
+    for file, what in _FOREIGN.items():
+        if (path / file).is_file():
+            return f"{path}: {what}"
+    inside = [p.parent.name for p in sorted(path.glob(f"*/{CARD}"))]
+    hint = f"; did you mean {path / inside[0]}?" if inside else "; `regard train` makes one."
+    return f"{path}: no bundle is in this directory ({CARD} is missing){hint}"
+
+
+def _check_size(file: Path) -> None:
+    size, most = file.stat().st_size, LARGEST.get(file.name)
+    if most and size > most:
+        raise BundleError(f"{file}: has {size:,} bytes, and a bundle's has at most {most:,}; get the bundle again.")
+
+
+def _check_file(file: Path, known: File) -> None:
+    if not file.is_file():
+        raise BundleError(f"{file}: is missing from the bundle; get the bundle again.")
+    size = file.stat().st_size
+    if size != known.size:
+        raise BundleError(
+            f"{file}: has {size:,} bytes and should have {known.size:,}: cut short or changed; get the bundle again."
+        )
+    _check_size(file)
+    found = digest(file)
+    if found != known.sha256:
+        raise BundleError(
+            f"{file}: changed since the bundle was saved: SHA-256 {found[:16]}… and should be {known.sha256[:16]}…; "
+            "get the bundle again."
+        )
+
+
+def _fill(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
+    """Copy the weights into the model's parameters."""
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(_finite(weights[name], name, file))
+        if name + SCALE in weights:
+            parameter.data.mul_(_finite(weights[name + SCALE], name, file).reshape(-1, *[1] * (parameter.dim() - 1)))
+
+
+def _finite(weight: Tensor, name: str, file: Path) -> Tensor:
+    if weight.numel() and not all(bound.isfinite() for bound in torch.aminmax(weight)):
+        raise BundleError(f"{file}: {name} has numbers that are not finite, as if training had diverged; train again.")
+    return weight
+
+
+class _Stored(Mapping[str, Tensor]):
+    """The tensors of a file, each read when it is asked for, so that they are never in memory all at once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        with file.open("rb") as stored:
+            if int.from_bytes(stored.read(8), "little") > min(_HEADER, os.fstat(stored.fileno()).st_size):
+                raise BundleError(f"{file}: has no header of safetensors; get the bundle again.")
+        with safe_open(file, "pt") as opened:
+            self._names = frozenset(opened.keys())
+
+    def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """The shape of each tensor and the kind of its numbers."""
+        with safe_open(self._file, "pt") as stored:
+            slices = {name: stored.get_slice(name) for name in sorted(self._names)}
+            return {name: (tuple(part.get_shape()), str(part.get_dtype())) for name, part in slices.items()}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:  # `in` asks in this way
+            raise KeyError(name)
+        with safe_open(self._file, "pt") as stored:
+            tensor: Tensor = stored.get_tensor(name)
+            return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _short(ids: Sequence[int]) -> str:
+    return str(list(ids)) if len(ids) <= 12 else f"[{', '.join(map(str, ids[:12]))}, …]"

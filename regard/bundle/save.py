@@ -1,0 +1,169 @@
+"""A bundle written so that a crash or a full disk at any moment leaves the old one, or the new one, whole."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors import numpy as plain
+from safetensors.torch import save_file
+from torch import Tensor
+
+from regard.disk import digest, sync
+from regard.errors import BundleError
+from regard.recipe import Recipe, to_toml
+from regard.text import Shortlist, Tokenizer
+
+from .format import (
+    CALIBRATION,
+    CARD,
+    FORMAT,
+    GOLDEN,
+    JOINT,
+    RECIPE,
+    SCALE,
+    SEPARATE,
+    SHORTLIST,
+    WEIGHTS,
+    Calibration,
+    Golden,
+    Provenance,
+    digest_of,
+)
+from .load import Bundle, earlier, load
+
+__all__ = ["add_calibration", "add_shortlist", "save", "seal"]
+
+
+def save(
+    path: str | Path,
+    *,
+    recipe: Recipe,
+    weights: Mapping[str, Tensor],
+    source: Tokenizer,
+    target: Tokenizer,
+    provenance: Provenance,
+    golden: Sequence[Golden],
+) -> Path:
+    """Write a bundle in place of any that was there.
+
+    `weights` are a model's named parameters; where source and target have the same tokenizer, they are stored once.
+    Raises BundleError if it cannot be written; nothing half-written is left.
+    """
+    path = Path(path)
+
+    def write(part: Path) -> None:
+        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        save_file(contiguous, part / WEIGHTS)
+        joint = source.digest == target.digest
+        models = {JOINT: source} if joint else dict(zip(SEPARATE, (source, target), strict=True))
+        for name, tokenizer in models.items():
+            (part / name).write_bytes(tokenizer.to_bytes())
+        (part / RECIPE).write_text(to_toml(recipe), encoding="utf-8")
+        _write_json(part / GOLDEN, [g.model_dump(mode="json") for g in golden])
+        parameters = sum(tensor.numel() for name, tensor in contiguous.items() if not name.endswith(SCALE))
+        seal(part, recipe.model.family, parameters, provenance)
+
+    _replace(path, write)
+    return path
+
+
+def add_calibration(bundle: Bundle, calibration: Calibration) -> Bundle:
+    """The bundle with this calibration in place of any that it had, saved as `save` does, and loaded."""
+    return _with(bundle, CALIBRATION, lambda file: _write_json(file, calibration.model_dump(mode="json")))
+
+
+def add_shortlist(bundle: Bundle, shortlist: Shortlist) -> Bundle:
+    """The bundle with this shortlist in place of any that it had, saved as `save` does, and loaded."""
+    return _with(bundle, SHORTLIST, lambda file: plain.save_file(dict(vars(shortlist)), file))
+
+
+def seal(part: Path, family: str, parameters: int, provenance: Provenance) -> None:
+    """Write the card of all that is there, and force everything to disk."""
+    card = {
+        "format": FORMAT,
+        "family": family,
+        "parameters": parameters,
+        "provenance": provenance.model_dump(mode="json"),
+        "files": {f.name: {"size": f.stat().st_size, "sha256": digest(f)} for f in sorted(part.iterdir())},
+    }
+    _write_json(part / CARD, {**card, "sha256": digest_of(card)})
+    # Who may read it is for the umask to say, which the card's mode obeys; safetensors' files and mkdtemp's do not.
+    mode = (part / CARD).stat().st_mode & 0o777
+    for file in part.iterdir():
+        file.chmod(mode)
+        sync(file)
+    part.chmod(mode | (mode & 0o444) >> 2)
+    sync(part)
+
+
+def _with(bundle: Bundle, name: str, write_one: Callable[[Path], None]) -> Bundle:
+    """The bundle with one more file, or with another in its place."""
+
+    def write(part: Path) -> None:
+        for other in bundle.files.keys() - {name}:
+            shutil.copyfile(bundle.path / other, part / other)
+        write_one(part / name)
+        seal(part, bundle.recipe.model.family, bundle.parameters, bundle.provenance)
+
+    _replace(bundle.path, write)
+    return load(bundle.path)
+
+
+def _replace(path: Path, write: Callable[[Path], None]) -> None:
+    """Put a directory that `write` fills in the place of a bundle, or of nothing."""
+    if path.exists() and not (path.is_dir() and ((path / CARD).exists() or not any(path.iterdir()))):
+        raise BundleError(f"{path}: is in the way and is no bundle; move it, or choose another place for the bundle.")
+    whole = path.resolve()  # "." and links have names of their own
+    part: Path | None = None
+    try:
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        for left in whole.parent.glob(f".{whole.name}.*.part"):  # what a crash left behind
+            shutil.rmtree(left, ignore_errors=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{whole.name}.", suffix=".part", dir=whole.parent))
+        write(part)
+        _rename(part, whole)
+    except (OSError, SafetensorError) as error:
+        kept = f" The bundle that was there before is untouched: {path}." if (path / CARD).exists() else ""
+        raise BundleError(f"{path}: the bundle could not be saved: {_reason(error)}.{kept}") from error
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _rename(part: Path, path: Path) -> None:
+    """Put a whole new directory in the place of the old one; two renames, undone if anything fails."""
+    old = earlier(path)
+    if path.exists():
+        if old.exists():
+            shutil.rmtree(old)
+        path.rename(old)
+    try:
+        part.rename(path)
+        sync(path.parent)
+    except BaseException:
+        if path.exists():
+            path.rename(part)
+        if old.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _reason(error: Exception) -> str:
+    """The error in words with a way out; safetensors tells a full disk only in its text."""
+    text = str(error)
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT) or "os error 28" in text or "os error 122" in text:
+        return "no space is left on the disk; free some, or choose another disk with --out"
+    return getattr(error, "strerror", None) or text
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
