@@ -9,7 +9,7 @@ import torch
 
 from regard import bundle as bundles
 from regard import recipe as recipes
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.tasks.decode import decode
 from regard.text import PAD, Tokenizer
 
@@ -73,7 +73,7 @@ def small_bundle(
     )
     tag = f"{symbols[0]} " if symbols else ""
     torch.manual_seed(seed)
-    model = MODELS[recipe.model.family][1](recipe.model, len(source), len(target), PAD)
+    model = FAMILIES[recipe.model.family].build(recipe.model, len(source), len(target), PAD)
     model.eval()
     ids = [source.encode(line) for line in (f"{tag}{line}" for line in ENGLISH[:3])]
     golden = [

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard import bundle as bundles
 from regard.errors import ModelError
-from regard.models import FAMILIES, KINDS
+from regard.models import FAMILIES
 from regard.models.interface import Observer, Part
 from regard.nn.embedding import fold_scale, scale_rows
 from regard.tasks.fit import _price, fit
@@ -129,7 +129,7 @@ def test_who_does_not_look_is_told_so(family: str) -> None:
 
 
 def test_every_family_looks_or_is_blind() -> None:
-    assert {*LOOKING, *BLIND} == set(KINDS)
+    assert [name for name, family in FAMILIES.items() if not family.has_attention] == BLIND
 
 
 def test_the_price_is_of_what_is_read_and_a_lines_end_is_free(tmp_path: Path) -> None:
@@ -195,7 +195,9 @@ def test_scaled_vectors_are_those_of_a_table_with_scaled_rows(family: str) -> No
     assert not any(name.endswith("scale") for name, _ in damped.named_buffers())
 
 
-@pytest.mark.parametrize("family", [f for f, kind in KINDS.items() if kind in ("encoder-decoder", "classifier")])
+@pytest.mark.parametrize(
+    "family", [f for f, known in FAMILIES.items() if known.kind in ("encoder-decoder", "classifier")]
+)
 def test_the_first_table_is_the_one_of_what_is_read(family: str) -> None:
     model = _apart(family, (20, 23))
     assert next(part for part in model.modules() if isinstance(part, torch.nn.Embedding)).num_embeddings == 20

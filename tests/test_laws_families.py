@@ -22,7 +22,7 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batches
 from regard.data.store import Store, fingerprint
-from regard.models import FAMILIES, KINDS, MODELS
+from regard.models import FAMILIES
 from regard.nn.attention import SCORES
 from regard.search import SearchConfig
 from regard.settings.data import Filters
@@ -36,14 +36,14 @@ from regard.train import MASK, OBJECTIVES, Interrupted, TrainConfig, Trainer
 SMALL = {name: family.small for name, family in FAMILIES.items()}
 AIMS = {"encoder-decoder": "translate", "mask-predictor": "fill", "language-model": "continue", "reader": "mask"}
 LETTERS = "abcdef"
-PAIRED = [family for family, kind in KINDS.items() if kind in ("encoder-decoder", "mask-predictor")]
-WRITING = [family for family, kind in KINDS.items() if kind == "language-model"]
-CLASSIFYING = [family for family, kind in KINDS.items() if kind == "classifier"]
-TRANSLATING = [family for family, kind in KINDS.items() if kind == "encoder-decoder"]
+PAIRED = [family for family, known in FAMILIES.items() if known.kind in ("encoder-decoder", "mask-predictor")]
+WRITING = [family for family, known in FAMILIES.items() if known.kind == "language-model"]
+CLASSIFYING = [family for family, known in FAMILIES.items() if known.kind == "classifier"]
+TRANSLATING = [family for family, known in FAMILIES.items() if known.kind == "encoder-decoder"]
 
 
 def _aim(family: str) -> str:
-    return AIMS.get(KINDS[family], "classify")
+    return AIMS.get(FAMILIES[family].kind, "classify")
 
 
 def _words(count: int, seed: int, most: int = 5) -> list[str]:
@@ -53,14 +53,14 @@ def _words(count: int, seed: int, most: int = 5) -> list[str]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_goes_by_the_name_that_its_config_has(family: str) -> None:
-    assert MODELS[family][0](**SMALL[family]).family == family
+    assert FAMILIES[family].config(**SMALL[family]).family == family
 
 
 # -- the future, padding, neighbours, tokens ---------------------------------------------------------------------------
 
 
 def _config(family: str) -> Any:
-    return MODELS[family][0](**SMALL[family], dropout=0.0)
+    return FAMILIES[family].config(**SMALL[family], dropout=0.0)
 
 
 @pytest.mark.parametrize("family", TRANSLATING)
@@ -78,7 +78,7 @@ def test_who_goes_on_keeps_the_laws(family: str) -> None:
     others.test_a_language_model_in_tokens_is_the_whole_and_sees_no_future(_config(family))
 
 
-@pytest.mark.parametrize("family", [family for family in KINDS if family not in PAIRED])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in PAIRED])
 def test_who_reads_one_side_sees_no_padding_and_no_neighbour(family: str) -> None:
     others.test_padding_and_neighbours_are_invisible(_config(family))
 
@@ -109,7 +109,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> di
 def test_resuming_is_exact(family: str, stores: dict[str, Store], tokenizer: Tokenizer, tmp_path: Path) -> None:
     aim = _aim(family)
     store = stores["labels" if aim == "classify" else "pairs" if OBJECTIVES[aim].reads == "pairs" else "text"]
-    config, build = MODELS[family]
+    config, build = FAMILIES[family].config, FAMILIES[family].build
     sizes = config(**SMALL[family], dropout=0.2)
     settings = TrainConfig(max_updates=4, accumulate=2, average="ema", warmup=2, precision="float32", save_every=100)
 
@@ -282,7 +282,7 @@ its page says, 1e-2, 400, 0.9. One vector for a whole line: what was not seen co
 
 def _trained(family: str, sizes: dict[str, Any], store: Store, words: Tokenizer, out: Path, **train: Any) -> Any:
     torch.manual_seed(1)
-    config, build = MODELS[family]
+    config, build = FAMILIES[family].config, FAMILIES[family].build
     aim = _aim(family)
     common = {"schedule": "linear", "warmup": 40, "clip": 1.0, "label_smoothing": 0.0, "average": "ema"}
     settings = TrainConfig(**common, ema_decay=0.98, save_every=10_000, log_every=1000, **train)  # type: ignore[arg-type]
@@ -338,7 +338,7 @@ def test_mask_predict_learns_to_copy(tokenizer: Tokenizer, tmp_path: Path) -> No
 
 def test_every_family_learns_somewhere() -> None:
     """Who fills in masks learns above, and in `test_objectives.py` and `test_mask_predict.py`."""
-    assert {*TRANSLATING, *LEARNING, "bert", "mask-predict"} == set(MODELS)
+    assert {*TRANSLATING, *LEARNING, "bert", "mask-predict"} == set(FAMILIES)
 
 
 # -- every score where a decoder looks once a layer --------------------------------------------------------------------

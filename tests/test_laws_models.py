@@ -9,6 +9,7 @@ import torch
 import toy
 from torch import Tensor
 
+from regard.models import FAMILIES
 from regard.models.interface import Observer
 from regard.models.transformer import TransformerConfig
 
@@ -129,7 +130,8 @@ def test_whoever_looks_at_the_source_records_it_and_sees_no_padding(config: Any)
     observe = Observer("cross")
     model.decode(target, model.start(model.encode(source, reading), reading), writing, observe)
     cross = observe.weights["cross"]
-    assert [w.shape for w in cross] == [(3, getattr(config, "heads", 1), 7, 6)] * config.decoder_layers
+    layers, heads = FAMILIES[config.family].cross_attention(config)
+    assert [w.shape for w in cross] == [(3, heads, 7, 6)] * layers
     for weights in cross:
         sums = weights.sum(-1)  # of local attention's with a Gaussian, below one
         assert (sums > 0).any()

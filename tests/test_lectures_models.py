@@ -14,7 +14,7 @@ from bundles import ENGLISH, GERMAN, small_bundle
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.studies.lectures.trained import (
     PAIRS,
     TRAINED,
@@ -35,7 +35,7 @@ from regard.text import PAD, Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = {"heads": 2, "feedforward": 32, "layers": 1}
-FAMILIES = {"gpt": TINY, "bert": TINY, "lstmn": {"layers": 1}}
+SIZES = {"gpt": TINY, "bert": TINY, "lstmn": {"layers": 1}}
 LINE = ENGLISH[2]
 
 
@@ -49,11 +49,11 @@ def bundle(tmp_path_factory):
 def one_sided(family: str) -> Pipeline:
     """A model of one side with random weights."""
     recipe = recipes.validate(
-        {"name": "small", "data": {"text": "x"}, "model": {"family": family, "width": 16, **FAMILIES[family]}}
+        {"name": "small", "data": {"text": "x"}, "model": {"family": family, "width": 16, **SIZES[family]}}
     )
     tokens = Tokenizer.train(ENGLISH, size=330)
     torch.manual_seed(0)
-    return Pipeline(MODELS[family][1](recipe.model, len(tokens), len(tokens), PAD).eval(), recipe, tokens, tokens)
+    return Pipeline(FAMILIES[family].build(recipe.model, len(tokens), len(tokens), PAD).eval(), recipe, tokens, tokens)
 
 
 def test_the_steps_are_those_of_greedy_search(bundle):
@@ -152,7 +152,7 @@ def test_the_memorial_is_the_recipes_text_and_is_seen_whole(bundle):
     assert len(head) == len(rows[0])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", SIZES)
 def test_models_of_one_side_look_at_their_own_line(family):
     opened = one_sided(family)
     found = looks(opened, [ENGLISH[4]])

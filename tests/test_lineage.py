@@ -17,7 +17,7 @@ from regard import recipe as recipes
 from regard.errors import ModelError, RecipeError, RegardError
 from regard.exchange.export import export
 from regard.kernels import native
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.models.interface import Observer
 from regard.models.luong import LuongConfig
 from regard.nn import KeysValues
@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "bahdanau": {"family": "bahdanau", "width": 24, "encoder_width": 32, "embedding": 16, "readout": 20},
     "luong": {"family": "luong", "width": 24, "embedding": 16, "layers": 2},
 }
-FAMILIES = list(SIZES)
+RECURRENT = list(SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,10 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Translato
     folder = tmp_path_factory.mktemp("bundles")
     for family, sizes in SIZES.items():
         small_bundle(folder / family, model={**sizes, "init_range": 0.3})
-    return {family: load(folder / family, device="cpu") for family in FAMILIES}
+    return {family: load(folder / family, device="cpu") for family in RECURRENT}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", RECURRENT)
 def test_a_bundle_translates_alone_as_in_company(translators: dict[str, Translator], family: str) -> None:
     translator = translators[family]
     short = {"max_length": 6}
@@ -73,7 +73,7 @@ def test_one_fixed_vector_has_nothing_to_see_to_count_or_to_align_by(translators
             refused()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", RECURRENT)
 def test_no_other_library_is_given_what_it_cannot_hold(
     translators: dict[str, Translator], family: str, tmp_path: Path
 ) -> None:
@@ -85,7 +85,7 @@ def test_no_other_library_is_given_what_it_cannot_hold(
 
 @pytest.mark.parametrize("family", ["seq2seq", "bahdanau"])
 def test_costs_are_counted_as_for_any_model(family: str) -> None:
-    config, build = MODELS[family]
+    config, build = FAMILIES[family].config, FAMILIES[family].build
     sizes = config(**{k: v for k, v in SIZES[family].items() if k != "family"})
     costs = count_costs(sizes, 50, 60, bfloat16=True)
     assert costs.parameters == sum(p.numel() for p in build(sizes, 50, 60).parameters())
@@ -168,7 +168,7 @@ def test_wrong_values_are_named_with_the_way_out(table: dict[str, Any], message:
 
 
 def test_a_score_that_the_widths_do_not_allow_is_refused() -> None:
-    config, build = MODELS["bahdanau"]
+    config, build = FAMILIES["bahdanau"].config, FAMILIES["bahdanau"].build
     with pytest.raises(ModelError, match="make them equal"):
         build(config(width=8, encoder_width=12, score="dot"), 20, 20)
 
@@ -207,12 +207,12 @@ def test_unknown_words_are_replaced_or_spoken_of_not_both(translators: dict[str,
 
 
 @pytest.mark.parametrize(
-    "family", [*FAMILIES, "convs2s", "lstmn", "lstmn-translator", "mask-predict", "self-attentive"]
+    "family", [*RECURRENT, "convs2s", "lstmn", "lstmn-translator", "mask-predict", "self-attentive"]
 )
 def test_the_page_of_the_lineage_names_every_key_and_its_default(family: str) -> None:
     page = (Path(__file__).parent.parent / "docs" / "lineage.md").read_text("utf-8")
     section = re.sub(r"\s+", " ", page.split(f"\n## {family}\n")[1].split("\n## ")[0])
-    for key, field in MODELS[family][0].model_fields.items():
+    for key, field in FAMILIES[family].config.model_fields.items():
         if key != "family":
             default = json.dumps(field.default).strip('"').removesuffix(".0")
             assert re.search(rf"`{key}` \({re.escape(default)}[:)]", section), key

@@ -20,7 +20,7 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.apps.look import page, picture
 from regard.errors import DataError, ModelError, TextError
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.models.interface import Observer, layout_of
 from regard.tasks.look import Attention, Part, Side, _side, look
 from regard.tasks.open import Pipeline
@@ -186,7 +186,7 @@ def test_models_of_one_side(family: str, name: str) -> None:
     recipe = recipes.validate({"name": "small", "data": {"text": "x"}, "model": {"family": family, **sizes}})
     tokens = Tokenizer.train(ENGLISH, size=330)
     torch.manual_seed(0)
-    model = MODELS[family][1](recipe.model, len(tokens), len(tokens), PAD).eval()
+    model = FAMILIES[family].build(recipe.model, len(tokens), len(tokens), PAD).eval()
     opened = Pipeline(model, recipe, tokens, tokens)
     found = look(opened, LINE)
     assert [part.name for part in found.parts] == [name]
@@ -209,7 +209,7 @@ def test_classifiers(sizes: dict[str, Any], name: str, rows: int, capsys: pytest
     recipe = recipes.validate({"name": "small", "data": data, "model": sizes})
     tokens, labels = Tokenizer.train(ENGLISH, size=330), Tokenizer.train(["yes no"], size=10, kind="words")
     torch.manual_seed(0)
-    model = MODELS[recipe.model.family][1](recipe.model, len(tokens), len(labels), PAD).eval()
+    model = FAMILIES[recipe.model.family].build(recipe.model, len(tokens), len(labels), PAD).eval()
     opened = Pipeline(model, recipe, tokens, labels)
     found = look(opened, LINE)
     (part,) = found.parts
@@ -221,7 +221,7 @@ def test_classifiers(sizes: dict[str, Any], name: str, rows: int, capsys: pytest
     assert f'"name":"{name}"' in page(found)
     pooled = recipes.validate({"name": "small", "data": data, "model": {**sizes, "pool": "mean"}})
     if name == "hops":
-        plain = MODELS["self-attentive"][1](pooled.model, len(tokens), len(labels), PAD).eval()
+        plain = FAMILIES["self-attentive"].build(pooled.model, len(tokens), len(labels), PAD).eval()
         with pytest.raises(ModelError, match="no attention"):
             look(Pipeline(plain, pooled, tokens, labels), LINE)
 

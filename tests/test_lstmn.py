@@ -11,7 +11,7 @@ import toy
 from torch import Tensor
 
 from regard import recipe
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.models.interface import Observer
 from regard.models.lstmn import LSTMNConfig, Tape, Written
 from regard.nn.recurrent import LSTM
@@ -99,7 +99,7 @@ def test_the_recipes_with_and_without_a_tape_are_equal_in_size_and_budget() -> N
     tables, sizes = [], []
     for name in ("lstmn", "lstm"):
         made = recipe.load(folder / f"{name}.toml", variables={"REGARD_DATA": "data"})
-        model = MODELS[made.model.family][1](made.model, made.text.size, made.text.size)
+        model = FAMILIES[made.model.family].build(made.model, made.text.size, made.text.size)
         sizes.append(sum(parameter.numel() for parameter in model.parameters()))
         tables.append(made.model_dump(exclude={"name": True, "model": {"tape", "width"}}))
     assert tables[0] == tables[1], "but for the tape and the width they are one recipe"

@@ -16,7 +16,7 @@ from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError, ModelError, TextError
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.parsing.parse import evaluate_trees, parse, score_trees
 from regard.parsing.rules import MOST_OPEN, Bracketing, Symbols
 from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
@@ -72,7 +72,7 @@ def random_bundle(path, *, tags=False, **search):
         }
     )
     torch.manual_seed(3)
-    model = MODELS["transformer"][1](recipe.model, len(source), len(target), PAD)
+    model = FAMILIES["transformer"].build(recipe.model, len(source), len(target), PAD)
     with torch.no_grad():  # far from even, so that some brackets are opened again and again
         for parameter in model.parameters():
             parameter.mul_(3)

@@ -17,7 +17,7 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batch, Batches
 from regard.errors import ModelError
-from regard.models import FAMILIES, KINDS, MODELS, TransformerConfig
+from regard.models import FAMILIES, TransformerConfig
 from regard.models.bert import BERTConfig
 from regard.models.gpt import GPTConfig
 from regard.models.interface import layout_of
@@ -146,12 +146,12 @@ def test_a_plan_estimates_from_the_files_and_counts_in_the_store(recipe: Recipe,
     assert plan(recipe, out, measure=False).exact, "and was left as it was"
 
 
-ONE_SIDED = [family for family, kind in KINDS.items() if kind in ("language-model", "reader", "classifier")]
+ONE_SIDED = [family for family, known in FAMILIES.items() if known.kind in ("language-model", "reader", "classifier")]
 
 
 @pytest.mark.parametrize("family", ONE_SIDED)
 def test_a_run_on_text_of_one_side_or_labels_is_planned_and_its_batches_found(family: str, tmp_path: Path) -> None:
-    data = {"labels": "first"} if KINDS[family] == "classifier" else {"context": 16} if family == "gpt" else {}
+    data = {"labels": "first"} if FAMILIES[family].kind == "classifier" else {"context": 16} if family == "gpt" else {}
     model = {**FAMILIES[family].small, **({"max_positions": 64} if "max_positions" in FAMILIES[family].small else {})}
     lines = [
         f"{('yes' if 'man' in line else 'no') if data.get('labels') else ''} {line} {n}"
@@ -173,7 +173,7 @@ def test_a_run_on_text_of_one_side_or_labels_is_planned_and_its_batches_found(fa
     found = plan(recipe, tmp_path / "run", measure=False)
     prepared = prepare(recipe.corpus, recipe.spelling, tmp_path)
     sizes = len(prepared.source_tokenizer), len(prepared.target_tokenizer)
-    built = MODELS[family][1](recipe.model, *sizes)
+    built = FAMILIES[family].build(recipe.model, *sizes)
     assert found.chosen
     assert found.tokens == sizes
     assert found.parameters == sum(p.numel() for p in built.parameters())

@@ -11,7 +11,7 @@ from torch import nn
 
 from regard import recipe as recipes
 from regard.errors import ModelError, RecipeError
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.models.rnn import RNNConfig, build
 
 TEXT = torch.randint(4, 20, (3, 7), generator=torch.Generator().manual_seed(5))
@@ -44,7 +44,7 @@ def test_a_tied_model_has_one_matrix_and_needs_one_width() -> None:
             {"data": {"text": "a"}, "model": {"family": "rnn-lm", "width": 12, "embedding": 10, "tied": True}}
         )
     with pytest.raises(ModelError, match=r"here are 20 and 21 tokens; set text\.joint = true"):
-        MODELS["rnn-lm"][1](config, 20, 21)
+        FAMILIES["rnn-lm"].build(config, 20, 21)
 
 
 def test_its_state_has_one_size_however_long_the_text() -> None:

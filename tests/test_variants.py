@@ -419,10 +419,10 @@ def test_settings_that_do_not_fit_are_refused_by_name(settings: dict[str, Any], 
 
 
 def test_a_line_may_be_as_long_as_its_places() -> None:
-    assert TransformerConfig().longest is None
-    assert TransformerConfig(positions="learned", max_positions=99).longest == 99
-    assert TransformerConfig(score="location", score_width=64).longest == 64
-    assert TransformerConfig(score="location").longest == 1024
+    assert TransformerConfig().capacity is None
+    assert TransformerConfig(positions="learned", max_positions=99).capacity == 99
+    assert TransformerConfig(score="location", score_width=64).capacity == 64
+    assert TransformerConfig(score="location").capacity == 1024
 
 
 def test_what_is_not_the_papers_is_named() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.models.bahdanau import BahdanauConfig
 from regard.models.convs2s import ConvS2SConfig
 from regard.models.interface import Layout, layout_of
@@ -61,7 +61,7 @@ CONFIGS |= {
 def make(config: Any, vocabulary: int = 20, dtype: torch.dtype = torch.float32) -> nn.Module:
     """A model with fixed random weights, biases and norms included, so that none hides behind a zero or a one."""
     torch.manual_seed(0)
-    model: nn.Module = MODELS[config.family][1](config, vocabulary, vocabulary, PAD)
+    model: nn.Module = FAMILIES[config.family].build(config, vocabulary, vocabulary, PAD)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:

@@ -17,7 +17,7 @@ from loop import PAD, finish, read_job
 
 from regard.data.batches import Batch, Batches
 from regard.data.store import Store
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.train import TrainConfig, Trainer
 
 
@@ -72,7 +72,7 @@ def main() -> None:
         "decoder_layers": shape["layers"],
         "dropout": shape["dropout"],
     }
-    config, build = MODELS[table["family"]]
+    config, build = FAMILIES[table["family"]].config, FAMILIES[table["family"]].build
     model = build(config(**table), shape["vocabulary"], shape["vocabulary"], PAD)
     batches: Any = Given(job["batches"])
     if "store" in job:

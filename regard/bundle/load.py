@@ -162,7 +162,7 @@ class _Unfilled(TorchFunctionMode):
 def new_model(recipe: Recipe, source: Tokenizer, target: Tokenizer) -> nn.Module:
     """A randomly initialised model of a recipe, for these vocabularies."""
     model: nn.Module = FAMILIES[recipe.model.family].build(recipe.model, len(source), len(target), PAD)
-    if hasattr(model, "spell"):
+    if FAMILIES[recipe.model.family].needs_vocabulary:
         cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
     return model
 

@@ -11,8 +11,6 @@ from pydantic import BaseModel
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.models.interface import capacity_of
-
 from . import decoding
 from .decoding import Decoder, Pair, Shape, Words
 
@@ -124,7 +122,7 @@ def _words(side: Any, config: Any) -> Words:
     def table(most: int) -> Tensor | None:
         return None if config.positions == "none" else _plain(positions(torch.arange(most), most))
 
-    return Words(_plain(side.table.weight), side.scale, table, capacity_of(side))
+    return Words(_plain(side.table.weight), side.scale, table, config.capacity)
 
 
 def _up(width: int) -> int:

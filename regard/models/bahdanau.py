@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, wanted, whole
@@ -18,14 +18,16 @@ from regard.nn.attention.masks import matrix
 from regard.nn.attention.normalize import observed
 from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
 
-from .choices import NormalizerName, ScoreName, listed
-from .interface import Family, Observer, SingleAttention
+from .choices import NormalizerName, ScoreName, capacity, listed
+from .interface import Family, Observer
 
 __all__ = ["FAMILIES", "Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
 
 
-class BahdanauConfig(SingleAttention):
+class BahdanauConfig(BaseModel):
     """Sizes of the first translator with attention; the defaults are the paper's (appendix A.2.3)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Literal["bahdanau"] = Field("bahdanau", description="the model family")
     cell: Literal["elman", "gru", "lstm"] = Field("gru", description="the recurrence: elman, gru (paper) or lstm")
@@ -106,7 +108,6 @@ class Bahdanau(nn.Module):
     """Bidirectional encoder, decoder with attention and projection; made by `build`."""
 
     loops = True
-    """It goes place by place, which training does not compile."""
 
     def __init__(
         self,
@@ -172,5 +173,12 @@ class Bahdanau(nn.Module):
 
 
 FAMILIES = {
-    "bahdanau": Family(BahdanauConfig, build, {"width": 16, "encoder_width": 16, "embedding": 12, "readout": 8})
+    "bahdanau": Family(
+        BahdanauConfig,
+        build,
+        {"width": 16, "encoder_width": 16, "embedding": 12, "readout": 8},
+        cross_attention=lambda config: (1, 1),
+        capacity=lambda config: capacity(config.score, config.score_width),
+        loops=True,
+    )
 }

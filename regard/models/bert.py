@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from regard.nn import Dropout, Embedding, LayerNorm, Layout
 from regard.nn.attention import Lengths
 from regard.nn.pooling import POOLS
+from regard.nn.positions import shared_by_layers
 
 from .gpt import StackConfig, initialise
 from .interface import Family, Observer, check_one_vocabulary
@@ -126,6 +127,22 @@ class BERTClassifier(nn.Module):
 
 _SMALL = {"width": 16, "heads": 2, "layers": 2, "max_positions": 32}
 FAMILIES = {
-    "bert": Family(BERTConfig, build, _SMALL, "reader"),
-    "bert-classifier": Family(BERTClassifierConfig, build_classifier, _SMALL, "classifier"),
+    "bert": Family(
+        BERTConfig,
+        build,
+        _SMALL,
+        "reader",
+        capacity=lambda config: config.capacity,
+        vectors=True,
+        shares_parts=lambda config: shared_by_layers(config.positions),
+    ),
+    "bert-classifier": Family(
+        BERTClassifierConfig,
+        build_classifier,
+        _SMALL,
+        "classifier",
+        capacity=lambda config: config.capacity,
+        vectors=True,
+        shares_parts=lambda config: shared_by_layers(config.positions),
+    ),
 }

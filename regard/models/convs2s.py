@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from regard.nn.attention.scores import Score
 from regard.nn.convolution import Convolution, WeightNormed
 from regard.nn.positions import POSITIONS
 
-from .choices import NormalizerName, ScoreName, listed
+from .choices import NormalizerName, ScoreName, capacity, listed
 from .interface import Family, Observer
 
 __all__ = ["FAMILIES", "ConvS2S", "ConvS2SConfig", "ConvS2SState", "build"]
@@ -35,7 +35,6 @@ class ConvS2SConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    heads: ClassVar[int] = 1
     family: Literal["convs2s"] = Field("convs2s", description="the model family")
     width: int = Field(512, gt=0, description="features of an embedding and of the decoder's output")
     channels: int = Field(512, gt=0, description="features between the convolutions")
@@ -239,5 +238,11 @@ class ConvS2S(nn.Module):
 
 
 FAMILIES = {
-    "convs2s": Family(ConvS2SConfig, build, {"width": 16, "channels": 16, "encoder_layers": 2, "decoder_layers": 2})
+    "convs2s": Family(
+        ConvS2SConfig,
+        build,
+        {"width": 16, "channels": 16, "encoder_layers": 2, "decoder_layers": 2},
+        cross_attention=lambda config: (config.decoder_layers, 1),
+        capacity=lambda config: capacity(config.score, config.score_width, config.positions, config.max_positions),
+    )
 }

@@ -25,9 +25,9 @@ from regard.nn import (
     whole,
 )
 from regard.nn.attention import SCORES, Causal, Mask, MultiHead
-from regard.nn.positions import BIASES, POSITIONS, ROTARY, NoPosition, biases
+from regard.nn.positions import BIASES, POSITIONS, ROTARY, NoPosition, biases, shared_by_layers
 
-from .choices import ActivationName, NormName, PositionName, listed
+from .choices import ActivationName, NormName, PositionName, capacity, listed
 from .interface import Family, Observer, check_one_vocabulary
 
 __all__ = ["FAMILIES", "GPT", "Block", "GPTConfig", "GPTState", "StackConfig", "build", "initialise"]
@@ -73,6 +73,11 @@ class StackConfig(BaseModel):
                 f"key_value_heads ({self.key_value_heads}) must divide heads ({self.heads}); try 1, or leave it out"
             )
         return self
+
+    @property
+    def capacity(self) -> int | None:
+        """The most positions that a line may have; None: any number."""
+        return capacity("scaled_dot", 0, self.positions, self.max_positions)
 
     def attentions(self, causal: bool) -> list[MultiHead]:
         """Each layer's self-attention, with what acts inside it of the positions."""
@@ -207,5 +212,13 @@ class GPT(nn.Module):
 
 
 FAMILIES = {
-    "gpt": Family(GPTConfig, build, {"width": 16, "heads": 2, "layers": 2, "max_positions": 32}, "language-model")
+    "gpt": Family(
+        GPTConfig,
+        build,
+        {"width": 16, "heads": 2, "layers": 2, "max_positions": 32},
+        "language-model",
+        capacity=lambda config: config.capacity,
+        vectors=True,
+        shares_parts=lambda config: shared_by_layers(config.positions),
+    )
 }

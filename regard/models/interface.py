@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from regard.errors import ModelError
+from regard.nn.attention.scores import Score
 from regard.nn.layout import Layout, Packed, Padded
+from regard.nn.positions import Added
 from regard.nn.state import Observer, Part, State
 
 __all__ = [
@@ -31,7 +33,6 @@ __all__ = [
     "Observer",
     "Part",
     "RecurrentEncoder",
-    "SingleAttention",
     "State",
     "capacity_of",
     "check_one_vocabulary",
@@ -55,21 +56,28 @@ class Family:
     small: Mapping[str, Any]
     """Sizes of a model that has every part and takes no time: the laws are tried on it."""
     kind: Kind = "encoder-decoder"
+    step_by_step: bool = True
+    """An encoder-decoder that writes one token after the other; false: all of them at once."""
+    cross_attention: Callable[[Any], tuple[int, int]] = lambda config: (0, 0)
+    """Config -> how many layers of the decoder look at the source, and with how many heads each."""
+    has_attention: bool = True
+    """There is attention that an observer can see: to the source, or of a line to itself."""
+    capacity: Callable[[Any], int | None] = lambda config: None
+    """Config -> the most tokens that a line may have, its end counted; None: any number."""
+    vectors: bool = False
+    """What it reads becomes a tensor with a vector for each position, (…, D): by `encode`, or `decode` if it writes."""
+    needs_vocabulary: bool = False
+    """The model has `spell`: see `NeedsVocabulary`."""
+    loops: bool = False
+    """The model goes token by token in training too, which no compiler unrolls, and its weights are used in between."""
+    shares_parts: Callable[[Any], bool] = lambda config: False
+    """Config -> whether all layers share a part, which belongs to no one layer then."""
 
 
-class SingleAttention(BaseModel):
-    """A config whose decoder looks at the source with one attention; others have these two among their keys."""
+class RecurrentEncoder(BaseModel):
+    """A config whose encoder is a recurrence."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    heads: ClassVar[int] = 1
-    """Attentions to look at in a layer."""
-    decoder_layers: ClassVar[int] = 1
-    """Layers that look."""
-
-
-class RecurrentEncoder(SingleAttention):
-    """A config whose encoder is a recurrence."""
 
     width: int
     bidirectional: bool = Field(False, description="the encoder reads in both directions, each with half of the width")
@@ -212,9 +220,9 @@ def check_one_vocabulary(source: int, target: int) -> None:
 
 
 def capacity_of(model: nn.Module) -> int | None:
-    """The most tokens that a row may have, where a part of the model has learnt no more places; None: any number."""
-    known: list[Any] = [part.capacity for part in model.modules() if hasattr(part, "capacity")]
-    return min(known, default=None)
+    """The most tokens that a row may have, where a part of the model has weights for no more; None: any number."""
+    parts = (part.capacity for part in model.modules() if isinstance(part, (Added, Score)))
+    return min((most for most in parts if most is not None), default=None)
 
 
 def device_of(model: nn.Module) -> torch.device:

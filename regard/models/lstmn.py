@@ -17,8 +17,8 @@ from regard.nn import Dropout, KeysValues, Layout, Padded, Part, look_up, wanted
 from regard.nn.attention import NORMALIZERS, SCORES, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
-from .choices import NormalizerName, ScoreName, listed
-from .interface import Family, Observer, SingleAttention, check_one_vocabulary
+from .choices import NormalizerName, ScoreName, capacity, listed
+from .interface import Family, Observer, check_one_vocabulary
 from .luong import Attention
 
 __all__ = [
@@ -49,7 +49,7 @@ class LSTMNConfig(BaseModel):
     init_range: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
 
 
-class LSTMNTranslatorConfig(LSTMNConfig, SingleAttention):
+class LSTMNTranslatorConfig(LSTMNConfig):
     """An encoder and a decoder of such layers; the decoder looks at the source's top states ("shallow fusion")."""
 
     family: Literal["lstmn-translator"] = Field("lstmn-translator", description="the model family")  # type: ignore[assignment]
@@ -281,6 +281,12 @@ class LSTMNTranslator(nn.Module):
 
 _SMALL = {"width": 16, "embedding": 12, "score_width": 8}
 FAMILIES = {
-    "lstmn": Family(LSTMNConfig, build, _SMALL, "language-model"),
-    "lstmn-translator": Family(LSTMNTranslatorConfig, build_translator, _SMALL),
+    "lstmn": Family(LSTMNConfig, build, _SMALL, "language-model", vectors=True),
+    "lstmn-translator": Family(
+        LSTMNTranslatorConfig,
+        build_translator,
+        _SMALL,
+        cross_attention=lambda config: (1, 1),
+        capacity=lambda config: capacity(config.score, config.score_width),
+    ),
 }

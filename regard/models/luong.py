@@ -17,7 +17,7 @@ from regard.nn.attention import NORMALIZERS, SCORES, Normalizer, Score, mix, wei
 from regard.nn.attention.normalize import observed
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
-from .choices import NormalizerName, ScoreName, listed
+from .choices import NormalizerName, ScoreName, capacity, listed
 from .interface import Family, Observer, RecurrentEncoder
 
 __all__ = ["FAMILIES", "Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
@@ -146,7 +146,6 @@ class Luong(nn.Module):
     """Encoder, decoder with attention above it and projection; made by `build`."""
 
     loops = True
-    """It goes place by place, which training does not compile."""
 
     def __init__(
         self,
@@ -220,4 +219,13 @@ class Luong(nn.Module):
         return self.output(hidden)  # type: ignore[no-any-return]
 
 
-FAMILIES = {"luong": Family(LuongConfig, build, {"width": 16, "embedding": 12, "layers": 2})}
+FAMILIES = {
+    "luong": Family(
+        LuongConfig,
+        build,
+        {"width": 16, "embedding": 12, "layers": 2},
+        cross_attention=lambda config: (1, 1),
+        capacity=lambda config: capacity(config.score, config.score_width),
+        loops=True,
+    )
+}

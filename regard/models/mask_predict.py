@@ -147,5 +147,12 @@ class MaskPredict(nn.Module):
 
 
 FAMILIES = {
-    "mask-predict": Family(MaskPredictConfig, build, transformer.FAMILIES["transformer"].small, "mask-predictor")
+    "mask-predict": Family(
+        MaskPredictConfig,
+        build,
+        transformer.FAMILIES["transformer"].small,
+        "mask-predictor",
+        step_by_step=False,
+        cross_attention=lambda config: (config.decoder_layers, config.heads),
+    )
 }

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard.nn import Layout, whole
 
 from . import transformer
-from .interface import Family, Observer
+from .interface import Observer
 from .transformer import Transformer, TransformerConfig, TransformerState
 
 __all__ = ["FAMILIES", "Parser", "ParserConfig", "ParserState", "build"]
@@ -117,4 +117,8 @@ def _rectangle(layout: Layout, x: Tensor) -> Tensor:
     return layout.rectangle(layout.rows(x))
 
 
-FAMILIES = {"parser": Family(ParserConfig, build, transformer.FAMILIES["transformer"].small)}
+FAMILIES = {
+    "parser": replace(
+        transformer.FAMILIES["transformer"], config=ParserConfig, build=build, vectors=False, needs_vocabulary=True
+    )
+}

@@ -73,7 +73,6 @@ class RNN(nn.Module):
     """Embeddings, recurrent layers and projection; made by `build`."""
 
     loops = True
-    """It goes place by place, which training does not compile."""
 
     def __init__(self, table: nn.Embedding, layers: Stack, output: nn.Linear, dropout: float) -> None:
         super().__init__()
@@ -97,4 +96,14 @@ class RNN(nn.Module):
         return self.output(hidden)  # type: ignore[no-any-return]
 
 
-FAMILIES = {"rnn-lm": Family(RNNConfig, build, {"width": 16, "embedding": 12, "layers": 2}, "language-model")}
+FAMILIES = {
+    "rnn-lm": Family(
+        RNNConfig,
+        build,
+        {"width": 16, "embedding": 12, "layers": 2},
+        "language-model",
+        has_attention=False,
+        vectors=True,
+        loops=True,
+    )
+}

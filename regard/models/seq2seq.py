@@ -6,7 +6,7 @@ Sizes: B sentences, S source tokens, T target tokens, E width of embeddings, D w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -23,8 +23,6 @@ __all__ = ["FAMILIES", "Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
 class Seq2SeqConfig(RecurrentEncoder):
     """Sizes of a recurrent translator without attention; the defaults are those of Sutskever et al. (section 3.4)."""
 
-    heads: ClassVar[int] = 0
-    decoder_layers: ClassVar[int] = 0
     family: Literal["seq2seq"] = Field("seq2seq", description="the model family")
     cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm")
     width: int = Field(1000, gt=0, description="features of a recurrent layer")
@@ -83,7 +81,6 @@ class Seq2Seq(nn.Module):
     """Encoder, decoder and projection; made by `build`."""
 
     loops = True
-    """It goes place by place, which training does not compile."""
 
     def __init__(
         self,
@@ -131,4 +128,8 @@ class Seq2Seq(nn.Module):
         return self.output(hidden)  # type: ignore[no-any-return]
 
 
-FAMILIES = {"seq2seq": Family(Seq2SeqConfig, build, {"width": 16, "embedding": 12, "layers": 2})}
+FAMILIES = {
+    "seq2seq": Family(
+        Seq2SeqConfig, build, {"width": 16, "embedding": 12, "layers": 2}, has_attention=False, loops=True
+    )
+}

@@ -31,9 +31,9 @@ from regard.nn import (
     whole,
 )
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Lengths, Mask, MultiHead
-from regard.nn.positions import BIASES, POSITIONS, ROTARY, Bias, NoPosition, biases
+from regard.nn.positions import BIASES, POSITIONS, ROTARY, Bias, NoPosition, biases, shared_by_layers
 
-from .choices import ActivationName, NormalizerName, NormName, PositionName, ScoreName, listed
+from .choices import ActivationName, NormalizerName, NormName, PositionName, ScoreName, capacity, listed
 from .interface import Family, Observer
 
 __all__ = ["FAMILIES", "Transformer", "TransformerConfig", "TransformerState", "build", "parameter_count"]
@@ -152,12 +152,9 @@ class TransformerConfig(BaseModel):
         return self.key_width or head, self.value_width or head
 
     @property
-    def longest(self) -> int | None:
-        """The most places that a line may have; None: any number."""
-        places = [self.max_positions] if self.positions == "learned" else []
-        if self.score == "location":
-            places.append(SCORES["location"](1, size=self.score_width).size)
-        return min(places, default=None)
+    def capacity(self) -> int | None:
+        """The most positions that a line may have; None: any number."""
+        return capacity(self.score, self.score_width, self.positions, self.max_positions)
 
     @property
     def beyond(self) -> dict[str, str]:
@@ -435,6 +432,12 @@ def parameter_count(model: nn.Module) -> int:
 
 FAMILIES = {
     "transformer": Family(
-        TransformerConfig, build, {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1}
+        TransformerConfig,
+        build,
+        {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
+        cross_attention=lambda config: (config.decoder_layers, config.heads),
+        capacity=lambda config: config.capacity,
+        vectors=True,
+        shares_parts=lambda config: shared_by_layers(config.positions),
     )
 }

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics.aer import Gold, Link, alignment_error_rate, parse_gold
+from regard.models import FAMILIES
 from regard.models.interface import Observer, device_of, layout_of
 from regard.text import BEGIN, END, PAD, Tokenizer, read_lines, tag
 from regard.text.sentences import unspaced
@@ -237,10 +238,9 @@ def align_lines(
 
 
 def _every_reading(translator: Translator) -> list[Reading]:
-    model = translator.recipe.model
-    places = [(0, 0), *((n, head) for n in range(1, model.decoder_layers + 1) for head in range(model.heads + 1))]
-    rules: tuple[Literal["input", "output"], ...] = ("input", "output")
-    return [Reading(rule, layer, head) for rule in rules for layer, head in places]
+    layers, heads = FAMILIES[translator.recipe.model.family].cross_attention(translator.recipe.model)
+    parts = [(0, 0), *((n, head) for n in range(1, layers + 1) for head in range(heads + 1))]
+    return [*(Reading("input", *part) for part in parts), *(Reading("output", *part) for part in parts)]
 
 
 # -- weights between words ---------------------------------------------------------------------------------------------
@@ -396,10 +396,10 @@ def _check(sources: Sequence[str], targets: Sequence[str], symmetry: str) -> Non
 
 
 def _check_reading(reading: Reading, translator: Translator) -> None:
-    model = translator.recipe.model
+    layers, heads = FAMILIES[translator.recipe.model.family].cross_attention(translator.recipe.model)
     if reading.rule not in ("input", "output"):
         raise ModelError(f"rule is {reading.rule!r}; choose input or output.")
-    for name, value, most in (("layer", reading.layer, model.decoder_layers), ("head", reading.head, model.heads)):
+    for name, value, most in (("layer", reading.layer, layers), ("head", reading.head, heads)):
         if not 0 <= value <= most:
             raise ModelError(f"{name} is {value}; this model has {name}s 1 to {most}, and 0 stands for their mean.")
 

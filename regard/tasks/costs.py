@@ -26,8 +26,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import ModelError
-from regard.models import MODELS
-from regard.models.interface import capacity_of, layout_of
+from regard.models import FAMILIES
+from regard.models.interface import layout_of
 from regard.nn.stand_ins import only_references
 from regard.text import PAD
 from regard.train import OBJECTIVES, Objective, TrainConfig
@@ -91,10 +91,11 @@ def count_costs(
     """
     aim = OBJECTIVES[objective]
     with FakeTensorMode(), only_references(), torch.random.fork_rng(devices=()):
-        model: nn.Module = MODELS[config.family][1](config, source_tokens, target_tokens, PAD).train()
+        family = FAMILIES[config.family]
+        model: nn.Module = family.build(config, source_tokens, target_tokens, PAD).train()
         if bfloat16:
             _cast(model)
-        unit = max(1, min(_UNIT, (capacity_of(model) or 3 * _UNIT) // 3))
+        unit = max(1, min(_UNIT, (family.capacity(config) or 3 * _UNIT) // 3))
         sizes = np.array(_PROBES) * (1, unit, unit)
         found = np.array([_probe(model, aim, *size) for size in sizes.tolist()])  # (probes, 2)
         parts = Counter({name: 0 for name, _ in model.named_children()})

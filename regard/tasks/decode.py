@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from regard.engine.decoding import Beam, Decoder
 from regard.errors import ModelError
-from regard.models import KINDS
+from regard.models import FAMILIES
 from regard.models.interface import EncoderDecoder, Layout, Observer, capacity_of, device_of, layout_of
 from regard.recipe import Recipe
 from regard.search import (
@@ -412,7 +412,7 @@ def _read(sources: Sequence[Ids], device: torch.device) -> tuple[Tensor, Layout]
 
 def mask_of(recipe: Recipe, target: Tokenizer) -> int | None:
     """The id of the mask that a mask-predictor writes over; None for every other model."""
-    return target.id_of(MASK) if KINDS.get(recipe.model.family) == "mask-predictor" else None
+    return target.id_of(MASK) if FAMILIES[recipe.model.family].kind == "mask-predictor" else None
 
 
 def _refined(

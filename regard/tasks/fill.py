@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import ModelError, TextError
-from regard.models import KINDS
+from regard.models import FAMILIES
 from regard.nn.pooling import POOLS
 from regard.text import BEGIN, END, PAD, UNK
 from regard.train import MASK
@@ -153,20 +153,18 @@ def embed(
         raise ModelError(f"pool {pool!r} is unknown; choose {' or '.join(POOLS)}.")
     rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
     model: Any = opened.model_for(batch_independent)
-    writes = KINDS.get(opened.recipe.model.family) == "language-model"
+    family = FAMILIES[opened.recipe.model.family]
+    if not family.vectors:
+        others = ", ".join(name for name, each in FAMILIES.items() if each.vectors)
+        raise ModelError(
+            f'model.family = "{opened.recipe.model.family}" keeps no tensor of a vector for each place, so there is '
+            f"nothing to pool; take one of {others}."
+        )
     found = [np.empty((0, opened.recipe.model.width), np.float32)]
     for start in range(0, len(rows), batch_size):
         ids, layout = rectangle(model, rows[start : start + batch_size])
-        hidden: Any = None
-        if writes:
-            hidden = model.decode(ids, model.start(), layout)[0]
-        elif hasattr(model, "encode"):
-            hidden = model.encode(ids, layout)
-        if not isinstance(hidden, Tensor):
-            raise ModelError(
-                f'model.family = "{opened.recipe.model.family}" keeps no tensor of a vector for each place, so there '
-                "is nothing to pool; take a transformer, gpt, bert or bert-classifier."
-            )
+        writes = family.kind == "language-model"
+        hidden = model.decode(ids, model.start(), layout)[0] if writes else model.encode(ids, layout)
         found.append(POOLS[pool](hidden, layout).float().cpu().numpy())
     return np.concatenate(found)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import DataError, ModelError, TextError
-from regard.models import KINDS
+from regard.models import FAMILIES
 from regard.models.interface import Kind, Observer
 from regard.text import BEGIN, END
 from regard.text.words import words as words_in
@@ -200,7 +200,7 @@ def look(
     Raises TextError for a line that cannot be read, ModelError for a model that has no attention.
     """
     opened = open_bundle(bundle, get_args(Kind), device=device)
-    kind = KINDS[opened.recipe.model.family]
+    kind = FAMILIES[opened.recipe.model.family].kind
     if kind in ("encoder-decoder", "mask-predictor"):
         found = _translation(opened, line, target, from_, to, beam, fills=kind == "mask-predictor")
     elif target is not None or to is not None or from_ is not None:

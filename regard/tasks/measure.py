@@ -14,7 +14,7 @@ import torch
 
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score, Unit, exact_match, perplexity
-from regard.models import KINDS
+from regard.models import FAMILIES
 from regard.text import BEGIN, END
 
 from .fill import classify, mask_of
@@ -44,7 +44,7 @@ def measure(
     Raises TextError for unequal counts, and for references that are missing or not wanted.
     """
     opened = open_bundle(bundle, ["language-model", "reader", "classifier", "encoder-decoder"], device=device)
-    if KINDS.get(opened.recipe.model.family) != "classifier":
+    if FAMILIES[opened.recipe.model.family].kind != "classifier":
         return perplexities(opened, source, reference, **options)
     if reference is None or len(reference) != len(source):
         raise TextError(
@@ -74,7 +74,7 @@ def perplexities(
     opened = open_bundle(bundle, ["language-model", "reader", "encoder-decoder"], device=device)
     if not lines:
         raise DataError("there is no line to measure; give at least one.")
-    kind = KINDS[opened.recipe.model.family]
+    kind = FAMILIES[opened.recipe.model.family].kind
     if (kind == "encoder-decoder") != (target is not None):
         raise ModelError(
             "an encoder-decoder's perplexity is of translations; give their lines too."

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard import bundle as bundles
 from regard.bundle import Bundle
 from regard.errors import ModelError, TextError
-from regard.models import KINDS
+from regard.models import FAMILIES
 from regard.models.interface import Kind, Layout, device_named, device_of, layout_of
 from regard.recipe import Recipe
 from regard.text import PAD, Tokenizer
@@ -70,13 +70,13 @@ class Pipeline:
 
 def places_of(recipe: Recipe) -> int:
     """The most tokens that a recipe's model takes at once, having learnt no more places; 0 for no limit."""
-    most = recipe.model.max_positions if getattr(recipe.model, "positions", "") == "learned" else 0
-    return min(filter(None, (getattr(recipe.model, "longest", most), recipe.data.context)), default=0)
+    most = FAMILIES[recipe.model.family].capacity(recipe.model)
+    return min(filter(None, (most, recipe.data.context)), default=0)
 
 
 def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None:
     """Raises ModelError, naming what to use instead, for a bundle of another kind."""
-    kind = KINDS[recipe.model.family]
+    kind = FAMILIES[recipe.model.family].kind
     if kind not in wanted:
         does, word = _USES[kind]
         raise ModelError(f"{path}: this bundle {does}; use `regard {word}`.")
@@ -84,14 +84,14 @@ def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None
 
 def reads_pairs(bundle: str | Path) -> bool:
     """Whether a bundle translates."""
-    return _USES[KINDS[bundles.load(bundle).recipe.model.family]][1] == "translate"
+    return _USES[FAMILIES[bundles.load(bundle).recipe.model.family].kind][1] == "translate"
 
 
 def use_of(recipe: Recipe, bundle: str | Path) -> str:
     """The command that uses a bundle."""
     if recipe.data.trees:
         return f"regard parse {bundle}"
-    return f"regard {_USES[KINDS[recipe.model.family]][1]} {bundle}"
+    return f"regard {_USES[FAMILIES[recipe.model.family].kind][1]} {bundle}"
 
 
 def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device: str = "cpu") -> Pipeline:

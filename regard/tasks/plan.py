@@ -20,7 +20,7 @@ from torch import nn
 
 from regard.data.batches import Batch, Batches
 from regard.errors import ModelError
-from regard.models import MODELS
+from regard.models import FAMILIES
 from regard.models.interface import device_named
 from regard.recipe import Recipe
 from regard.text import PAD, write_lines
@@ -408,7 +408,7 @@ class _Enough(Exception):  # noqa: N818  (it is no error)
 def _rate(recipe: Recipe, corpus: _Corpus, device: torch.device, tokens: int, folder: Path) -> tuple[float, int]:
     """Target tokens a second, and the tokens of the batches that showed it: the recipe's, or fewer if they are slow."""
     with torch.random.fork_rng():
-        model: nn.Module = MODELS[recipe.model.family][1](recipe.model, *corpus.tokens, PAD).to(device)
+        model: nn.Module = FAMILIES[recipe.model.family].build(recipe.model, *corpus.tokens, PAD).to(device)
         first = min(tokens, _FIRST_TOKENS)
         rate = _trained(recipe, corpus, model, first, 0.0, folder)
         size = max(first, min(tokens, int(rate * 2)))

@@ -8,7 +8,6 @@ product may be taken over by a fused kernel. Leading axes broadcast: heads, if t
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -36,23 +35,13 @@ _CELLS = 1 << 24
 """Numbers of the (…, T, S, A) tensor of an additive score that may stand at once; beyond, it is made in parts."""
 
 
-class Score(Protocol):
-    """Compares queries with keys."""
-
-    is_dot: bool
-    """Comparing is a plain dot product of what `queries` and `keys` give."""
-
-    def queries(self, q: Tensor) -> Tensor: ...
-    def keys(self, k: Tensor) -> Tensor: ...
-    def compare(self, q: Tensor, k: Tensor) -> Tensor:
-        """(…, T, D) prepared queries and (…, S, D) prepared keys -> (…, T, S)."""
-        ...
-
-
-class _Product(nn.Module):
-    """What scores begin as: queries (…, T, Q) and keys (…, S, D) are left as they are and multiplied."""
+class Score(nn.Module):
+    """Compares queries (…, T, Q) with keys (…, S, D); here both are left as they are, and multiplied."""
 
     is_dot = True
+    """Comparing is a plain dot product of what `queries` and `keys` give."""
+    capacity: int | None = None
+    """The most keys that it has weights for; None: any number."""
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
         """`width` of the keys, `query_width` of the queries (0: the same), `size` of the score itself (0: its own)."""
@@ -62,16 +51,19 @@ class _Product(nn.Module):
         """Of what `queries` gives, where it is compared by a dot product."""
 
     def queries(self, q: Tensor) -> Tensor:
+        """What is done to queries, at every step."""
         return q
 
     def keys(self, k: Tensor) -> Tensor:
+        """What is done to keys, once; a state keeps it."""
         return k
 
     def compare(self, q: Tensor, k: Tensor) -> Tensor:
+        """(…, T, D) prepared queries and (…, S, D) prepared keys -> (…, T, S)."""
         return q @ k.transpose(-2, -1)
 
 
-class Dot(_Product):
+class Dot(Score):
     """q · k (Luong et al. 2015, equation 8, "dot")."""
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
@@ -94,7 +86,7 @@ class ScaledDot(Dot):
         return q * self.scale
 
 
-class Bilinear(_Product):
+class Bilinear(Score):
     """qᵀ W k, or multiplicative (Luong et al. 2015, equation 8, "general"); W stands with the queries."""
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
@@ -105,7 +97,7 @@ class Bilinear(_Product):
         return self.query(q)  # type: ignore[no-any-return]
 
 
-class ReducedRank(_Product):
+class ReducedRank(Score):
     """(U q) · (V k): a bilinear score whose W = Uᵀ V has the rank A, a quarter of the keys' width unless given."""
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
@@ -121,7 +113,7 @@ class ReducedRank(_Product):
         return self.key(k)  # type: ignore[no-any-return]
 
 
-class Additive(_Product):
+class Additive(Score):
     """v · tanh(W q + U k) (Bahdanau et al. 2015, appendix A.1.2); A inner features, the keys' width unless given.
 
     Tensors of all pairs (…, T, S, A) that are too large are made in parts, which are made again for the gradient.
@@ -201,7 +193,7 @@ class Cosine(FixedCosine):
         return self.log_temperature.exp()
 
 
-class Location(_Product):
+class Location(Score):
     """W q, one score for each of A places whatever stands there (Luong et al. 2015, equation 9); 1,024 unless given."""
 
     is_dot = False
@@ -226,7 +218,7 @@ class Location(_Product):
         return q[..., :count]
 
 
-class Mean(_Product):
+class Mean(Score):
     """0, whatever the query and the key: attention becomes mean pooling. The contrast."""
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
@@ -240,7 +232,7 @@ class Mean(_Product):
         return k[..., :1]
 
 
-SCORES: dict[str, type[_Product]] = {
+SCORES: dict[str, type[Score]] = {
     "scaled_dot": ScaledDot,
     "dot": Dot,
     "bilinear": Bilinear,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import ModelError
 
-__all__ = ["POSITIONS", "Learned", "NoPosition", "Sinusoidal", "SinusoidalHalves", "sinusoids"]
+__all__ = ["POSITIONS", "Added", "Learned", "NoPosition", "Sinusoidal", "SinusoidalHalves", "sinusoids"]
 
 
 def sinusoids(places: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -20,11 +20,26 @@ def sinusoids(places: Tensor, width: int) -> tuple[Tensor, Tensor]:
     return angles.sin().float(), angles.cos().float()
 
 
-class _Table(nn.Module):
-    """A table of sinusoids that grows when a longer sequence comes; it is no parameter and is not saved."""
+class Added(nn.Module):
+    """A position scheme that is added to the embeddings, made with the width and the most positions of a config."""
+
+    limited = False
+    """There are no more positions than it was made with."""
 
     def __init__(self, width: int, capacity: int) -> None:
         super().__init__()
+        self.capacity = capacity if self.limited else None
+
+    def forward(self, places: Tensor, longest: int) -> Tensor:
+        """Positions (…) with every entry < `longest` -> (…, D)."""
+        raise NotImplementedError
+
+
+class _Table(Added):
+    """A table of sinusoids that grows when a longer sequence comes; it is no parameter and is not saved."""
+
+    def __init__(self, width: int, capacity: int) -> None:
+        super().__init__(width, capacity)
         self.width = width
         self.register_buffer("table", self._make(capacity), persistent=False)
         self.table: Tensor
@@ -33,7 +48,6 @@ class _Table(nn.Module):
         raise NotImplementedError
 
     def forward(self, places: Tensor, longest: int) -> Tensor:
-        """Places (…) with every entry < `longest` -> (…, D)."""
         if longest > len(self.table):
             self.table = self._make(2 * longest).to(self.table)
         return self.table[places]
@@ -53,12 +67,13 @@ class SinusoidalHalves(_Table):
         return torch.cat(sinusoids(torch.arange(capacity), self.width), dim=-1)
 
 
-class Learned(nn.Module):
-    """One trained vector a place; places from `capacity` on do not exist."""
+class Learned(Added):
+    """One trained vector a position; positions from `capacity` on do not exist."""
+
+    limited = True
 
     def __init__(self, width: int, capacity: int) -> None:
-        super().__init__()
-        self.capacity = capacity
+        super().__init__(width, capacity)
         self.weight = nn.Parameter(torch.empty(capacity, width))
         nn.init.normal_(self.weight, std=width**-0.5)
 
@@ -71,17 +86,14 @@ class Learned(nn.Module):
         return self.weight[places]
 
 
-class NoPosition(nn.Module):
+class NoPosition(Added):
     """No positions at all: the contrast."""
-
-    def __init__(self, width: int, capacity: int) -> None:
-        super().__init__()
 
     def forward(self, places: Tensor, longest: int) -> Tensor:
         return places.new_zeros((), dtype=torch.float32)
 
 
-POSITIONS: dict[str, type[nn.Module]] = {
+POSITIONS: dict[str, type[Added]] = {
     "sinusoidal": Sinusoidal,
     "sinusoidal-halves": SinusoidalHalves,
     "learned": Learned,

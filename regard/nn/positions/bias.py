@@ -12,7 +12,18 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-__all__ = ["BIASES", "ALiBi", "Bias", "Kerple", "LayerBuckets", "RelativeBuckets", "Shaw", "ShawKeys", "biases"]
+__all__ = [
+    "BIASES",
+    "ALiBi",
+    "Bias",
+    "Kerple",
+    "LayerBuckets",
+    "RelativeBuckets",
+    "Shaw",
+    "ShawKeys",
+    "biases",
+    "shared_by_layers",
+]
 
 
 class Bias(Protocol):
@@ -165,6 +176,11 @@ BIASES: dict[str, type[_Bias]] = {
     "alibi": ALiBi,
     "kerple": Kerple,
 }
+
+
+def shared_by_layers(name: str) -> bool:
+    """Whether all layers have one bias together, with positions of this name."""
+    return name in BIASES and BIASES[name].shared
 
 
 def biases(

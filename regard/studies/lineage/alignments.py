@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.errors import DataError, ModelError
 from regard.metrics.aer import alignment_error_rate
+from regard.models import FAMILIES
 from regard.tasks.align import align_lines, read_gold, read_lines_of
 from regard.tasks.look import look
 from regard.tasks.open import open_bundle
@@ -33,7 +34,8 @@ def pictures(run: Result, sources: Sequence[str], references: Sequence[str]) -> 
     Of several layers the one in the middle, heads averaged.
     """
     bundle = open_bundle(run.place / "bundle", ["encoder-decoder", "mask-predictor"])
-    layer = (run.recipe.model.decoder_layers + 1) // 2
+    layers, _ = FAMILIES[run.recipe.model.family].cross_attention(run.recipe.model)
+    layer = (layers + 1) // 2
     found = []
     for source, reference in zip(sources, references, strict=True):
         try:
