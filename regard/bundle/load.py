@@ -110,9 +110,13 @@ class Bundle:
             found = plain.load_file(file)
             # Files written before version 0.2 call the tokens pieces.
             tokens = found["tokens" if "tokens" in found else "pieces"]
-            return Shortlist(found["always"], found["starts"], tokens)
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise BundleError(f"{file}: is no shortlist ({error}); get the bundle again.") from None
+            shortlist = Shortlist(found["always"], found["starts"], tokens)
+            reason = shortlist.refusal(len(self.source), len(self.target))
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"it cannot be read ({error})"
+        if reason is not None:
+            raise BundleError(f"{file}: is no shortlist of this bundle: {reason}; learn one with `regard shortlist`.")
+        return shortlist
 
     def _check_weights(self, weights: _Stored) -> None:
         """Every name, shape and kind of number in the file against the recipe's model, which is made without memory."""

@@ -3,7 +3,7 @@
 from .automaton import MOST, Phrases, Spelling, occurs
 from .beam import beam_search, beam_steps
 from .candidates import Beams, Choose, best
-from .config import SearchConfig
+from .config import MOST_HYPOTHESES, SearchConfig
 from .constraints import ConstrainedState, Rule, Rules, allot, constrained_step, start_constrained
 from .coverage import Covered, coverage_penalty, covered
 from .diverse import diverse_search
@@ -19,6 +19,7 @@ from .sample import Draw, sample_search, sample_steps
 
 __all__ = [
     "MOST",
+    "MOST_HYPOTHESES",
     "PENALTIES",
     "Beams",
     "Choose",

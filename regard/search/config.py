@@ -6,48 +6,59 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["SearchConfig"]
+__all__ = ["MOST_HYPOTHESES", "SearchConfig"]
+
+MOST_HYPOTHESES = 1000
+"""Of a sentence that a search may be asked for."""
+_LONGEST = 100_000
+"""Tokens of an output that may be asked for."""
 
 
 class SearchConfig(BaseModel):
     """How translations are searched for; the defaults are the paper's (section 6.1)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    beam: int = Field(4, gt=0, description="hypotheses kept a sentence; 1 is greedy search")
+    beam: int = Field(4, gt=0, le=MOST_HYPOTHESES, description="hypotheses kept a sentence; 1 is greedy search")
     penalty: Literal["gnmt", "power", "none"] = Field(
         "gnmt", description="length penalty: gnmt ((5+L)/6)^alpha, power L^alpha, or none"
     )
-    alpha: float = Field(0.6, ge=0, description="exponent of the length penalty")
-    coverage: float = Field(0.0, ge=0, description="beta of the coverage penalty; 0: none")
+    alpha: float = Field(0.6, ge=0, le=10, description="exponent of the length penalty")
+    coverage: float = Field(0.0, ge=0, le=1000, description="beta of the coverage penalty; 0: none")
     stop: Literal["bound", "first", "beam", "full"] = Field(
         "bound",
         description="a beam stops when no open one can win, when one or as many as beam have ended, or at full length",
     )
-    groups: int = Field(1, gt=0, description="groups of a diverse beam; 1: a plain beam")
-    diversity: float = Field(0.5, ge=0, description="what a token loses for each earlier group that took it")
-    samples: int = Field(0, ge=0, description="translations drawn of each line instead of a beam; 0: the beam")
-    temperature: float = Field(1.0, gt=0, description="log-probabilities are divided by it before a draw")
-    top_k: int = Field(0, ge=0, description="tokens that may be drawn, the likeliest; 0: all")
+    groups: int = Field(1, gt=0, le=MOST_HYPOTHESES, description="groups of a diverse beam; 1: a plain beam")
+    diversity: float = Field(0.5, ge=0, le=1000, description="what a token loses for each earlier group that took it")
+    samples: int = Field(
+        0, ge=0, le=10 * MOST_HYPOTHESES, description="translations drawn of each line instead of a beam; 0: the beam"
+    )
+    temperature: float = Field(1.0, gt=0, le=1000, description="log-probabilities are divided by it before a draw")
+    top_k: int = Field(0, ge=0, lt=2**31, description="tokens that may be drawn, the likeliest; 0: all")
     top_p: float = Field(1.0, gt=0, le=1, description="probability that the likeliest tokens drawn from must hold")
-    seed: int = Field(1, ge=0, description="of the draws")
+    seed: int = Field(1, ge=0, lt=2**63, description="of the draws")
     mbr: Literal["none", "chrf", "bleu"] = Field(
         "none", description="choose the sample or hypothesis that the others are most like by this metric"
     )
-    min_length: int = Field(0, ge=0, description="shortest output: tokens, the end counted")
-    max_length: int = Field(0, ge=0, description="longest output in tokens, the end counted; 0: by extra_length alone")
-    extra_length: int = Field(50, ge=0, description="longest output: tokens of the source plus this many")
-    no_repeat_ngram_size: int = Field(0, ge=0, description="no so many tokens in a row occur twice; 0: they may")
+    min_length: int = Field(0, ge=0, le=_LONGEST, description="shortest output: tokens, the end counted")
+    max_length: int = Field(
+        0, ge=0, le=_LONGEST, description="longest output in tokens, the end counted; 0: by extra_length alone"
+    )
+    extra_length: int = Field(50, ge=0, le=_LONGEST, description="longest output: tokens of the source plus this many")
+    no_repeat_ngram_size: int = Field(
+        0, ge=0, le=_LONGEST, description="no so many tokens in a row occur twice; 0: they may"
+    )
     ensemble: Literal["probabilities", "logs"] = Field(
         "probabilities", description="what several models are averaged by"
     )
     passes: int = Field(
-        10, gt=0, description="of mask-predict over the target; beam is then how many lengths are tried"
+        10, gt=0, le=1000, description="of mask-predict over the target; beam is then how many lengths are tried"
     )
     shortlist: bool = Field(
         False, description="each sentence over the target tokens that its own go with alone: see `regard shortlist`"
     )
-    batch_size: int = Field(32, gt=0, description="sentences decoded together")
+    batch_size: int = Field(32, gt=0, le=10_000, description="sentences decoded together")
     precision: Literal["float32", "bfloat16", "int8", "auto"] = Field(
         "float32", description="of products on CPUs: float32, bfloat16, int8, or auto (int8 where it is fast)"
     )

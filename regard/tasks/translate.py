@@ -26,7 +26,7 @@ from regard.errors import BundleError, ModelError, TextError
 from regard.metrics import likeness
 from regard.models.interface import EncoderDecoder, device_of
 from regard.recipe import Recipe
-from regard.search import Hypothesis, SearchConfig, Spelling, expected_utilities
+from regard.search import MOST_HYPOTHESES, Hypothesis, SearchConfig, Spelling, expected_utilities
 from regard.text import END, UNK, Shortlist, Tokenizer, split_tag, tag
 from regard.text.languages import name as language_name
 from regard.text.words import words
@@ -269,8 +269,8 @@ class Translator:
         Raises TextError naming the line for what cannot be read, ModelError for languages the bundle does not have and
         for constraints that cannot be met.
         """
-        if n_best < 1:
-            raise ModelError(f"n_best is {n_best}; it must be at least 1.")
+        if not 1 <= n_best <= MOST_HYPOTHESES:
+            raise ModelError(f"n_best is {n_best}; it must be from 1 to {MOST_HYPOTHESES}.")
         settings = search_with(self.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size, others=search)
         if settings.samples and n_best > 1 and settings.mbr == "none":
             raise ModelError(
