@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import threading
@@ -221,6 +222,51 @@ def test_no_network(server, tmp_path):
 def test_other_kinds_of_address_are_refused(server, tmp_path, base):
     with pytest.raises(FetchError, match="neither https"):
         get("toy", tmp_path, base=base)
+
+
+@pytest.mark.parametrize("base", ["http://[", "http://", "https://:80/x", "http://example.org:port"])
+def test_an_address_that_is_none_is_named(server, tmp_path, base):
+    with pytest.raises(FetchError, match="the address"):
+        get("toy", tmp_path, base=base)
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("target", ["ftp://127.0.0.1/x", "file:///etc/passwd"])
+def test_a_redirection_out_of_the_web_is_refused(server, tmp_path, monkeypatch, target):
+    def moved(self):
+        self.send_response(302)
+        self.send_header("Location", target)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    monkeypatch.setattr(Handler, "do_GET", moved)
+    with pytest.raises(FetchError, match=r"(ftp|file):/.*(https://|not allowed)"):
+        get("toy", tmp_path)
+
+
+@pytest.mark.parametrize("headers", [True, False])
+def test_a_server_that_drips_is_given_up(server, tmp_path, monkeypatch, headers):
+    """It sends a byte before every timeout of a read, so that only the time in all can tell."""
+    stop = threading.Event()
+
+    def drip(self):
+        if headers:
+            self.send_response(200)
+            self.send_header("Content-Length", "100000")
+            self.end_headers()
+        with contextlib.suppress(OSError):
+            while not stop.wait(0.02):
+                self.wfile.write(b"x")
+        self.close_connection = True
+
+    monkeypatch.setattr(Handler, "do_GET", drip)
+    monkeypatch.setattr(get_module, "TIMEOUT", 0.2)
+    monkeypatch.setattr(get_module, "ATTEMPTS", 2)
+    try:
+        with pytest.raises(FetchError, match=r"slower than|no answer within"):
+            get("toy", tmp_path)
+    finally:
+        stop.set()
 
 
 def test_out_that_is_a_file(server, tmp_path):

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from regard.apps import language, look, make, use
-from regard.apps.terminal import write
+from regard.apps.terminal import printable, write
 from regard.errors import RegardError
 from regard.parsing import commands as parsing
 from regard.studies.lectures import command as lecture
@@ -102,5 +102,5 @@ def _about(error: OSError) -> str:
 
 
 def _fail(message: str) -> int:
-    sys.stderr.write(f"regard: {message}\n")
+    sys.stderr.write(f"regard: {printable(message)}\n")
     return 2

@@ -116,13 +116,9 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
     try:
         with Display(console) as display:
             bundle = fit(recipe, out, resume=resume, report=display)
-    except KeyboardInterrupt as stop:
-        saved = (
-            f"everything is saved in {stop.checkpoint}"
-            if isinstance(stop, Interrupted)
-            else "what was saved last is whole"
-        )
-        say(console, f"Stopped; {saved}.\nGo on with:  {again}")
+    except (Interrupted, KeyboardInterrupt) as stop:
+        held = f"; everything is saved in {stop.checkpoint}" if isinstance(stop, Interrupted) else " at once"
+        say(console, f"Stopped{held}.\nGo on with:  {again}")
         raise typer.Exit(130) from None
     say(console, f"Done. Use it with:  {use_of(recipe, bundle)}")
     if is_main_process():

@@ -231,15 +231,16 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def device_named(name: str) -> torch.device:
-    """The device that a recipe names, "auto" being a GPU where there is one; raises ModelError if it is not there."""
+    """The device of this name, "auto" being a GPU where there is one; raises ModelError if it is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.empty(1, device=device).tolist()  # "meta" has shapes and no numbers
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(
-            f'train.device = "{name}": this machine or this build of PyTorch has none ({reason}).'
+            f'train.device = "{name}", or --device {name}: this machine or this build of PyTorch has no such device to '
+            f"compute on ({reason}); take auto, cpu, cuda or cuda:N."
         ) from None
     return device

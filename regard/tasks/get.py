@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
 
 from ..disk import atomic_rename, digest
 from ..errors import FetchError
@@ -20,7 +24,8 @@ Progress = Callable[[str, int, int], None]  # (file, bytes there, bytes in all)
 
 ATTEMPTS = 4  # connections to one file, of which each goes on where the last one broke off
 PAUSE = 0.5  # seconds before the second attempt, doubled before each further one
-TIMEOUT = 30.0  # seconds without a byte
+TIMEOUT = 30.0  # seconds without a byte, or without an answer
+SLOWEST = 1024.0  # bytes a second, over TIMEOUT seconds; slower is as good as gone
 BLOCK = 1 << 16
 
 
@@ -84,8 +89,7 @@ def get(
     data = _dataset(name)
     folder = Path(out)
     address = (base or data.address).rstrip("/")
-    if not address.startswith(("https://", "http://")):
-        raise FetchError(f"the address {address!r} is neither https:// nor http://; give one of these.")
+    _check(address)
     try:
         missing = [file for file in data.files if not _verified(folder / file.name, file)]
         if missing and offline:
@@ -99,6 +103,17 @@ def get(
     except OSError as error:  # the disk's: those of the network are FetchErrors by now
         raise FetchError(f"cannot use the folder {folder}: {error}; free some space or choose another.") from error
     return [folder / file.name for file in data.files]
+
+
+def _check(address: str) -> None:
+    """Raises FetchError for an address that is not of the web."""
+    try:
+        parts = urlsplit(address)
+        known = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:  # brackets that do not close, a port that is no number
+        raise FetchError(f"the address {address!r} is none ({error}); one is like https://example.org/data.") from None
+    if not known:
+        raise FetchError(f"the address {address!r} is neither https:// nor http:// and a host; give one of these.")
 
 
 def _dataset(name: str) -> Dataset:
@@ -168,7 +183,7 @@ def _receive(url: str, part: Path, file: RemoteFile, progress: Progress | None) 
         there = 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={there}-"} if there else {})
     try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+        response = _answer(request)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416 and there:  # the server's file ends before ours does: ours is of another version
@@ -176,12 +191,57 @@ def _receive(url: str, part: Path, file: RemoteFile, progress: Progress | None) 
         elif error.code < 500 and error.code not in (408, 429):
             raise FetchError(f"{url} answered {error.code} ({error.reason}); check the address.") from error
         return f"HTTP {error.code}"
-    except (OSError, http.client.HTTPException) as error:  # no route, no name, refused, reset, timed out
+    except (OSError, ValueError, http.client.HTTPException) as error:  # no route, no such name, refused, timed out
         return str(getattr(error, "reason", "") or error) or type(error).__name__
     with response:
         if there and not _continues(response, there):
             there = 0  # a server without ranges sends the whole again
         return _append(response, part, there, file, progress)
+
+
+class _WithinTheWeb(urllib.request.HTTPRedirectHandler):
+    """Follows redirections to https:// and http:// only; the standard one follows ftp:// too."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        try:
+            _check(newurl)
+        except FetchError:
+            fp.close()
+            raise
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _answer(request: urllib.request.Request) -> http.client.HTTPResponse:
+    """The answer, its headers read; a server that takes longer than TIMEOUT for them is given up."""
+    asked: Future[http.client.HTTPResponse] = Future()
+
+    def ask() -> None:
+        try:
+            response = urllib.request.build_opener(_WithinTheWeb).open(request, timeout=TIMEOUT)
+        except Exception as error:  # raised again where it is waited for
+            asked.set_exception(error)
+        else:
+            asked.set_result(response)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return asked.result(TIMEOUT)
+    except TimeoutError:
+        asked.add_done_callback(_close)
+        raise TimeoutError(f"no answer within {TIMEOUT:g} seconds") from None
+
+
+def _close(late: Future[http.client.HTTPResponse]) -> None:
+    if late.exception() is None:
+        late.result().close()
 
 
 def _continues(response: http.client.HTTPResponse, there: int) -> bool:
@@ -192,10 +252,11 @@ def _continues(response: http.client.HTTPResponse, there: int) -> bool:
 def _append(
     response: http.client.HTTPResponse, part: Path, there: int, file: RemoteFile, progress: Progress | None
 ) -> str:
+    began, before = time.monotonic(), there
     with open(part, "ab" if there else "wb") as target:
         while there <= file.size:  # one byte too many is enough to know that it is not the file
             try:
-                block = response.read(min(BLOCK, file.size + 1 - there))
+                block = response.read1(min(BLOCK, file.size + 1 - there))
             except (OSError, http.client.HTTPException) as error:  # of the network: the disk's come from write
                 return str(error) or type(error).__name__
             if not block:
@@ -204,4 +265,8 @@ def _append(
             there += len(block)
             if progress:
                 progress(file.name, min(there, file.size), file.size)
+            if (passed := time.monotonic() - began) > TIMEOUT:
+                if there - before < SLOWEST * passed:
+                    return f"slower than {SLOWEST:g} bytes a second"
+                began, before = time.monotonic(), there
     return "" if there >= file.size else "the connection closed early"

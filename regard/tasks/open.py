@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,9 +90,8 @@ def reads_pairs(bundle: str | Path) -> bool:
 
 def use_of(recipe: Recipe, bundle: str | Path) -> str:
     """The command that uses a bundle."""
-    if recipe.data.trees:
-        return f"regard parse {bundle}"
-    return f"regard {_USES[FAMILIES[recipe.model.family].kind][1]} {bundle}"
+    word = "parse" if recipe.data.trees else _USES[FAMILIES[recipe.model.family].kind][1]
+    return shlex.join(["regard", *word.split(), str(bundle)])
 
 
 def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device: str = "cpu") -> Pipeline:

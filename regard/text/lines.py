@@ -98,19 +98,28 @@ def references_of(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[lis
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> int:
     """Write lines as UTF-8, each ended by "\\n"; the file appears only when whole. Returns how many.
 
+    What a link points to is replaced, not the link; what is no regular file (a device, a pipe) is written into.
     A name that ends in a suffix of `COMPRESSIONS` is compressed so. Raises TextError for a line that holds "\\n"
     itself, since it would be read back as two.
     """
     path = Path(path)
-    part = path.with_name(path.name + ".part")
-    count = 0
+    if path.exists() and not path.is_file():
+        return _write(path, path, lines)
+    real = Path(os.path.realpath(path))
+    part = real.with_name(real.name + ".part")
     try:
-        with open(part, "wb") as raw, _packed(raw, path.suffix) as stream:
-            for count, line in enumerate(lines, start=1):
-                stream.write(check_line(line, f"{path}: line {count}", sys.maxsize).encode() + b"\n")
-        os.replace(part, path)
+        count = _write(part, path, lines)
+        os.replace(part, real)
     finally:
         part.unlink(missing_ok=True)
+    return count
+
+
+def _write(into: Path, path: Path, lines: Iterable[str]) -> int:
+    count = 0
+    with open(into, "wb") as raw, _packed(raw, path.suffix) as stream:
+        for count, line in enumerate(lines, start=1):
+            stream.write(check_line(line, f"{path}: line {count}", sys.maxsize).encode() + b"\n")
     return count
 
 

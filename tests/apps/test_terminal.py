@@ -1,0 +1,106 @@
+"""Text of others in the terminal: no character of it is obeyed, and nothing of it is markup."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from regard.apps.cli import main
+from regard.apps.make import _fit
+from regard.apps.show import show_inspection
+from regard.apps.terminal import cell, printable, say
+from regard.tasks.fit import Interrupted
+from regard.tasks.inspect import Inspection
+from regard.text import write_lines
+
+EVIL = "a\x1b]8;;http://x\x1b\\b\x9b2J\x07\u202ec[/b][link=http://x]d[/red]"
+
+
+def on(text: io.StringIO) -> Console:
+    return Console(file=text, force_terminal=True, width=300, color_system=None)
+
+
+def test_every_character_that_a_terminal_obeys_is_written_as_its_number() -> None:
+    assert printable("a\x1b[31m\x7f\x85\u2066\ud800") == "a\\x1b[31m\\x7f\\x85\\u2066\\ud800"
+    assert (
+        printable("Zeile\t1\nde\u0301ja\u0300 vu \u4e2d\u6587 \U0001f600")
+        == "Zeile\t1\nde\u0301ja\u0300 vu \u4e2d\u6587 \U0001f600"
+    )
+
+
+def test_nothing_of_a_line_is_markup_or_obeyed() -> None:
+    text = io.StringIO()
+    say(on(text), EVIL)
+    on(text).print(cell(EVIL))
+    assert text.getvalue() == f"{printable(EVIL)}\n" * 2
+    assert "\x1b" not in text.getvalue()
+
+
+def test_a_bundle_cannot_command_the_terminal_that_it_is_inspected_in() -> None:
+    came = {
+        "created": EVIL, "machine": EVIL, "versions": {EVIL: EVIL}, "training": {EVIL: {EVIL: EVIL}},
+        "data": {"sha256": {EVIL: EVIL}},
+        "scores": [{"set": EVIL, "scores": {"bleu": {"name": EVIL, "value": 1.0, "unit": EVIL, "signature": EVIL}}}],
+    }  # fmt: skip
+    found = Inspection(Path(EVIL), EVIL, EVIL, EVIL, 1, (1, 1), 1, EVIL, came, [(EVIL, EVIL)], False)
+    text = io.StringIO()
+    show_inspection(found, on(text))
+    assert printable(EVIL) in text.getvalue()
+    assert not any(character in text.getvalue() for character in ("\x1b]", "\x9b", "\x07", "\u202e"))
+
+
+def test_an_error_names_a_file_without_obeying_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", "no-bundle", "no\x1b[2Jfile", "b"]) == 2
+    assert main(["plan", "no\x1b[2J.toml"]) == 2
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert "no\\x1b[2J.toml" in said
+
+
+@pytest.mark.parametrize("name", ["x[/b]", "run[lr=0.1]", "a b"])
+def test_the_command_to_go_on_with_is_the_one_to_type(name: str, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("regard.tasks.fit.fit", lambda *_, **__: (_ for _ in ()).throw(Interrupted(Path(name) / "c")))
+    with pytest.raises(Exception, match="130"):
+        _fit(None, Path(name), False)
+    said = capsys.readouterr().err
+    command = shlex.split(said.partition("Go on with:")[2])
+    assert command == ["regard", "train", f"{name}/recipe.toml", "--out", name, "--resume"]
+    assert f"{name}/c" in said
+
+
+# -- what -o names -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_link_points_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old\n", encoding="utf-8")
+    for name, target in (("link", "real"), ("dangling", "new")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        assert write_lines(tmp_path / name, ["a", "b"]) == 2
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / target).read_text("utf-8") == "a\nb\n"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["dangling", "link", "new", "real"]
+
+
+def test_a_device_is_written_into_and_stays_a_device(tmp_path: Path) -> None:
+    write_lines("/dev/null", ["a"])
+    assert Path("/dev/null").is_char_device()
+    (tmp_path / "null").symlink_to("/dev/null")
+    write_lines(tmp_path / "null", ["a"])
+    assert (tmp_path / "null").is_symlink()
+
+
+def test_a_pipe_gets_the_lines(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text("utf-8")), daemon=True)
+    reader.start()
+    write_lines(tmp_path / "pipe", ["a", "b"])
+    reader.join(20)
+    assert got == ["a\nb\n"]
+    assert (tmp_path / "pipe").is_fifo()
