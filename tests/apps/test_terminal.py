@@ -48,7 +48,7 @@ def test_a_bundle_cannot_command_the_terminal_that_it_is_inspected_in() -> None:
         "data": {"sha256": {EVIL: EVIL}},
         "scores": [{"set": EVIL, "scores": {"bleu": {"name": EVIL, "value": 1.0, "unit": EVIL, "signature": EVIL}}}],
     }  # fmt: skip
-    found = Inspection(Path(EVIL), EVIL, EVIL, EVIL, 1, (1, 1), 1, EVIL, came, [(EVIL, EVIL)], False)
+    found = Inspection(Path(EVIL), EVIL, EVIL, EVIL, 1, (1, 1), 1, EVIL, EVIL, came, [(EVIL, EVIL)], False)
     text = io.StringIO()
     show_inspection(found, on(text))
     assert printable(EVIL) in text.getvalue()
