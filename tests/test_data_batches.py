@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batches import Batch, Batches, _permuted
+from regard.data.batches import Batch, Batches, Sampling, _permuted
 from regard.data.prefetch import Prefetcher
 from regard.data.store import Store
 from regard.errors import DataError
@@ -90,19 +90,24 @@ options = st.fixed_dictionaries(
         "layout": st.sampled_from(LAYOUTS),
         "seed": st.integers(0, 2**62),
         "pool": st.integers(1, 400),
-        "shuffle": st.booleans(),
-        "epoch": st.integers(0, 1000),
     }
 )
+epochs = st.integers(0, 1000)
+
+
+def begun(batches: Batches, epoch: int) -> Batches:
+    """The batches from the first one of an epoch on."""
+    batches.seek({"epoch": epoch, "pool": 0, "batch": 0})
+    return batches
 
 
 @settings(deadline=None)
-@given(options=options, sampled=st.booleans())
+@given(options=options, epoch=epochs, sampled=st.booleans())
 def test_each_line_is_there_exactly_once_an_epoch_and_within_the_budget(
-    store: Store, tokenizer: Tokenizer, options: dict[str, Any], sampled: bool
+    store: Store, tokenizer: Tokenizer, options: dict[str, Any], epoch: int, sampled: bool
 ) -> None:
-    sampling = {"sampling": 0.2, "source_tokenizer": tokenizer, "target_tokenizer": tokenizer} if sampled else {}
-    batches = Batches(store, **options, **sampling)
+    sampling = Sampling(0.2, tokenizer, tokenizer) if sampled else None
+    batches = begun(Batches(store, **options, sampling=sampling), epoch)
     seen: list[int] = []
     for batch in epoch_of(batches):
         seen += batch.lines.tolist()
@@ -113,7 +118,7 @@ def test_each_line_is_there_exactly_once_an_epoch_and_within_the_budget(
         assert batch.target_input.size == batch.target_output.size == size[1]
         assert (batch.source_tokens, batch.target_tokens) == (source.sum(), target.sum())
     assert sorted(seen) == list(range(len(store)))
-    assert batches.position() == {"epoch": options["epoch"] + 1, "pool": 0, "batch": 0}
+    assert batches.position() == {"epoch": epoch + 1, "pool": 0, "batch": 0}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -144,17 +149,17 @@ def test_packed_holds_what_padded_holds(store: Store) -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(options=options, steps=st.integers(0, 60), sampled=st.booleans())
+@given(options=options, epoch=epochs, steps=st.integers(0, 60), sampled=st.booleans())
 def test_going_on_from_any_position_is_exact(
-    store: Store, tokenizer: Tokenizer, options: dict[str, Any], steps: int, sampled: bool
+    store: Store, tokenizer: Tokenizer, options: dict[str, Any], epoch: int, steps: int, sampled: bool
 ) -> None:
     options = {**options, "batch_tokens": max(100, options["batch_tokens"]), "pool": max(20, options["pool"])}
-    sampling = {"sampling": 0.2, "source_tokenizer": tokenizer, "target_tokenizer": tokenizer} if sampled else {}
-    first = Batches(store, **options, **sampling)
+    sampling = Sampling(0.2, tokenizer, tokenizer) if sampled else None
+    first = begun(Batches(store, **options, sampling=sampling), epoch)
     for _ in range(steps):
         next(first)
     position = json.loads(json.dumps(first.position()))
-    second = Batches(store, **{**options, "epoch": 7}, **sampling)
+    second = begun(Batches(store, **options, sampling=sampling), 7)
     second.seek(position)
     assert second.position() == first.position()
     assert second.epoch == first.epoch
@@ -166,7 +171,9 @@ def test_going_on_from_any_position_is_exact(
 def test_the_order_depends_on_seed_and_epoch_alone(store: Store) -> None:
     def order(seed: int, epoch: int) -> list[int]:
         return [
-            line for batch in epoch_of(Batches(store, batch_tokens=200, seed=seed, epoch=epoch)) for line in batch.lines
+            line
+            for batch in epoch_of(begun(Batches(store, batch_tokens=200, seed=seed), epoch))
+            for line in batch.lines
         ]
 
     orders = [order(seed, epoch) for seed in (1, 2) for epoch in (0, 1)]
@@ -201,9 +208,7 @@ def test_one_epoch_is_in_order_and_leaves_the_position(store: Store, tokenizer: 
         batch_tokens=300,
         layout=layout,
         pool=70,
-        sampling=0.5,
-        source_tokenizer=tokenizer,
-        target_tokenizer=tokenizer,
+        sampling=Sampling(0.5, tokenizer, tokenizer),
     )
     next(batches)
     position = batches.position()
@@ -218,10 +223,8 @@ def test_one_epoch_is_in_order_and_leaves_the_position(store: Store, tokenizer: 
 
 def test_sampling_changes_the_tokens_but_not_the_text(store: Store, tokenizer: Tokenizer) -> None:
     def sampled(seed: int, epoch: int, **other: Any) -> dict[int, tuple[list[int], list[int]]]:
-        batches = Batches(
-            store, batch_tokens=500, seed=seed, epoch=epoch, sampling=0.3,
-            source_tokenizer=tokenizer, target_tokenizer=tokenizer, **other,
-        )  # fmt: skip
+        sampling = Sampling(0.3, tokenizer, tokenizer)
+        batches = begun(Batches(store, batch_tokens=500, seed=seed, sampling=sampling, **other), epoch)
         return {
             line: (source, target)
             for batch in epoch_of(batches)
@@ -283,7 +286,7 @@ def test_a_position_that_is_not_there_is_refused(store: Store, position: dict[st
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"batch_tokens": 0}, {"pool": 0}, {"layout": "square"}, {"sampling": 0.1}],
+    [{"batch_tokens": 0}, {"pool": 0}, {"layout": "square"}],
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_wrong_settings_are_refused(store: Store, wrong: dict[str, Any]) -> None:
@@ -339,3 +342,21 @@ def test_real_batches_are_full(tmp_path: Path) -> None:
         tokens = sum(batch.source_tokens + batch.target_tokens for batch in made)
         assert tokens / sum(batch.source.size + batch.target_input.size for batch in made) >= least
         assert tokens / (2 * len(made)) > 0.8 * 4096
+
+
+def test_a_line_drawn_longer_than_a_model_takes_keeps_its_tokens(store: Store, tokenizer: Tokenizer) -> None:
+    longest = int(store.source_lengths.max()) + 1, int(store.target_lengths.max()) + 1
+    free, bound = (
+        Batches(store, batch_tokens=4000, seed=1, sampling=Sampling(0.9, tokenizer, tokenizer, most))
+        for most in ((0, 0), longest)
+    )
+    assert max(batch.source_lengths.max() for batch in epoch_of(free)) > longest[0]
+    kept = 0
+    for batch in epoch_of(bound):
+        assert batch.source_lengths.max() <= longest[0]
+        assert batch.target_lengths.max() <= longest[1]
+        kept += sum(
+            row == [*store.source_ids(line), END]
+            for line, row in zip(batch.lines.tolist(), rows(batch, "source"), strict=True)
+        )
+    assert 0 < kept < len(store)

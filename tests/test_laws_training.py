@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.data.batches import Batches
+from regard.data.batches import Batches, Sampling
 from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig, build
@@ -207,9 +207,7 @@ def _trainer(
         layout="padded",
         seed=5,
         pool=700,
-        sampling=0.3,
-        source_tokenizer=tokenizer,
-        target_tokenizer=tokenizer,
+        sampling=Sampling(0.3, tokenizer, tokenizer),
     )
     return Trainer(
         model,

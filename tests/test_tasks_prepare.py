@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from regard.data.reading import lowest_of
 from regard.errors import DataError, TextError
 from regard.settings.data import DataConfig, Filters
-from regard.tasks import prepare as module
+from regard.tasks import tokenizers
 from regard.tasks.prepare import Prepared, prepare
 from regard.text import TextConfig, read_lines, write_lines
 
@@ -146,14 +147,14 @@ def test_the_lowest_values_are_found_in_little_memory() -> None:
     rng = random.Random(0)
     values = [rng.randrange(2**64) for _ in range(3000)] * 2
     rng.shuffle(values)
-    assert module._lowest(values, 10) == sorted(set(values))[:10]
-    assert module._lowest([5, 3, 5], 10) == [3, 5]
+    assert lowest_of(values, 10) == sorted(set(values))[:10]
+    assert lowest_of([5, 3, 5], 10) == [3, 5]
 
 
 def test_thinning_spreads_over_the_corpus() -> None:
     pairs = [(str(index), "") for index in range(1000)]
-    assert module._thinned(pairs, 1000) == pairs
-    kept = [int(source) for source, _ in module._thinned(pairs, 100)]
+    assert tokenizers._thinned(pairs, 1000) == pairs
+    kept = [int(source) for source, _ in tokenizers._thinned(pairs, 100)]
     assert kept == list(range(0, 1000, 16))
 
 
@@ -256,3 +257,54 @@ def test_pairs_that_share_text_with_a_file_are_not_learnt_from(tmp_path: Path, f
     assert prepare(data, TEXT, tmp_path / "out").train.fingerprint == before
     write_lines(tmp_path / "secret", ["nobody says this here"])
     assert source[3] in sources(prepare(data, TEXT, tmp_path / "out")), "the file's content counts, not its name"
+
+
+def test_a_line_longer_than_the_models_positions_is_named_before_anything_is_learnt(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    lines = some_lines(200, 0)
+    lines[123] = " ".join(["x y z"] * 40)
+    write_lines(files["train.en"], lines)
+    data, out = with_valid(files), tmp_path / "run"
+    most = int(prepare(data, TEXT, out).train.source_lengths.max()) + 1
+    with pytest.raises(
+        DataError, match=rf"train\.en\.gz: line 124: the source has {most} tokens.*{most - 1}; set data.*{most - 2}"
+    ):
+        prepare(data, TEXT, out, longest=(most - 1, 0))
+    assert prepare(data, TEXT, out, longest=(most, 0)).longest == (most, 0)
+    targets = some_lines(20, 3)
+    targets[5] = " ".join(["x y z"] * 40)
+    write_lines(files["val.de"], targets)
+    with pytest.raises(DataError, match=r"val\.de|val\.en\.gz: line 6: the target has .*split or remove it"):
+        prepare(data, TEXT, out, longest=(most, 90))
+
+
+def test_a_label_is_one_token_and_the_line_of_another_is_named(tmp_path: Path) -> None:
+    lines = [f"{'yes' if index % 2 else 'no'} some text {index}" for index in range(40)]
+    write_lines(tmp_path / "a", lines)
+    data = DataConfig(source=str(tmp_path / "a"), labels="first")
+    with pytest.raises(DataError, match=r"a: line \d+: the label '(yes|no)' is \d+ tokens, and a class is one"):
+        prepare(data, TextConfig(size=300, shrink=True, kind="characters"), tmp_path / "run")
+    words = TextConfig(size=300, shrink=True, joint=False, target_kind="words")
+    assert len(prepare(data, words, tmp_path / "words").train) == 36
+
+
+def test_stores_of_version_0_1_are_used_as_they_are(files: dict[str, str], tmp_path: Path) -> None:
+    prepare(both(files), TEXT, tmp_path / "run")
+    header = tmp_path / "run" / "prepared" / "train" / "store.json"
+    header.write_text(header.read_text("utf-8").replace('"tokens"', '"pieces"'), "utf-8")
+    before = made(tmp_path / "run")
+    assert len(prepare(both(files), TEXT, tmp_path / "run").train) == 180
+    assert made(tmp_path / "run") == before
+
+
+def test_the_languages_of_a_translation_memory_decide_what_is_read(tmp_path: Path) -> None:
+    texts = [(code, f"{code} {i} a b c") for i in range(40) for code in ("en", "de", "fr")]
+    tuvs = [f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in texts]
+    units = "".join(f"<tu>{''.join(tuvs[i : i + 3])}</tu>" for i in range(0, 120, 3))
+    (tmp_path / "a.tmx").write_text(f"<tmx><body>{units}</body></tmx>", "utf-8")
+    data = DataConfig(source=str(tmp_path / "a.tmx"), source_language="en", target_language="de")
+    german = prepare(data, TEXT, tmp_path / "run")
+    assert german.train.target_text(0).startswith("de ")
+    french = prepare(data.model_copy(update={"target_language": "fra"}), TEXT, tmp_path / "run")
+    assert french.train.target_text(0).startswith("fr ")

@@ -21,7 +21,7 @@ from regard.data.windows import Windows
 from regard.errors import DataError
 from regard.text.tokenizer import BEGIN, END, PAD, Tokenizer
 
-__all__ = ["Batch", "Batches", "Layout", "View", "assembled", "key_of", "mixed"]
+__all__ = ["Batch", "Batches", "Layout", "Sampling", "View", "assembled", "key_of", "mixed"]
 
 Layout = Literal["padded", "packed"]
 Ints = NDArray[np.int64]
@@ -32,7 +32,7 @@ _ORDER, _TIES, _SHUFFLE, _SOURCE, _TARGET, _VIEW, _OFFSET = range(1, 8)
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs of lines as ids: rectangles with padding, or end to end without."""
+    """Pairs of lines as ids: padded to equal length, or packed end to end."""
 
     lines: Ints  # (B,) store line numbers
     source: Ints  # (B, S) padded or (L,) packed: x1 … xn END
@@ -61,6 +61,18 @@ View = Callable[[Batch, int], Batch]
 """A batch, and a key for what is drawn, to the batch as an objective wants it."""
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """Subword sampling: each epoch every line is cut into other tokens, drawn by seed, epoch and line."""
+
+    alpha: float
+    """See `Tokenizer.sample`."""
+    source: Tokenizer
+    target: Tokenizer
+    longest: tuple[int, int] = (0, 0)
+    """Most tokens of a source and a target, ends counted: a line drawn longer keeps its tokens of the store; 0: any."""
+
+
 class Batches:
     """An endless iterator of batches, epoch after epoch, each line exactly once an epoch.
 
@@ -76,40 +88,30 @@ class Batches:
         batch_tokens: int,
         layout: Layout = "padded",
         seed: int = 0,
-        shuffle: bool = True,
         pool: int = 50_000,
-        sampling: float = 0.0,
-        source_tokenizer: Tokenizer | None = None,
-        target_tokenizer: Tokenizer | None = None,
-        epoch: int = 0,
+        sampling: Sampling | None = None,
         context: int = 0,
         view: View | None = None,
     ) -> None:
-        """Starts at the first batch of `epoch`. With `sampling` (alpha > 0) both sides are segmented anew each epoch.
+        """Starts at the first batch of the first epoch; `seek` leads elsewhere.
 
         With `context` the targets are one stream (`windows.py`), whose windows, cut elsewhere each epoch, are the rows;
-        they are never sampled. Every batch is seen through `view`.
-
-        Raises DataError for a wrong size or layout, and for sampling without the subwords of both sides.
+        they are never sampled. Every batch is seen through `view`. Raises DataError for a wrong size or layout.
         """
         if batch_tokens < 1 or pool < 1:
             raise DataError(f"batch_tokens ({batch_tokens}) and pool ({pool}) must be at least 1.")
         if layout not in ("padded", "packed"):
             raise DataError(f"layout {layout!r} is unknown; choose 'padded' or 'packed'.")
-        if sampling > 0 and (source_tokenizer is None or target_tokenizer is None):
-            raise DataError("sampling needs the subword models of both sides; give them or set sampling to 0.")
         self._store = store
         self.batch_tokens = batch_tokens
         self._layout: Layout = layout
         self._seed = seed
-        self._shuffle = shuffle
         self._windows = Windows(store.target, context) if context else None
         self._rows_in_all = len(store) if self._windows is None else len(self._windows)
         self._pools = -(-self._rows_in_all // pool)
         self._view = view
-        self._alpha = sampling
-        self._tokenizer = (source_tokenizer, target_tokenizer)
-        self._epoch, self._pool, self._batch = epoch, 0, 0
+        self._sampling = sampling
+        self._epoch, self._pool, self._batch = 0, 0, 0
         self._plan: _Plan | None = None
 
     @property
@@ -174,23 +176,20 @@ class Batches:
                 yield self._seen(plan.make(index, self._layout), 0)
 
     def _bounds(self, pool: int) -> tuple[int, int]:
-        """First and last + 1 place of a pool in the epoch's order: pools are of equal size, to one line."""
+        """Where a pool begins and ends in the epoch's order: pools are of equal size, to one line."""
         n = self._rows_in_all
         return n * pool // self._pools, n * (pool + 1) // self._pools
 
     def _planned(self, epoch: int, pool: int) -> _Plan:
         """The plan of a pool: a pure function of the store, the settings and the arguments."""
         lines = np.arange(*self._bounds(pool), dtype=np.int64)
-        if self._shuffle:
-            lines = _permuted(lines, self._rows_in_all, key_of(self._seed, epoch, _ORDER))
+        lines = _permuted(lines, self._rows_in_all, key_of(self._seed, epoch, _ORDER))
         source, target = self._sides(lines, epoch)
-        ties = mixed(lines, key_of(self._seed, epoch, _TIES)) if self._shuffle else lines
-        order = _by_length(source.lengths, target.lengths, ties)
+        order = _by_length(source.lengths, target.lengths, mixed(lines, key_of(self._seed, epoch, _TIES)))
         plan = self._cut(lines[order], source.take(order), target.take(order))
-        if self._shuffle:
-            places = np.arange(len(plan.cuts), dtype=np.int64)
-            shuffled = np.argsort(mixed(places, key_of(self._seed, epoch, _SHUFFLE, pool)), kind="stable")
-            plan.cuts = [plan.cuts[i] for i in shuffled.tolist()]
+        batches = np.arange(len(plan.cuts), dtype=np.int64)
+        shuffled = np.argsort(mixed(batches, key_of(self._seed, epoch, _SHUFFLE, pool)), kind="stable")
+        plan.cuts = [plan.cuts[i] for i in shuffled.tolist()]
         return plan
 
     def _seen(self, batch: Batch, epoch: int) -> Batch:
@@ -199,22 +198,18 @@ class Batches:
     def _sides(self, lines: Ints, epoch: int | None) -> tuple[_Rows, _Rows]:
         """Source and target rows; without an epoch, as they are in the store."""
         if self._windows is not None:
-            drawn = self._shuffle and epoch is not None
-            offset = key_of(self._seed, epoch or 0, _OFFSET) % self._windows.tokens if drawn else 0
+            offset = 0 if epoch is None else key_of(self._seed, epoch, _OFFSET) % self._windows.tokens
             read, lengths = partial(self._windows.read, offset=offset), self._windows.lengths_of(lines)
             return _Rows.of([()] * len(lines)), _Rows(read, lines, lengths - 1, framed=True)
-        sides = zip((self._store.source, self._store.target), self._tokenizer, (_SOURCE, _TARGET), strict=True)
-        source, target = (self._rows(lines, side, tokenizer, epoch, use) for side, tokenizer, use in sides)
-        return source, target
-
-    def _rows(self, lines: Ints, side: Side, tokenizer: Tokenizer | None, epoch: int | None, use: int) -> _Rows:
-        if self._alpha <= 0 or tokenizer is None or epoch is None:
-            return _Rows.stored(side, lines)
-        seeds = (mixed(lines, key_of(self._seed, epoch, use)) >> np.uint64(32)).tolist()
-        texts = (side.text(line) for line in lines.tolist())
-        return _Rows.of(
-            [tokenizer.sample(text, alpha=self._alpha, seed=seed) for text, seed in zip(texts, seeds, strict=True)]
+        sides, drawing = (self._store.source, self._store.target), self._sampling
+        if drawing is None or epoch is None:
+            return _Rows.stored(sides[0], lines), _Rows.stored(sides[1], lines)
+        tokenizers, uses = (drawing.source, drawing.target), (_SOURCE, _TARGET)
+        source, target = (
+            _sampled(side, tokenizer, lines, key_of(self._seed, epoch, use), drawing.alpha, longest)
+            for side, tokenizer, use, longest in zip(sides, tokenizers, uses, drawing.longest, strict=True)
         )
+        return source, target
 
     def _cut(self, lines: Ints, source: _Rows, target: _Rows) -> _Plan:
         cut = _cut_padded if self._layout == "padded" else _cut_packed
@@ -250,18 +245,8 @@ class _Rows:
 
     def padded(self, flat: Ints, *, begin: bool) -> Ints:
         """(rows, longest + 1): each row after BEGIN, or before END."""
-        if self.framed:
-            out = np.full((len(self.lengths), int(self.lengths.max()) + 1), PAD, np.int64)
-            out[np.arange(out.shape[1]) <= self.lengths[:, None]] = self.packed(flat, begin=begin)
-            return out
         out = np.full((len(self.lengths), int(self.lengths.max()) + 1), PAD, np.int64)
-        places = np.arange(out.shape[1] - 1) < self.lengths[:, None]
-        if begin:
-            out[:, 0] = BEGIN
-            out[:, 1:][places] = flat
-        else:
-            out[:, :-1][places] = flat
-            out[np.arange(len(out)), self.lengths] = END
+        out[np.arange(out.shape[1]) <= self.lengths[:, None]] = self.packed(flat, begin=begin)
         return out
 
     def packed(self, flat: Ints, *, begin: bool) -> Ints:
@@ -309,6 +294,15 @@ def assembled(batch: Batch, source: Sequence[Sequence[int]], target: Sequence[Se
     return _Plan(batch.lines, _Rows.of(source), _Rows.of(target), [(0, len(batch))]).make(0, batch.layout)
 
 
+def _sampled(side: Side, tokenizer: Tokenizer, lines: Ints, key: int, alpha: float, longest: int) -> _Rows:
+    """The lines' tokens, drawn anew; those in the store where more are drawn than a sequence may have."""
+    rows: list[Sequence[int]] = []
+    for line, seed in zip(lines.tolist(), (mixed(lines, key) >> np.uint64(32)).tolist(), strict=True):
+        drawn = tokenizer.sample(side.text(line), alpha=alpha, seed=seed)
+        rows.append(side.line_ids(line).tolist() if 0 < longest < len(drawn) + 1 else drawn)
+    return _Rows.of(rows)
+
+
 def _by_length(source: Ints, target: Ints, ties: NDArray[Any]) -> Ints:
     """Order by source length; among equals by target length, up and down in turn, so that neighbours are alike."""
     turned = np.where(source % 2 == 0, target, -target)
@@ -316,10 +310,10 @@ def _by_length(source: Ints, target: Ints, ties: NDArray[Any]) -> Ints:
 
 
 def _cut_padded(source: Ints, target: Ints, budget: int) -> list[tuple[int, int]]:
-    """Runs of rows whose rectangles (rows x longest) fit the budget on both sides."""
+    """Runs of rows that, padded to the longest, fit the budget on both sides."""
     cuts, start, longest = [], 0, 0
     for row, length in enumerate(np.maximum(source, target).tolist()):
-        # The larger of the two rectangles is rows x the longest of both sides.
+        # The larger side, padded, has rows x the longest of both sides.
         longest = max(longest, length)
         if row > start and (row + 1 - start) * longest > budget:
             cuts.append((start, row))
@@ -358,8 +352,8 @@ def key_of(*parts: int) -> int:
     return key
 
 
-def _permuted(places: Ints, n: int, key: int) -> Ints:
-    """The lines at these places of a pseudo-random permutation of 0 … n - 1, without ever writing all of it down.
+def _permuted(indices: Ints, n: int, key: int) -> Ints:
+    """What a pseudo-random permutation of 0 … n - 1 has at these indices, without ever writing all of it down.
 
     A Feistel network (Luby and Rackoff 1988) permutes the next power of four; what falls outside goes through again.
     """
@@ -373,7 +367,7 @@ def _permuted(places: Ints, n: int, key: int) -> Ints:
             left, right = right, left ^ (mixed(right, turn) & mask)
         return (left << np.uint64(half)) | right
 
-    out = once(places.astype(np.uint64))
+    out = once(indices.astype(np.uint64))
     while (outside := out >= n).any():
         out[outside] = once(out[outside])
     return out.astype(np.int64)

@@ -168,13 +168,18 @@ def mapped(folder: Path, number: int, entry: dict[str, Any]) -> tuple[Column, Co
     with path.open("rb") as stream:
         try:
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            source = Column(content, 0, entry["lines"], **entry["source"])
-            target = Column(content, source.end, entry["lines"], **entry["target"])
+            source = Column(content, 0, entry["lines"], **_side(entry["source"]))
+            target = Column(content, source.end, entry["lines"], **_side(entry["target"]))
         except ValueError as error:
             raise ValueError(f"{path.name}: {error}") from None
     if target.end != len(content):
         raise ValueError(f"{path.name}: it is longer than the header says")
     return source, target
+
+
+def _side(entry: dict[str, Any]) -> dict[str, Any]:
+    """A side's entry; stores that version 0.1 made call its tokens pieces."""
+    return {"tokens" if key == "pieces" else key: value for key, value in entry.items()}
 
 
 def _file(folder: Path, number: int) -> Path:

@@ -285,6 +285,11 @@ class DataConfig(BaseModel):
         return self
 
     @property
+    def text_language(self) -> str:
+        """The language of text of one side."""
+        return self.source_language or self.target_language
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """Source files, always as a tuple."""
         return _files(self.source)

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 
 from regard import recipe as recipes
+from regard.data.reading import pairs_of
 from regard.recipe import Recipe
 from regard.settings.data import DataConfig
-
-from .prepare import pairs_of
 
 __all__ = ["Choice", "Counts", "choose", "count"]
 

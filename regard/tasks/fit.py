@@ -21,7 +21,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,7 +28,7 @@ from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.bundle import Provenance
 from regard.data.batches import Batches, View
-from regard.data.store import Store
+from regard.data.reading import sets_of
 from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
 from regard.disk import atomic_rename
 from regard.errors import BundleError, CheckpointError, DataError, ModelError, RecipeError
@@ -61,7 +60,7 @@ from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode, mask_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines, wanted_of
 from .golden import golden
-from .prepare import Prepared, given_by, prepare, sets_of
+from .prepare import Prepared, given_by, prepare
 
 __all__ = ["Interrupted", "begin_with", "fit", "is_main_process", "versions", "view_of"]
 
@@ -110,9 +109,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool, tell: Report, parallel: Parall
         layout=recipe.data.layout,
         seed=recipe.seed,
         pool=recipe.data.pool,
-        sampling=recipe.text.sampling,
-        source_tokenizer=source,
-        target_tokenizer=target,
+        sampling=prepared.sampling(recipe.text.sampling),
         context=recipe.data.context,
         view=view_of(recipe.objective, target),
     )
@@ -258,8 +255,6 @@ def _begin(recipe: Recipe, out: Path, resume: bool, tell: Report, device: torch.
     )
     if len(prepared.train) == 0:
         raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
-    if recipe.objective == "classify":
-        _check_labels(prepared.train)
     if recipe.data.trees:
         symbols_of(prepared.target_tokenizer)  # raises ModelError now, not after hours of training
     if recipe.data.batch_tokens == 0:
@@ -390,15 +385,6 @@ def view_of(objective: str, target: Tokenizer) -> View | None:
     if objective == "fill":
         return CMLMMask(symbols[0])
     return SpanCorruption(tuple(symbols)) if objective == "denoise" else None
-
-
-def _check_labels(store: Store) -> None:
-    """Raises DataError for a label that is no single token."""
-    for line in np.flatnonzero(store.target_lengths != 1).tolist():
-        raise DataError(
-            f"the label {store.target_text(line)!r} is {store.target_lengths[line]} tokens, and a class is one; "
-            'set text.target_kind = "words" and text.joint = false, and write labels without spaces.'
-        )
 
 
 class _Log:

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from regard.data.batches import Batch, Batches
+from regard.data.reading import pairs_of
 from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.models.interface import device_named
@@ -29,7 +30,7 @@ from regard.train.memory import is_out_of_memory
 
 from .costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
 from .fit import view_of
-from .prepare import Prepared, given_by, pairs_of, prepare
+from .prepare import Prepared, given_by, prepare
 
 __all__ = ["GPUS", "Gpu", "Measured", "OnGpu", "Plan", "plan"]
 
@@ -310,9 +311,7 @@ class _Corpus:
             layout=recipe.data.layout,
             seed=recipe.seed,
             pool=recipe.data.pool,
-            sampling=recipe.text.sampling,
-            source_tokenizer=held.source_tokenizer,
-            target_tokenizer=held.target_tokenizer,
+            sampling=held.sampling(recipe.text.sampling),
             context=recipe.data.context,
             view=view_of(recipe.objective, held.target_tokenizer),
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 __all__ = ["split_long", "split_sentences", "unspaced"]
 
@@ -109,25 +110,26 @@ def _parts(text: str, fits: Callable[[str], bool], ways: Sequence[Callable[[str]
         yield text
         return
     way, *finer = ways
-    units = way(text)
-    while units:
-        count = _most(units, fits)
+    units, start = way(text), 0
+    while start < len(units):
+        count = _most(units, start, fits)
         if count:
-            yield "".join(units[:count])
+            yield "".join(units[start : start + count])
         else:
-            yield from _parts(units[0], fits, finer)
-        units = units[max(count, 1) :]
+            yield from _parts(units[start], fits, finer)
+        start += max(count, 1)
 
 
-def _most(units: Sequence[str], fits: Callable[[str], bool]) -> int:
-    """How many units fit, found by doubling and halving, so that a text much too long is never looked at whole."""
+def _most(units: Sequence[str], start: int, fits: Callable[[str], bool]) -> int:
+    """How many units from `start` on fit: by doubling and halving, so that a text much too long is never looked at
+    whole."""
     fitting, beyond = 0, 1
-    while beyond <= len(units) and fits("".join(units[:beyond])):
+    while start + beyond <= len(units) and fits("".join(units[start : start + beyond])):
         fitting, beyond = beyond, 2 * beyond
-    beyond = min(beyond, len(units) + 1)
+    beyond = min(beyond, len(units) - start + 1)
     while beyond - fitting > 1:
         middle = (fitting + beyond) // 2
-        if fits("".join(units[:middle])):
+        if fits("".join(units[start : start + middle])):
             fitting = middle
         else:
             beyond = middle
@@ -139,19 +141,20 @@ def _clauses(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    return _SPACED.findall(text) or [text]
+    # On white space alone the pattern would look for a word from each character on.
+    return _SPACED.findall(text) if text.strip() else [text]
 
 
 def _characters(text: str) -> list[str]:
     """Characters with the marks that belong to them: accents, joined emoji, variation selectors."""
-    found: list[str] = []
-    for character in text:
-        if found and (
+    starts = [
+        place
+        for place, character in enumerate(text)
+        if place == 0
+        or not (
             unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf")
             or "\U0001f3fb" <= character <= "\U0001f3ff"
-            or found[-1].endswith("\u200d")
-        ):
-            found[-1] += character
-        else:
-            found.append(character)
-    return found
+            or text[place - 1] == "\u200d"
+        )
+    ]
+    return [text[start:end] for start, end in pairwise([*starts, len(text)])]

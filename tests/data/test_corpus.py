@@ -11,9 +11,10 @@ import pytest
 
 from regard import recipe as recipes
 from regard.data.corpus import Corpus
+from regard.data.reading import sets_of
 from regard.errors import DataError, RecipeError, TextError
 from regard.recipe import Recipe
-from regard.tasks.prepare import prepare, sets_of, with_corpus
+from regard.tasks.prepare import prepare, with_corpus
 from regard.text import write_lines
 
 WORDS = ["the", "old", "man", "saw", "a", "young", "dog", "in", "der", "Stadt", "und", "kauft", "Äpfel"]

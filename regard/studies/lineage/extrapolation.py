@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.data.reading import pairs_of
 from regard.errors import DataError
 from regard.metrics import bleu
 from regard.models import TransformerConfig
 from regard.recipe import Recipe
 from regard.settings.data import DataConfig
-from regard.tasks.prepare import pairs_of
 from regard.tasks.score import perplexity_of, score_lines
 from regard.tasks.translate import load
 from regard.text import write_lines
