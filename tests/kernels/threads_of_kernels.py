@@ -108,24 +108,29 @@ def passes() -> None:
     near(losses.sum(), label_smoothed(logits.double(), targets, 0.1), 1e-5)
 
 
-def steps() -> None:
-    """A step of an LSTM, and its whole layer."""
+def one_step() -> None:
+    """A step of an LSTM."""
     sums, cells = torch.randn(ROWS, 4 * WIDTH), torch.randn(ROWS, WIDTH)
     for one, other in zip(recurrent.lstm_cell(sums, cells), lstm_cell(sums.double(), cells.double()), strict=True):
         near(one, other, 1e-5)
+
+
+def layer() -> None:
+    """An LSTM's whole layer."""
     if products.lacking():
         return
-    layer = LSTM(32, 48).bfloat16()
+    module = LSTM(32, 48).bfloat16()
     x, nothing, last = torch.randn(5, 40, 32).bfloat16(), torch.zeros(40, 48), torch.full((40,), 4)
-    weights = layer.input.weight, layer.input.bias, layer.hidden.weight
+    weights = module.input.weight, module.input.bias, module.hidden.weight
     ours = recurrent.lstm_layer(x, *weights, nothing.bfloat16(), nothing, last)[0]
-    near(ours, layer.double()(x.double())[0], 0.02)
+    near(ours, module.double()(x.double())[0], 0.02)
 
 
 def everything() -> None:
     maps()
     passes()
-    steps()
+    one_step()
+    layer()
 
 
 def in_a_region(work: object) -> None:
