@@ -13,6 +13,7 @@ __all__ = [
     "ParallelError",
     "RecipeError",
     "RegardError",
+    "RegardWarning",
     "TextError",
     "install",
 ]
@@ -61,6 +62,10 @@ class FetchError(RegardError):
 def install(extra: str) -> str:
     """The command that installs an extra of the package, which no index has: it is run in a checkout."""
     return f"pip install '.[{extra}]' in a checkout of Regard"
+
+
+class RegardWarning(UserWarning):
+    """Something asked for is done in another way than was asked; shown once, as a sentence."""
 
 
 NOT_FINITE = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -15,7 +16,7 @@ import typer
 
 from regard.apps import language, look, make, use
 from regard.apps.terminal import printable, write
-from regard.errors import RegardError
+from regard.errors import RegardError, RegardWarning
 from regard.parsing import commands as parsing
 from regard.studies.lectures import command as lecture
 from regard.studies.lineage import command as lineage
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8, whatever the terminal's locale says
             stream.reconfigure(encoding="utf-8", newline="\n")
+    show, warnings.showwarning = warnings.showwarning, _warn
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -66,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if isinstance(error, BrokenPipeError) else _fail(_about(error))
     except KeyboardInterrupt:
         return 130
+    finally:
+        warnings.showwarning = show
     return code
 
 
@@ -99,6 +103,12 @@ def _about(error: OSError) -> str:
     }
     way = ways.get(error.errno or 0, "")
     return f"{name}{error.strerror or error}" + (f"; {way}." if way else ".")
+
+
+def _warn(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
+    """A warning of ours is a sentence for the user; of every other one the kind is named."""
+    text = f"{message}" if issubclass(category, RegardWarning) else f"{category.__name__}: {message}"
+    sys.stderr.write(f"regard: {printable(text)}\n")
 
 
 def _fail(message: str) -> int:

@@ -20,8 +20,8 @@ from torch import distributed
 from regard.data.workers import cores
 from regard.engine import decoding
 from regard.errors import install
-from regard.kernels import native, products
 from regard.nn.attention import kernels
+from regard.nn.stand_ins import STAND_INS, unavailable
 from regard.search import SearchConfig
 from regard.train import resolve_precision
 
@@ -149,6 +149,11 @@ def _kernels() -> Iterator[Finding]:
         kernel, refusals = kernels.choose(kernels.probe(device.type, dtype=dtype, **size))  # type: ignore[arg-type]
         note = "; ".join(f"not {name}: {reason}" for name, reason in refusals.items())
         yield Finding("kernels", what, kernel.name, note)
+    for name in STAND_INS:
+        reasons = {kind: unavailable(name, "cpu", kind) for kind in (torch.float32, torch.bfloat16)}
+        taken = [str(kind).removeprefix("torch.") for kind, reason in reasons.items() if reason is None]
+        note = "; ".join(dict.fromkeys(reason for reason in reasons.values() if reason is not None))
+        yield Finding("kernels", f"compiled {name}, on CPUs", ", ".join(taken) or "refused", note)
     refusal = decoding.refusal()
     yield Finding("kernels", "compiled decoder", "refused" if refusal else "built", refusal or "")
     quick = ", ".join(name for name in decoding.PRECISIONS if decoding.is_fast(name))
@@ -168,16 +173,12 @@ def _translating(bundle: str | Path) -> Iterator[Finding]:
 
 def _training() -> Iterator[Finding]:
     """What makes training fast, whether it is there, and why not."""
-    refusal = native.unavailable("cpu", torch.float32)
-    yield Finding("training", "compiled kernels for CPUs", "refused" if refusal else "built", refusal or "")
     fast = {
         "avx512_bf16": torch.cpu._is_avx512_bf16_supported(),
         "AMX": torch.cpu._is_amx_tile_supported(),
     }
     there = [name for name, yes in fast.items() if yes]
     note = "" if there else "this processor multiplies float32 as fast"
-    refusal = products.unavailable("cpu", torch.bfloat16)
-    yield Finding("training", "bfloat16 products of our own", "refused" if refusal else "built", refusal or "")
     yield Finding("training", "bfloat16 products of this processor", ", ".join(there) or "none", note)
     compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
     note = f"with {compiler}" if compiler else "no C++ compiler was found; install one, such as Debian's g++"

@@ -35,6 +35,7 @@ from regard.errors import BundleError, CheckpointError, DataError, ModelError, R
 from regard.metrics import bleu
 from regard.models import parameter_count
 from regard.models.interface import device_named
+from regard.nn import stand_ins
 from regard.nn.attention import kernels
 from regard.nn.embedding import fold_scale, scale_rows
 from regard.parsing.parse import evaluate_trees, symbols_of
@@ -227,6 +228,7 @@ def _paths(trainer: Trainer, layout: str) -> dict[str, Any]:
         "attention": kernel.name,
         "not": {
             **refusals,
+            **{f"compiled {name}": reason for name, reason in stand_ins.refusals(trainer.device.type, dtype).items()},
             **({} if trainer.bfloat16 else {"bfloat16": "the recipe or the hardware says so"}),
             **({} if trainer.constant else {"torch.compile": "it is for packs on a GPU, and train.compile"}),
         },

@@ -7,6 +7,7 @@ it (see `regard.tasks.decode`), unless that is given up for speed.
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -22,7 +23,7 @@ from regard import bundle as bundles
 from regard.bundle import Bundle, Calibration
 from regard.engine.decoding import Decoder, is_fast
 from regard.engine.packing import compiled, refuses
-from regard.errors import BundleError, ModelError, TextError
+from regard.errors import BundleError, ModelError, RegardWarning, TextError
 from regard.metrics import likeness
 from regard.models.interface import EncoderDecoder, device_of
 from regard.recipe import Recipe
@@ -143,6 +144,7 @@ class Translator:
         self.recipe, self.source, self.target = recipe, source, target
         self._exact: EncoderDecoder | None = None
         self._compiled: dict[str, Decoder] = {}
+        self._said: set[str] = set()
         self._shortlist: Shortlist | None = None
         self._spelling: Spelling | None = None
         self.others: tuple[Translator, ...] = ()
@@ -210,9 +212,14 @@ class Translator:
         self, search: SearchConfig, *, batch_independent: bool = True, bfloat16: bool = False
     ) -> tuple[Decoder, ...]:
         """The compiled decoders of a search, made once for each precision and kept; none: see `why_not_compiled`."""
-        if self.why_not_compiled(search, batch_independent=batch_independent, bfloat16=bfloat16):
-            return ()
         asked = "bfloat16" if bfloat16 else search.precision
+        if reason := self.why_not_compiled(search, batch_independent=batch_independent, bfloat16=bfloat16):
+            instead = "float64" if batch_independent else "float32"
+            message = f"precision {asked} is not to be had here, and {instead} is used instead: {reason}."
+            if not bfloat16 and asked in ("bfloat16", "int8") and message not in self._said:
+                self._said.add(message)
+                warnings.warn(message, RegardWarning, stacklevel=3)
+            return ()
         if asked == "auto":
             asked = "int8" if is_fast("int8") else "float32"
         return tuple(each._in(asked) for each in (self, *self.others))

@@ -1,0 +1,77 @@
+"""A precision that cannot be had is said once, in a sentence: to who translates, in the run's log, and by doctor."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pytest
+import torch
+from bundles import ENGLISH, small_bundle
+
+from regard.apps import cli
+from regard.errors import RegardWarning
+from regard.nn import stand_ins
+from regard.tasks.doctor import doctor
+from regard.tasks.fit import _paths
+from regard.tasks.translate import load
+
+MESSAGE = r"precision int8 is not to be had here, and float64 is used instead: coverage counts where the model looks"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bundle") / "bundle"
+    small_bundle(path)
+    return path
+
+
+def test_it_is_said_once_and_the_translation_is_that_of_what_is_used(bundle):
+    translator = load(bundle)
+    search = {"precision": "int8", "coverage": 0.2}
+    with pytest.warns(RegardWarning, match=MESSAGE):
+        found = translator.translate(ENGLISH[:2], search=search)
+    again = translator.translate(ENGLISH[:2], search=search)  # a second warning would be an error here
+    assert [each.text for each in found] == [each.text for each in again]
+    exact = load(bundle).translate(ENGLISH[:2], search={"coverage": 0.2})
+    assert [each.text for each in found] == [each.text for each in exact]
+
+
+def test_what_is_the_default_and_what_is_left_to_us_warns_of_nothing(bundle):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for precision in ("float32", "auto"):
+            load(bundle).translate(ENGLISH[:1], search={"precision": precision, "coverage": 0.2})
+
+
+def test_the_command_line_shows_it_as_a_sentence(bundle, tmp_path, capsys):
+    (tmp_path / "lines").write_text(ENGLISH[0] + "\n", "utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        options = ["--precision", "int8", "--coverage", "0.2"]
+        assert cli.main(["translate", str(bundle), str(tmp_path / "lines"), *options]) == 0
+    shown = capsys.readouterr().err
+    assert "regard: precision int8 is not to be had here" in shown
+    assert "translate.py" not in shown
+
+
+def test_doctor_says_of_every_kernel_what_it_takes():
+    found = {finding.name: finding for finding in doctor()}
+    for name in stand_ins.STAND_INS:
+        finding = found[f"compiled {name}, on CPUs"]
+        assert finding.value == "float32, bfloat16" or finding.note
+    assert json.dumps([finding.to_dict() for finding in found.values()])
+
+
+class _Trainer:
+    """As much of one as its ways of computing depend on."""
+
+    device, bfloat16, constant = torch.device("cpu"), False, 0
+
+
+def test_the_log_of_a_run_says_what_products_refuse():
+    refused = _paths(_Trainer(), "packed")["not"]
+    assert refused["compiled linear"] == "it is for bfloat16"
+    assert refused["compiled projected_loss"] == "it is for bfloat16"
+    with stand_ins.only_references():
+        assert _paths(_Trainer(), "packed")["not"]["compiled layer_norm"] == "compiled kernels are switched off"
