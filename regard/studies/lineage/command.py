@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,10 +62,9 @@ def lineage(
     ] = None,
 ) -> None:
     """Train the families on one corpus, with equal data, vocabulary, time and search, and compare them."""
-    from .extrapolation import plan_schemes
     from .report import compose
     from .report_page import page
-    from .runs import QUICK, builtin, collect, plan_runs
+    from .runs import QUICK, builtin, plan_runs
     from .table import results
 
     if language not in _LANGUAGES:
@@ -105,6 +105,20 @@ def lineage(
         data=table,
         overrides=more,
     )
+    schemes = _train_all(runs, seeds, extrapolation, out, variables)
+    both = (gold_text, gold) if gold_text is not None and gold is not None else None
+    with console_on(sys.stderr).status("") as status:
+        whole = compose(results(out, variables), out, gold=both, schemes=schemes, progress=status.update)
+    (out / "results" / "report.json").write_text(_json(whole), encoding="utf-8")
+    (out / "report.html").write_text(page(whole, language=language), encoding="utf-8")
+    write(f"written: {out / 'report.html'}\n")
+
+
+def _train_all(runs: Sequence[Run], seeds: int, extrapolation: bool, out: Path, variables: dict[str, str]) -> list[Run]:
+    """Train what is not trained yet, showing the table after each seed; returns the runs of the position schemes."""
+    from .extrapolation import plan_schemes
+    from .runs import collect
+
     console = console_on(sys.stderr)
     for number, run in enumerate(runs, start=1):
         _train(run, f"run {number} of {len(runs)}: {run.family}, seed {run.seed}", console)
@@ -115,12 +129,7 @@ def lineage(
     for number, run in enumerate(schemes, start=1):
         _train(run, f"position scheme {number} of {len(schemes)}: {run.family}", console)
         collect(run)
-    both = (gold_text, gold) if gold_text is not None and gold is not None else None
-    with console.status("") as status:
-        whole = compose(results(out, variables), out, gold=both, schemes=schemes, progress=status.update)
-    (out / "results" / "report.json").write_text(_json(whole), encoding="utf-8")
-    (out / "report.html").write_text(page(whole, language=language), encoding="utf-8")
-    write(f"written: {out / 'report.html'}\n")
+    return schemes
 
 
 def _train(run: Run, title: str, console: Console) -> None:
