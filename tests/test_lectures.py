@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from functools import cache
 
 import pytest
@@ -256,6 +258,26 @@ def test_the_word_lists_shows_and_draws(capsys, tmp_path):
     assert main(["lecture", "masks", "--out", str(tmp_path), "--json"]) == 0
     assert (tmp_path / "masks.svg").read_bytes() == drawn["masks"]
     assert json.loads(capsys.readouterr().out)["masks"]["places seen, both"] == 12
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_what_can_be_computed_is_where_an_extra_is_missing(capsys, monkeypatch, json_too):
+    monkeypatch.setitem(sys.modules, "rouge_score", None)
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    assert main(["lecture", "all", *(["--json"] if json_too else [])]) == 2
+    said = capsys.readouterr()
+    shown = json.loads(said.out) if json_too else re.findall("^([a-z-]+): ", said.out, re.M)
+    assert list(shown) == [name for name in LECTURES if name != "rouge"]
+    assert re.fullmatch(r"regard: rouge is left out: .*rouge-score.*pip install '\.\[rouge\]'.*\n", said.err)
+
+
+def test_numbers_are_shown_where_nothing_can_be_drawn(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["lecture", "by-hand", "masks", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert "by-hand: " in said.out
+    assert "masks: " in said.out
+    assert said.err.count("pip install '.[pictures]'") == 1
 
 
 def test_what_there_is_not_is_said(capsys):

@@ -198,3 +198,15 @@ def test_every_figure_has_its_own_line(bundle):
     assert isinstance(trained("question", bundle), Shown)
     with pytest.raises(DataError, match="looking-back"):
         trained("look-back", bundle)
+
+
+def test_a_lecture_of_several_languages_is_told_which(capsys, tmp_path):
+    """It advised --to, which it did not have."""
+    several = small_bundle(tmp_path / "several", tags=("de", "fr")).path
+    asked = ["lecture", "pronoun", "--bundle", str(several)]
+    assert main(asked) == 2
+    assert "--to de" in capsys.readouterr().err
+    assert main([*asked, "--to", "de"]) == 0
+    assert "of it on animal" in capsys.readouterr().out
+    assert main(["lecture", "--bundle", str(several), "--line", LINE, "--to", "fr"]) == 0
+    assert main(["lecture", "by-hand", "--to", "fr"]) == 2

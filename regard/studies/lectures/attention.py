@@ -12,8 +12,9 @@ import torch
 from regard.nn import Observer, Padded
 from regard.nn.attention import AndMask, Causal, Dot, Lengths, Mask, MultiHead, ScaledDot, attend, softmax, weigh
 from regard.nn.attention.masks import matrix
+from regard.pictures import bars, curves
 
-from .page import Lecture, bars, curves, heat, listed
+from .page import Lecture, heat, listed
 
 __all__ = ["by_hand", "complexity", "heads", "masks", "order", "queries_keys_values", "scaling"]
 

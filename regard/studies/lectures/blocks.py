@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.nn import ACTIVATIONS, BatchNorm, FeedForward, LayerNorm, Padded, PostNorm
+from regard.pictures import bars, curves
 from regard.train.objectives import label_smoothed
 from regard.train.schedules import Schedule, paper
 
-from .page import Lecture, bars, curves, heat, listed
+from .page import Lecture, heat, listed
 
 __all__ = ["add_and_norm", "feed_forward", "layer_or_batch", "prediction", "smoothing", "warm_up"]
 

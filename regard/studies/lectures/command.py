@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,48 +31,80 @@ def lecture(
         list[str] | None,
         typer.Option(metavar="TEXT", help="What the bundle's model reads, not the lecture's; again for more lines."),
     ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="CODE", help="Target language, where the bundle has several.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """The lectures on attention as running code: a formula's numbers and, with --out, its figure; alone, the list."""
-    from .every import LECTURES, about
-    from .every import lecture as computed
-    from .trained import TRAINED, looks, trained
+    """The lectures on attention as running code: a formula's numbers and, with --out, its figure; alone, the list.
 
-    if kind not in pictures.KINDS:
-        raise DataError(f"--kind is {kind}; pictures are {' or '.join(pictures.KINDS)}.")
-    if bundle is None and line:
-        raise DataError("--line is what a model reads: give it with --bundle.")
-    if bundle is not None and not names and len(line or ()) != 1:
-        raise DataError("--bundle without a lecture's name shows where the model looks in one --line: give one.")
+    What an extra is missing for is left out and named at the end; the exit code is then 2.
+    """
+    from .every import LECTURES, about
+
+    _check(names, kind, bundle, line, to)
     if not names and bundle is None:
-        longest = max(map(len, [*LECTURES, *TRAINED]))
-        write("".join(f"{name:{longest}}  {about(name)}\n" for name in LECTURES))
-        write("\nof a trained model, with --bundle:\n")
-        write("".join(f"{name:{longest}}  {about(name)}\n" for name in TRAINED))
+        _list()
         return
-    found: dict[str, Lecture | Shown]
-    if bundle is None:
-        found = {name: computed(name) for name in (LECTURES if names == ["all"] else names or ())}
-    else:
-        found = {name: trained(name, bundle, line or ()) for name in names or ()} or {
-            "looks": looks(bundle, line or ())
-        }
-    if as_json:
+    chosen = list(LECTURES) if bundle is None and names == ["all"] else names or ["looks"]
+    found, failed = {}, []
+    for name in chosen:
+        try:
+            found[name] = _computed(name, bundle, line or (), to)
+        except DataError as error:
+            failed.append(str(error) if len(chosen) == 1 else f"{name} is left out: {error}")
+    if as_json and found:
         write_json({name: one.numbers for name, one in found.items()})
     for name, one in found.items():
         if not as_json:
             said = about(name) if name != "looks" else (line or [""])[0]
             write(f"{name}: {said}\n" + "".join(f"  {k}: {_shown(v)}\n" for k, v in one.numbers.items()))
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            _draw(one, out / f"{name}.{kind}", name)
+            try:
+                _draw(one, out / f"{name}.{kind}", name)
+            except DataError as error:
+                failed.append(str(error))
+                continue
             if not as_json:
                 write(f"  drawn: {out / f'{name}.{kind}'}\n")
+    if failed:
+        raise DataError("\n".join(dict.fromkeys(failed)))
+
+
+def _check(names: list[str] | None, kind: str, bundle: Path | None, line: list[str] | None, to: str | None) -> None:
+    """Raises DataError for options that do not go together."""
+    if kind not in pictures.KINDS:
+        raise DataError(f"--kind is {kind}; pictures are {' or '.join(pictures.KINDS)}.")
+    for option, value, what in (("--line", line, "what a model reads"), ("--to", to, "what a model writes")):
+        if bundle is None and value:
+            raise DataError(f"{option} is {what}: give it with --bundle.")
+    if bundle is not None and not names and len(line or ()) != 1:
+        raise DataError("--bundle without a lecture's name shows where the model looks in one --line: give one.")
+
+
+def _list() -> None:
+    from .every import LECTURES, about
+    from .trained import TRAINED
+
+    longest = max(map(len, [*LECTURES, *TRAINED]))
+    write("".join(f"{name:{longest}}  {about(name)}\n" for name in LECTURES))
+    write("\nof a trained model, with --bundle:\n")
+    write("".join(f"{name:{longest}}  {about(name)}\n" for name in TRAINED))
+
+
+def _computed(name: str, bundle: Path | None, lines: Sequence[str], to: str | None) -> Lecture | Shown:
+    from .every import lecture as computed
+    from .trained import looks, trained
+
+    if bundle is None:
+        return computed(name)
+    return looks(bundle, lines, to) if name == "looks" else trained(name, bundle, lines, to)
 
 
 def _draw(one: Lecture | Shown, file: Path, title: str) -> None:
     from .page import Lecture, draw
 
+    file.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(one, Lecture):
         draw(one, file)
     else:

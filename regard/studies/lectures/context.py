@@ -12,8 +12,9 @@ from torch import Tensor
 
 from regard.nn.attention import NORMALIZERS, SCORES, Dot, Score, attend, softmax, weigh
 from regard.nn.attention.scores import Additive, Bilinear, Concat, Mean, ReducedRank, ScaledDot
+from regard.pictures import bars, curves
 
-from .page import Lecture, bars, curves, heat, listed
+from .page import Lecture, heat, listed
 
 __all__ = ["bottleneck", "context_vector", "exponential", "hard_and_soft", "joining", "scores"]
 

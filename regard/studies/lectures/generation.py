@@ -13,9 +13,10 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from regard.pictures import bars, curves
 from regard.search import Hypothesis, beam_search, exhaustive_search, greedy_search, penalty_of
 
-from .page import Lecture, bars, curves, heat
+from .page import Lecture, heat
 
 __all__ = ["TABLE", "Written", "beams", "chain_rule", "greedy_or_not", "length_normalisation", "search_cost"]
 

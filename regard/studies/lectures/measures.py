@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from regard.metrics import bleu, perplexity, rouge_1, rouge_2
+from regard.pictures import bars, curves
 
-from .page import Lecture, bars, curves
+from .page import Lecture
 
 __all__ = ["bleu_", "lecture_bleu", "lecture_rouge", "perplexity_", "precision", "rouge_"]
 

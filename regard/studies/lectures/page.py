@@ -1,26 +1,25 @@
-"""What a lecture gives: numbers by name, and panels that matplotlib draws; it is imported only to draw."""
+"""What a lecture gives: numbers by name, and panels that `regard.pictures` draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regard.errors import DataError
+from regard.pictures import Panel, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from torch import Tensor
 
-__all__ = ["Lecture", "Panel", "Value", "bars", "curves", "draw", "heat", "listed"]
+__all__ = ["Lecture", "Value", "draw", "heat", "listed"]
 
 Value = float | str | list[float]
 _NUMBERED = 36
 """Cells of a heat map up to which their numbers are written in it."""
-Panel = Callable[["Axes"], None]
 
 
 @dataclass(frozen=True)
@@ -61,68 +60,9 @@ def heat(title: str, cells: Tensor, rows: Sequence[str] = (), columns: Sequence[
     return panel
 
 
-def curves(
-    title: str,
-    across: Sequence[float],
-    lines: Mapping[str, Sequence[float]],
-    *,
-    x: str = "",
-    y: str = "",
-    logarithmic: str = "",
-) -> Panel:
-    """Named lines over one axis; `logarithmic` names the axes ("x", "y", "xy") that are."""
-
-    def panel(at: Axes) -> None:
-        at.set_title(title)
-        for name, heights in lines.items():
-            at.plot(across, heights, label=name)
-        if "x" in logarithmic:
-            at.set_xscale("log")
-        if "y" in logarithmic:
-            at.set_yscale("log")
-        at.set(xlabel=x, ylabel=y)
-        at.legend()
-
-    return panel
-
-
-def bars(title: str, names: Sequence[str], heights: Mapping[str, Sequence[float]], *, y: str = "") -> Panel:
-    """Groups of bars, a group a name."""
-
-    def panel(at: Axes) -> None:
-        at.set_title(title)
-        width = 0.8 / len(heights)
-        for number, (label, values) in enumerate(heights.items()):
-            shift = (number - (len(heights) - 1) / 2) * width
-            at.bar([place + shift for place in range(len(names))], list(values), width, label=label)
-        at.set_xticks(range(len(names)), names)
-        if len(heights) == 1:
-            at.set(ylabel=y or next(iter(heights)))
-            return
-        at.set(ylabel=y)
-        at.margins(y=0.25)  # for the legend
-        at.legend()
-
-    return panel
-
-
 def draw(lecture: Lecture, path: Path) -> None:
-    """The panels side by side in one file, SVG or PNG by its ending; the same bytes each time.
+    """The panels side by side in one file, of the kind that its ending says; the same bytes each time.
 
     Raises DataError where matplotlib is not installed.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise DataError(
-            f"{path.name} is drawn with matplotlib, which is not installed ({missing}): pip install matplotlib, or "
-            "leave --out out and read the numbers."
-        ) from missing
-    settings: Any = {"svg.hashsalt": "regard", "svg.fonttype": "none", "font.size": 9}
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(4.6 * len(lecture.panels), 3.6), layout="constrained")
-        every = figure.subplots(1, len(lecture.panels), squeeze=False)
-        for panel, at in zip(lecture.panels, every[0], strict=True):
-            panel(at)
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    panels(lecture.panels).save(path)

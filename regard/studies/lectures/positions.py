@@ -12,8 +12,9 @@ from torch import Tensor
 
 from regard.errors import ModelError
 from regard.nn.positions import BIASES, Learned, Rotary, Sinusoidal, sinusoids
+from regard.pictures import curves
 
-from .page import Lecture, curves, heat, listed
+from .page import Lecture, heat, listed
 
 __all__ = ["buckets", "learned_places", "rotation", "rotation_decay", "rotation_matrix", "sinusoid_laws", "sinusoids_"]
 

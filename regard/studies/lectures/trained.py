@@ -27,6 +27,7 @@ from regard.tasks.forced import hidden_of, logits_of
 from regard.tasks.look import Part, look
 from regard.tasks.open import Pipeline, open_bundle, rectangle
 from regard.tasks.translate import Translator
+from regard.text.languages import tag
 from regard.text.words import words
 
 from .page import Value
@@ -63,6 +64,11 @@ def _decimals(share: float) -> str:
     return f"{share:.3f}"
 
 
+def _for(line: str, to: str | None) -> str:
+    """The line with the tag of the language that is asked for, if one is."""
+    return line if to is None else f"{tag(to)} {line}"
+
+
 def _plain(token: str) -> str:
     """A token without the mark of a space before it."""
     return token.removeprefix("\u2581") or "\u2423"
@@ -83,13 +89,13 @@ def _grid(part: Part, matrix: NDArray[np.float32]) -> tuple[tuple[Word, ...], ..
     return (head, *((Word(name, now=True), *(Word("", min(w, 1.0)) for w in row)) for name, row in rows))
 
 
-def looks(bundle: str | Path | Pipeline, lines: Sequence[str]) -> Shown:
+def looks(bundle: str | Path | Pipeline, lines: Sequence[str], to: str | None = None) -> Shown:
     """What each token of a line looks at, in the last layer, the mean of its heads.
 
     Of a translator: what each token of its own translation looks at in the line. Of a language model: what each token
     looks at among those before, as in Cheng et al. 2016, Figure 1; of a masked one: in the whole line.
     """
-    found = look(bundle, lines[0])
+    found = look(bundle, _for(lines[0], to))
     part = found.part()
     matrix = part.matrix(len(part.weights))
     numbers: dict[str, Value] = {"translation": found.target} if part.name == "cross" else {}
@@ -97,7 +103,9 @@ def looks(bundle: str | Path | Pipeline, lines: Sequence[str]) -> Shown:
 
 
 def decoding_steps(
-    bundle: str | Path | Pipeline, lines: Sequence[str] = ("Je suis étudiant", "I am a student")
+    bundle: str | Path | Pipeline,
+    lines: Sequence[str] = ("Je suis étudiant", "I am a student"),
+    to: str | None = None,
 ) -> Shown:
     """A line translated greedily, step by step: what is written so far, where the step looks in the source (the mean
     of all layers and heads), and the three likeliest next tokens, that which is written in bold. Under it the same of a
@@ -105,12 +113,13 @@ def decoding_steps(
     """
     opened = open_bundle(bundle, ["encoder-decoder"])
     translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
-    best = translator.translate([lines[0]], beam=1)[0].hypotheses[0]
-    numbers, shown = _steps(translator, lines[0], list(best.ids), look(opened, lines[0], beam=1).part("cross"))
+    line = _for(lines[0], to)
+    best = translator.translate([line], beam=1)[0].hypotheses[0]
+    numbers, shown = _steps(translator, line, list(best.ids), look(opened, line, beam=1).part("cross"))
     numbers = {"translation": best.text} | _of_bundle(opened) | numbers
     for target in lines[1:]:
         ids = opened.target.encode(target)
-        more, steps = _steps(translator, lines[0], ids, look(opened, lines[0], target=target).part("cross"))
+        more, steps = _steps(translator, line, ids, look(opened, line, target=target).part("cross"))
         numbers |= {f"made to write {target!r}, {name}": value for name, value in more.items()}
         shown += ((Word(""),), *steps)
     return Shown(numbers, shown)
@@ -150,13 +159,15 @@ def _of_bundle(opened: Pipeline) -> dict[str, Value]:
 
 
 def looking_back(
-    bundle: str | Path | Pipeline, lines: Sequence[str] = ("the fbi is chasing a criminal on the run",)
+    bundle: str | Path | Pipeline,
+    lines: Sequence[str] = ("the fbi is chasing a criminal on the run",),
+    to: str | None = None,
 ) -> Shown:
     """Of each word of a line, how much it looks at each before it: Figure 1 of Cheng et al. 2016, of a language model
     that has read the line so far (the last layer, the mean of its heads).
     """
     opened = open_bundle(bundle, ["language-model"])
-    found = look(opened, lines[0]).words()
+    found = look(opened, _for(lines[0], to)).words()
     part = found.part("decoder")
     matrix = part.matrix(len(part.weights))
     names = part.rows.names
@@ -191,6 +202,7 @@ def pronoun(
         "The animal didn't cross the street because it was too tired.",
         "The animal didn't cross the street because it was too wide.",
     ),
+    to: str | None = None,
 ) -> Shown:
     """What "it" looks at in an encoder, when the last word says that it is the animal and when it says the street.
 
@@ -204,7 +216,7 @@ def pronoun(
         plain = sentence.replace("{", "").replace("}", "")
         prefers = []
         for end in ends:
-            _, weights, (one, other) = _pronoun(opened, f"{plain} too {end}.", nouns)
+            _, weights, (one, other) = _pronoun(opened, _for(f"{plain} too {end}.", to), nouns)
             prefers.append(weights[:, :, one] - weights[:, :, other])
         changes.append(prefers[0] - prefers[1])
     change = np.stack(changes)  # (pairs, L, H)
@@ -220,7 +232,7 @@ def pronoun(
         "expected of the best of as many heads that toss a coin": _best_of_coins(len(PAIRS), heads),
     }
     shaded = []
-    for line in lines:
+    for line in (_for(each, to) for each in lines):
         part, weights, (one, other) = _pronoun(opened, line, ("animal", "street"))
         names, row = part.rows.names, weights[layer, head].tolist()
         shaded.append(tuple(Word(name, w, name == "it") for name, w in zip(names, row, strict=True)))
@@ -250,12 +262,12 @@ _QUESTION = (
 
 
 @torch.inference_mode()
-def question(bundle: str | Path | Pipeline, lines: Sequence[str] = _QUESTION) -> Shown:
+def question(bundle: str | Path | Pipeline, lines: Sequence[str] = _QUESTION, to: str | None = None) -> Shown:
     """A question's words look at a passage: softmax(Q Kᵀ / √D) over all words of the passage, queries and keys being
     the encoder's last states, and the mean over the question's words. No answer is taken out of it.
     """
     opened = open_bundle(bundle, ["encoder-decoder", "reader"])
-    asked, *sentences = lines
+    asked, *sentences = (_for(line, to) for line in lines)
     if not sentences:
         raise DataError("a question needs a passage: give its sentences, each by a --line of its own, after it.")
     queries, asking = _states(opened, asked)
@@ -297,13 +309,13 @@ _MEMORIAL = (
 )
 
 
-def memorial(bundle: str | Path | Pipeline, lines: Sequence[str] = _MEMORIAL) -> Shown:
+def memorial(bundle: str | Path | Pipeline, lines: Sequence[str] = _MEMORIAL, to: str | None = None) -> Shown:
     """The opening of Zhuge Liang's 出师表 in the Chinese of today, and where each character of the first line's
     translation looks (the mean of all layers and heads): grey of a cell, weight, as in Figure 3 of Bahdanau et al.
     """
     opened = open_bundle(bundle, ["encoder-decoder"])
     numbers = _of_bundle(opened)
-    found = [look(opened, line) for line in lines]
+    found = [look(opened, _for(line, to)) for line in lines]
     numbers |= {line: one.target for line, one in zip(lines, found, strict=True)}
     cross = found[0].part("cross")
     return Shown(numbers, _grid(cross, cross.matrix()))
@@ -319,8 +331,11 @@ TRAINED: dict[str, Callable[..., Shown]] = {
 """Every lecture that needs a bundle, by name, in the order in which they are given."""
 
 
-def trained(name: str, bundle: str | Path, lines: Sequence[str] = ()) -> Shown:
-    """The named lecture with a bundle, on its own lines or on these. DataError for a name that there is not."""
+def trained(name: str, bundle: str | Path, lines: Sequence[str] = (), to: str | None = None) -> Shown:
+    """The named lecture with a bundle, on its own lines or on these; `to` is the target language of one with several.
+
+    Raises DataError for a name that there is not.
+    """
     if name not in TRAINED:
         raise DataError(f"there is no lecture {name!r} of a trained model; there are {', '.join(TRAINED)}.")
-    return TRAINED[name](bundle, lines) if lines else TRAINED[name](bundle)
+    return TRAINED[name](bundle, lines, to) if lines else TRAINED[name](bundle, to=to)
