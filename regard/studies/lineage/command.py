@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["lineage"]
 
-_LANGUAGES = ("en", "zh")
 _MINUTES = 15.0
 _QUICK = 2.0
 """Minutes of training for each family: with preparing and scoring five of them, it is done in twenty."""
@@ -63,12 +62,12 @@ def lineage(
 ) -> None:
     """Train the families on one corpus, with equal data, vocabulary, time and search, and compare them."""
     from .report import compose
-    from .report_page import page
+    from .report_page import LANGUAGES, page
     from .runs import QUICK, builtin, plan_runs
     from .table import results
 
-    if language not in _LANGUAGES:
-        raise DataError(f"--language is {language}; the page speaks {' or '.join(_LANGUAGES)}.")
+    if language not in LANGUAGES:  # said now, not after hours of training
+        raise DataError(f"--language is {language}; the page speaks {' or '.join(LANGUAGES)}.")
     if (gold is None) != (gold_text is None):
         raise RecipeError("--gold holds the links of the pairs in --gold-text; give both.")
     files = {
