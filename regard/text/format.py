@@ -80,13 +80,18 @@ def with_tokens(model: bytes, tokens: Sequence[Token], *, unknown_surface: str) 
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message in protocol-buffer format: number and value, in order."""
+    """The fields of a message in protocol-buffer format: number and value, in order.
+
+    Raises ValueError for what is no such message.
+    """
     at = 0
 
     def number() -> int:
         nonlocal at
         value = shift = 0
         while True:
+            if at >= len(message) or shift > 63:
+                raise ValueError("a number of it does not end")
             byte = message[at]
             at += 1
             value |= (byte & 127) << shift
@@ -100,7 +105,9 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         if wire == 0:
             yield key >> 3, number()
         else:
-            size = {1: 8, 5: 4}[wire] if wire != 2 else number()
+            size = number() if wire == 2 else {1: 8, 5: 4}.get(wire, len(message))
+            if size > len(message) - at:
+                raise ValueError("a field of it does not end")
             yield key >> 3, message[at : at + size]
             at += size
 

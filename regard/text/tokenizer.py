@@ -66,7 +66,12 @@ class Tokenizer:
             )
         self._model = model
         self._size = int(self._processor.get_piece_size())
-        self._algorithm = algorithm_of(model)
+        try:
+            self._processor.decode([UNK])
+            self._processor.id_to_piece(list(range(self._size)))
+            self._algorithm = algorithm_of(model)
+        except ValueError as error:  # bytes that are no UTF-8 too
+            raise TextError(f"{name}: this is a damaged SentencePiece model ({error}).") from None
         self._sampler: Sampler | None = None  # made when it is first asked for
         self.normalization: Normalization = _normalization_in(model)
 
