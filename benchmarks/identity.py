@@ -25,7 +25,8 @@ import regard
 from regard.exchange.compare import log_probability
 from regard.exchange.ctranslate2 import CTranslate2
 from regard.exchange.export import export
-from regard.search import SearchConfig, penalty_of
+from regard.search.config import SearchConfig
+from regard.search.hypotheses import penalty_of
 from regard.tasks.decode import decode, independent
 from regard.text import read_lines
 

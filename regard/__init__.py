@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from regard.tasks.look import Attention, look
     from regard.tasks.measure import perplexities
     from regard.tasks.score import score_lines
-    from regard.tasks.translate import Translation, Translator, load
+    from regard.tasks.translate import Translator, load
+    from regard.tasks.translation import Translation
 
     __version__: str
 
@@ -79,7 +80,7 @@ _PLACES = {
     "Continuation": "tasks.generate:Continuation",
     "Evaluation": "tasks.evaluate:Evaluation",
     "Recipe": "recipe:Recipe",
-    "Translation": "tasks.translate:Translation",
+    "Translation": "tasks.translation:Translation",
     "Translator": "tasks.translate:Translator",
     "classify": "tasks.fill:classify",
     "embed": "tasks.fill:embed",

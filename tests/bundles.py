@@ -11,6 +11,7 @@ from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.models import FAMILIES
 from regard.tasks.decode import decode
+from regard.tasks.engine import backend_of
 from regard.text import PAD, Tokenizer
 
 ENGLISH = """A man in an orange hat is starring at something .
@@ -83,7 +84,7 @@ def small_bundle(
             target_ids=tuple(found[0].ids),
             output=target.decode(found[0].ids),
         )
-        for line, read, found in zip(ENGLISH, ids, decode(model, ids, recipe.search), strict=False)
+        for line, read, found in zip(ENGLISH, ids, decode(backend_of(model), ids, recipe.search), strict=False)
     ]
     bundles.save(
         path,

@@ -185,7 +185,7 @@ def test_evaluate_tells_scores_with_signatures_and_how_they_were_made(
     assert main(["evaluate", str(bundle), "--source", source, "--reference", reference]) == 0
     shown = capsys.readouterr().out
     assert "tok:13a" in shown
-    assert "batch-independent mode on" in shown
+    assert "float64 on cpu" in shown
 
     (tmp_path / "groups").write_text("first\n" * 6 + "second\n" * 6, encoding="utf-8")
     options = ["--metric", "chrf", "--groups", str(tmp_path / "groups"), "-o", str(tmp_path / "out"), "--json"]
@@ -193,7 +193,7 @@ def test_evaluate_tells_scores_with_signatures_and_how_they_were_made(
     result = json.loads(capsys.readouterr().out)
     assert list(result["scores"]) == ["bleu", "chrf"]
     assert list(result["groups"]) == ["first", "second"]
-    assert result["decoding"]["batch_independent"] is True
+    assert result["decoding"]["precision"] == "float64"
     assert len((tmp_path / "out").read_text(encoding="utf-8").splitlines()) == len(ENGLISH)
 
 

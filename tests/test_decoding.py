@@ -14,8 +14,11 @@ from torch import Tensor, nn
 from regard.engine import decoding
 from regard.engine.packing import compiled, refuses
 from regard.models.transformer import TransformerConfig
-from regard.search import Rules, SearchConfig, penalty_of
+from regard.search.config import SearchConfig
+from regard.search.constraints import Rules
+from regard.search.hypotheses import penalty_of
 from regard.tasks.decode import decode
+from regard.tasks.engine import Backend
 from regard.text import BEGIN, END
 
 pytestmark = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
@@ -101,8 +104,8 @@ def test_searches_in_python_have_its_step(settings):
     search = SearchConfig(**{"beam": 4, "extra_length": 12, "batch_size": 3, **settings})
     for precision in ("float32", "int8"):
         decoder = compiled(model, SMALL, precision)
-        ours = decode([], SOURCES, search, compiled=[decoder])
-        assert ours == decode([], SOURCES, search.model_copy(update={"batch_size": 1}), compiled=[decoder])
+        ours = decode(Backend(decoders=[decoder]), SOURCES, search)
+        assert ours == decode(Backend(decoders=[decoder]), SOURCES, search.model_copy(update={"batch_size": 1}))
         if precision == "float32":
             plain = [[(h.ids, h.log_probability, h.score, h.ended) for h in each] for each in ours]
             same(plain, decode(model, SOURCES, search), 2e-5)
@@ -112,9 +115,9 @@ def test_searches_in_python_have_its_step(settings):
 def test_the_step_and_the_search_inside_are_one(precision):
     decoder = compiled(toy.make(SMALL, vocabulary=90), SMALL, precision)
     search = SearchConfig(beam=3, extra_length=12)
-    inside = decode([], SOURCES, search, compiled=[decoder])
+    inside = decode(Backend(decoders=[decoder]), SOURCES, search)
     # A rule that asks for nothing takes the search out of the compiled decoder.
-    outside = decode([], SOURCES, search, compiled=[decoder], rules=lambda index, limit: Rules(limit))
+    outside = decode(Backend(decoders=[decoder]), SOURCES, search, rules=lambda index, limit: Rules(limit))
     same([[(h.ids, h.log_probability, h.score, h.ended) for h in each] for each in inside], outside, 1e-5)
 
 
@@ -153,7 +156,7 @@ def test_coarser_precisions_are_the_same_rounding_in_pytorch(precision):
             setattr(rounded.get_submodule(owner), last, _Rounded(module, precision, kept))
     search = SearchConfig(beam=3, extra_length=5)
     with torch.no_grad():
-        reference = decode(rounded, SOURCES, search, batch_independent=False)
+        reference = decode(rounded, SOURCES, search.model_copy(update={"precision": "float32"}))
     ours = found(model, config, search, precision)
     same(ours, reference, 0.02)
     exact = decode(model, SOURCES, search)
@@ -174,4 +177,4 @@ def test_what_cannot_be_compiled_is_refused_in_words():
 
 
 def test_nothing_to_translate():
-    assert decode([], [], SearchConfig(), compiled=[compiled(toy.make(SMALL), SMALL, "int8")]) == []
+    assert decode(Backend(decoders=[compiled(toy.make(SMALL), SMALL, "int8")]), [], SearchConfig()) == []

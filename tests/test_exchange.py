@@ -27,7 +27,7 @@ from regard.exchange import export, import_marian
 from regard.exchange.compare import compare
 from regard.exchange.ctranslate2 import CTranslate2
 from regard.exchange.huggingface import HuggingFace
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.inspect import verify
 from regard.text import BEGIN, END, PAD, Tokenizer

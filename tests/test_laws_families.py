@@ -24,9 +24,10 @@ from regard.data.batches import Batches
 from regard.data.store import Store, fingerprint
 from regard.models import FAMILIES
 from regard.nn.attention import SCORES
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.settings.data import Filters
 from regard.tasks.decode import decode
+from regard.tasks.engine import backend_of
 from regard.tasks.fit import fit, view_of
 from regard.tasks.inspect import inspect
 from regard.tasks.measure import measure
@@ -297,7 +298,7 @@ def _trained(family: str, sizes: dict[str, Any], store: Store, words: Tokenizer,
 def _share(model: Any, words: Tokenizer, sources: list[str], right: list[str], mask: int | None = None) -> float:
     """Of lines that come out right."""
     ids = [words.encode(line) for line in sources]
-    found = decode(model, ids, SearchConfig(beam=1), batch_independent=False, mask=mask)
+    found = decode(backend_of(model, "float32", mask), ids, SearchConfig(beam=1))
     return sum(words.decode(h[0].ids) == line for h, line in zip(found, right, strict=True)) / len(sources)
 
 

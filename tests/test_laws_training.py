@@ -17,7 +17,7 @@ from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.stand_ins import only_references
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.settings.data import Filters
 from regard.tasks.decode import decode
 from regard.text import Tokenizer
@@ -385,7 +385,7 @@ def _reversed(model: Any, rate: float, updates: int, layout: Any, corpus: tuple[
     model.float()
     seen = set(_words(1500, 1))
     fresh = [line for line in _words(400, 2) if line not in seen][:100]
-    found = decode(model.eval(), [tokenizer.encode(x) for x in fresh], SearchConfig(beam=1), batch_independent=False)
+    found = decode(model.eval(), [tokenizer.encode(x) for x in fresh], SearchConfig(beam=1, precision="float32"))
     right = sum(tokenizer.decode(h[0].ids) == line[::-1] for h, line in zip(found, fresh, strict=True))
     return right / len(fresh)
 

@@ -25,7 +25,8 @@ from regard.nn.stand_ins import only_references
 from regard.tasks.align import align_lines
 from regard.tasks.costs import count_costs
 from regard.tasks.forced import forced
-from regard.tasks.translate import Candidate, Translation, Translator, load
+from regard.tasks.translate import Translator, load
+from regard.tasks.translation import Candidate, Translation
 from regard.text import UNK
 
 REFUSED = native.unavailable("cpu", torch.float32)

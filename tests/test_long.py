@@ -10,7 +10,8 @@ from bundles import ENGLISH, small_bundle
 
 from regard.errors import TextError
 from regard.tasks.long import LongTranslation, translate_long
-from regard.tasks.translate import Translation, Translator, load
+from regard.tasks.translate import Translator, load
+from regard.tasks.translation import Translation
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_between_sentences_the_target_has_its_own_spaces(translator):
         return lambda lines: [Translation(table.get(line, line)) for line in lines]
 
     zh = Translator(translator.model, translator.recipe, translator.source, translator.target)
-    zh.languages = replace(zh.languages, source="zh")
+    zh.reading = replace(zh.reading, languages=replace(zh.languages, source="zh"))
     assert translate_long(zh, ["他来了。他走了！"], by(english), always=True)[0].text == "He came. He left!"
     assert translate_long(translator, ["He came. He left!"], by(chinese), always=True)[0].text == "他来了。他走了！"
     assert translate_long(translator, ["He came.  He left!"], by(chinese), always=True)[0].text == "他来了。  他走了！"

@@ -17,7 +17,7 @@ from regard.data.batches import Batch
 from regard.data.views import CMLMMask
 from regard.errors import ModelError
 from regard.models.mask_predict import MaskPredictConfig
-from regard.search import mask_predict
+from regard.search.refine import mask_predict
 
 CONFIG = MaskPredictConfig(width=16, heads=2, feedforward=32, encoder_layers=2, decoder_layers=2, dropout=0.0)
 MASK = 1
@@ -108,7 +108,7 @@ def test_it_learns_to_reverse_and_translates_from_the_command_line(tmp_path: Pat
     translator = regard.load(bundle)
     found = translator.translate(fresh)
     assert sum(f.text == w[::-1] for f, w in zip(found, fresh, strict=True)) >= 0.9 * len(fresh)
-    with pytest.raises(ModelError, match="all places at once"):
+    with pytest.raises(ModelError, match="all positions at once"):
         next(translator.stream(fresh[0]))
-    with pytest.raises(ModelError, match="takes no constraints"):
+    with pytest.raises(ModelError, match="takes no no_repeat_ngram_size"):
         translator.translate(fresh[:1], search={"no_repeat_ngram_size": 2})

@@ -20,7 +20,10 @@ from regard.models import FAMILIES
 from regard.parsing.parse import evaluate_trees, parse, score_trees
 from regard.parsing.rules import MOST_OPEN, Bracketing, Symbols
 from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
-from regard.search import beam_search, constrained_step, exhaustive_search, penalty_of, start_constrained
+from regard.search.beam import beam_search
+from regard.search.constraints import constrained_step, start_constrained
+from regard.search.exhaustive import exhaustive_search
+from regard.search.hypotheses import penalty_of
 from regard.tasks.open import use_of
 from regard.tasks.translate import load
 from regard.text import PAD, Tokenizer, write_lines
@@ -190,10 +193,12 @@ def test_a_wide_beam_finds_the_best_tree():
     options = {"end": END, "penalty": penalty_of("power", 1.0)}
     start = start_constrained(Count(0), [Bracketing(SYMBOLS, 2, 8)])
     first = torch.tensor([0])
-    (found,) = beam_search(
-        constrained_step(step, END), start, first, width=200, max_length=torch.tensor([8]), **options
+    (found,) = toy.searched(
+        beam_search, constrained_step(step, END), start, first, width=200, max_length=torch.tensor([8]), **options
     )
-    best = exhaustive_search(constrained_step(step, END), start, first, max_length=8, n_best=100, **options)
+    best = toy.searched(
+        exhaustive_search, constrained_step(step, END), start, first, max_length=8, n_best=100, **options
+    )
     assert len(best) == 14
     assert found[0].ids == best[0].ids
     assert found[0].score == pytest.approx(best[0].score)
@@ -206,7 +211,7 @@ def test_the_trees_of_a_random_model_are_trees_over_the_words(untrained):
     draw = random.Random(7)
     words = [*NOUNS, *VERBS, "(", ")", "Übergrößenträger", "土卫", "a\u00a0b", "\u2581", "-LRB-", "XX"]
     lines = [" ".join(draw.choices(words, k=draw.randint(1, 12))) for _ in range(200)]
-    found = parse(untrained, lines, beam=1, batch_independent=False)
+    found = parse(untrained, lines, beam=1, precision="float32")
     for line, each in zip(lines, found, strict=True):
         assert [word.text for word in each.tree.words()] == words_of(line)
         assert each.log_probability < 0

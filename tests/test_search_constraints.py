@@ -8,24 +8,17 @@ from itertools import pairwise, product
 
 import pytest
 import torch
+import toy
 from test_laws_search import History
 from torch import Tensor
 
-from regard.search import (
-    Phrases,
-    Rules,
-    Spelling,
-    allot,
-    beam_search,
-    exhaustive_search,
-    occurs,
-    penalty_of,
-    sample_search,
-    start_constrained,
-)
-from regard.search import constrained_step as under_rules
-from regard.search.automaton import FAR
-from regard.search.sample import Draw
+from regard.search.automaton import FAR, Phrases, Spelling, occurs
+from regard.search.beam import beam_search
+from regard.search.constraints import Rules, allot, start_constrained
+from regard.search.constraints import constrained_step as under_rules
+from regard.search.exhaustive import exhaustive_search
+from regard.search.hypotheses import penalty_of
+from regard.search.sample import Draw, sample_search
 
 SPELT = [b" ", b"a", b"b", b"ab", b" a", b".", b"", b"ba"]
 END = 6
@@ -100,11 +93,14 @@ def test_a_wide_constrained_beam_equals_exhaustive_search_of_what_keeps_the_rule
     penalty = penalty_of("gnmt", 0.6)
     state, first = start(1)
     step = step_of(seed)
-    every = exhaustive_search(step, state, first, max_length=limit, end=END, penalty=penalty, n_best=10**6)
+    every = toy.searched(
+        exhaustive_search, step, state, first, max_length=limit, end=END, penalty=penalty, n_best=10**6
+    )
     fitting = [h for h in every if keeps(h.ids, limit, required, forbidden, rules, h.ended)]
     assert bool(fitting) == (rules.refusal() is None)
     for choose in (None, allot):
-        found = beam_search(
+        found = toy.searched(
+            beam_search,
             under_rules(step, END),
             start_constrained(state, [rules]),
             first,
@@ -117,7 +113,8 @@ def test_a_wide_constrained_beam_equals_exhaustive_search_of_what_keeps_the_rule
         )[0]
         assert [h.ids for h in found] == [h.ids for h in fitting[:5]]
         assert [h.log_probability for h in found] == pytest.approx([h.log_probability for h in fitting[:5]])
-    constrained_step = exhaustive_search(
+    constrained_step = toy.searched(
+        exhaustive_search,
         under_rules(step, END),
         start_constrained(state, [rules]),
         first,
@@ -146,7 +143,8 @@ def test_a_thousand_random_cases_keep_their_rules_or_are_refused() -> None:
     all_rules = [rules for rules, _, _ in cases]
     limits = torch.tensor([rules.limit for rules in all_rules])
     state, first = start(len(cases))
-    beams = beam_search(
+    beams = toy.searched(
+        beam_search,
         under_rules(step_of(1), END),
         start_constrained(state, all_rules),
         first,
@@ -157,7 +155,8 @@ def test_a_thousand_random_cases_keep_their_rules_or_are_refused() -> None:
         n_best=2,
         choose=allot,
     )
-    samples = sample_search(
+    samples = toy.searched(
+        sample_search,
         under_rules(step_of(1, 1.0), END),
         start_constrained(state, all_rules),
         first,
@@ -184,7 +183,8 @@ def test_nothing_is_repeated_unless_it_is_required() -> None:
     step = step_of(5)
 
     def found(rules: Rules) -> list[int]:
-        return beam_search(
+        return toy.searched(
+            beam_search,
             under_rules(step, END),
             start_constrained(state, [rules]),
             first,
@@ -212,7 +212,8 @@ def test_a_required_phrase_is_worth_its_place_in_the_beam() -> None:
     for seed in range(20):
         state, first = start(1)
         scores = [
-            beam_search(
+            toy.searched(
+                beam_search,
                 under_rules(step_of(seed), END),
                 start_constrained(state, [rules]),
                 first,

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 
 LAWS = {
+    "method": "search/test_search_table.test_a_search_of_ones_own_is_one_entry",
     "beam": "test_laws_search.test_a_wide_beam_equals_exhaustive_search",
     "penalty": "test_laws_search.test_penalties_are_the_named_formulas",
     "alpha": "test_laws_search.test_a_wide_beam_equals_exhaustive_search",

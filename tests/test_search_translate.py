@@ -14,7 +14,7 @@ from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard.apps.cli import main
 from regard.errors import RegardError
-from regard.search import occurs
+from regard.search.automaton import occurs
 from regard.tasks.constraints import PLACEHOLDER, Constraints, read_glossary
 from regard.tasks.forced import forced
 from regard.tasks.translate import Translator, load
@@ -60,7 +60,7 @@ def test_no_search_depends_on_the_batch(translator: Translator, name: str) -> No
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_search_reports_the_models_own_log_probability(translator: Translator, name: str) -> None:
     found = translator.translate(LINES[:2], **SEARCHES[name])
-    model = translator.model_for(True, False)
+    model = translator.engine.model_for("exact")
     for line, translation in zip(LINES, found, strict=False):
         for candidate in translation.hypotheses:
             [made] = forced(model, [translator.source.encode(line)], [candidate.ids])

@@ -19,11 +19,13 @@ from regard.engine import decoding
 from regard.engine.packing import compiled
 from regard.errors import DataError, ModelError, TextError
 from regard.models.transformer import TransformerConfig
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
+from regard.tasks.engine import Backend
+from regard.tasks.options import Constraints
 from regard.tasks.quantize import quantize
 from regard.tasks.shortlist import shortlist
-from regard.tasks.translate import Constraints, load
+from regard.tasks.translate import load
 from regard.text import END, PAD, UNK, Shortlist, Tokenizer
 from regard.text.shortlist import learn
 
@@ -72,8 +74,8 @@ def test_a_compiled_list_of_everything_changes_no_bit(precision):
     decoder = compiled(toy.make(SMALL, vocabulary=VOCABULARY), SMALL, precision)
     for name in ("greedy", "beam", "shortest"):
         search = search_of(name)
-        whole = decode([], SOURCES, search, compiled=[decoder])
-        assert decode([], SOURCES, search, compiled=[decoder], shortlist=EVERYTHING) == whole
+        whole = decode(Backend(decoders=[decoder]), SOURCES, search)
+        assert decode(Backend(decoders=[decoder]), SOURCES, search, shortlist=EVERYTHING) == whole
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -108,7 +110,7 @@ def test_log_probabilities_are_those_among_the_list():
 def test_the_compiled_decoder_finds_what_the_reference_finds(name):
     model, lists = toy.make(SMALL, vocabulary=VOCABULARY), some()
     decoder = compiled(model, SMALL, "float32")
-    ours = decode([], SOURCES, search_of(name), compiled=[decoder], shortlist=lists)
+    ours = decode(Backend(decoders=[decoder]), SOURCES, search_of(name), shortlist=lists)
     for mine, other in zip(ours, decode(model, SOURCES, search_of(name), shortlist=lists), strict=True):
         assert [h.ids for h in mine] == [h.ids for h in other]
         assert [h.score for h in mine] == pytest.approx([h.score for h in other], abs=2e-5)
@@ -120,7 +122,7 @@ def test_neighbours_change_no_bit(precision):
     decoder, lists = compiled(toy.make(SMALL, vocabulary=VOCABULARY), SMALL, precision), some()
     for name in ("beam", "samples", "shortest"):
         found = [
-            decode([], SOURCES, search_of(name, batch_size=size), compiled=[decoder], shortlist=lists)
+            decode(Backend(decoders=[decoder]), SOURCES, search_of(name, batch_size=size), shortlist=lists)
             for size in (1, 2, 5, 32)
         ]
         assert all(each == found[0] for each in found)

@@ -54,7 +54,7 @@ def test_a_translation_does_not_depend_on_its_neighbours(translator: Translator,
 def test_the_fast_way_gives_nearly_the_same_scores(translator: Translator) -> None:
     lines = corpus()[:20]
     exact = translator.translate(lines, beam=1)
-    fast = translator.translate(lines, beam=1, batch_independent=False)
+    fast = translator.translate(lines, beam=1, precision="float32")
     same = [abs(a.log_probability - b.log_probability) < 1e-3 for a, b in zip(exact, fast, strict=True)]
     assert sum(same) >= 18
 
@@ -141,8 +141,10 @@ def test_wrong_settings_are_refused(translator: Translator) -> None:
     with pytest.raises(ModelError, match="n_best is 0"):
         translator.translate(ENGLISH[:1], n_best=0)
     assert translator.bundle is not None
-    with pytest.raises(ModelError, match="too coarse for batch-independent mode"):
+    with pytest.raises(ModelError, match='bfloat16: there is no such option any more; set precision to "bfloat16"'):
         translator.translate(ENGLISH[:1], bfloat16=True)
+    with pytest.raises(ModelError, match="batch_independent: there is no such option any more"):
+        translator.translate(ENGLISH[:1], batch_independent=False)
     with pytest.raises(ModelError, match="cannot be used"):
         load(translator.bundle, device="cuda:99")
 
@@ -159,11 +161,13 @@ def test_learned_positions_bound_the_length(tmp_path: Path) -> None:
         short.translate([longest + "b" * 10])
     beyond = {"extra_length": 50, "max_length": 80}
     for exact in (True, False):  # in PyTorch, and compiled where it can be
-        found = short.translate([longest, "a"], search={**beyond, "min_length": 40}, batch_independent=exact)
+        found = short.translate(
+            [longest, "a"], search={**beyond, "min_length": 40}, precision="exact" if exact else "float32"
+        )
         assert [len(each.target_tokens) for each in found] == [40, 40]
         assert all(
             0 < len(t.target_tokens) <= 40
-            for t in short.translate([longest, "a"], search=beyond, batch_independent=exact)
+            for t in short.translate([longest, "a"], search=beyond, precision="exact" if exact else "float32")
         )
 
 
@@ -183,7 +187,7 @@ def test_scores_are_the_searchs_own(translator: Translator) -> None:
 def test_a_score_does_not_depend_on_its_neighbours(translator: Translator) -> None:
     whole = score_lines(translator, ENGLISH, GERMAN, batch_size=128)
     alone = [score_lines(translator, [s], [t])[0] for s, t in zip(ENGLISH, GERMAN, strict=True)]
-    padded = score_lines(translator, ENGLISH, GERMAN, batch_independent=False)
+    padded = score_lines(translator, ENGLISH, GERMAN, precision="float32")
     assert [s.log_probability for s in alone] == pytest.approx([s.log_probability for s in whole], abs=1e-9)
     assert [s.log_probability for s in padded] == pytest.approx([s.log_probability for s in whole], abs=1e-3)
     assert all(len(s.tokens) == len(s.log_probabilities) and s.tokens[-1] == "</s>" for s in whole)
@@ -198,7 +202,7 @@ def test_an_evaluation_says_what_made_it(translator: Translator, tmp_path: Path)
     assert perfect.scores["exact-match"].value == 100
     assert perfect.scores["bleu"].signature.startswith("nrefs:1")
     assert perfect.hypotheses == hypotheses
-    assert perfect.decoding["batch_independent"] is True
+    assert perfect.decoding["precision"] == "float64"
     assert perfect.to_dict()["sentences_per_second"] > 0
     assert list(perfect.groups) == ["all", "even", "odd"]
     assert perfect.groups["odd"]["exact-match"].value == 100

@@ -16,6 +16,7 @@ from regard.models.lstmn import LSTMNTranslatorConfig
 from regard.models.luong import LuongConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.transformer import TransformerConfig
+from regard.search.hypotheses import Problem
 
 PAD, BEGIN, END = 0, 2, 3
 
@@ -86,3 +87,11 @@ def packed(rows: list[list[int]]) -> tuple[Tensor, Layout]:
 
 SOURCES = [[5, 6, 7, END], [8, END], [9, 10, 11, 12, 13, END]]
 TARGETS = [[BEGIN, 4, 5, 6], [BEGIN, 9, 9, 9, 9, 9, 8], [BEGIN, 14]]
+
+
+def searched(search: Any, step: Any, state: Any, first: Tensor, **settings: Any) -> Any:
+    """What a search finds for a problem made of these settings; the others are the search's own."""
+    given = {key: settings.pop(key) for key in ("max_length", "end", "penalty", "bonus", "choose") if key in settings}
+    if isinstance(given["max_length"], int):
+        given["max_length"] = torch.tensor([given["max_length"]] * len(first))
+    return search(Problem(step, state, first, **given), **settings)

@@ -1,4 +1,4 @@
-"""The command line: parse, call a task, show. Only what answers `regard --help` is imported at the top.
+"""The command line: parse, call a task, show. A command's module is imported when that command is used.
 
 Exit codes: 0 done, 2 a mistake that the user can mend (said in a message, without a traceback), 130 stopped by Ctrl-C.
 """
@@ -9,37 +9,112 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from regard.apps import language, look, make, use
 from regard.apps.terminal import printable, write
 from regard.errors import RegardError, RegardWarning
-from regard.parsing import commands as parsing
-from regard.studies.lectures import command as lecture
-from regard.studies.lineage import command as lineage
 
 __all__ = ["app", "main"]
 
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("apps.make:train", "Train a model from a recipe, or from two text files."),
+    "translate": ("apps.translate:translate", "Translate text: a line in, a line out."),
+    "evaluate": ("apps.use:evaluate", "Translate a source and score the output against references."),
+    "score": ("apps.use:score", "The log-probability of given translations, a line each."),
+    "align": ("apps.use:align", "Which word translates which: links like 0-0 1-2."),
+    "calibrate": ("apps.use:calibrate", "Measure how far a model's confidence may be believed, and put it right."),
+    "parse": ("parsing.commands:parse", "Parse sentences: a line of words in, its tree out."),
+    "inspect": ("apps.use:inspect", "What a bundle is, where it came from, how good it is."),
+    "generate": ("apps.language:generate", "Go on with a text by a language model."),
+    "fill": ("apps.language:fill", "Fill in each <mask> of a line."),
+    "classify": ("apps.language:classify", "The label of each line, and how probable it is."),
+    "embed": ("apps.language:embed", "A vector of each line."),
+    "perplexity": ("apps.language:perplexity", "How well a model knows a text."),
+    "phrases": ("apps.language:phrases", "Labelled text from a treebank such as SST."),
+    "init": ("apps.make:init", "Write a commented recipe: every key with its meaning and its default."),
+    "plan": ("apps.make:plan", "What a run will need, before it begins: memory, FLOPs, disk and time."),
+    "prepare": ("apps.make:prepare", "Tokenise the data once into the store that training reads."),
+    "import": ("apps.make:import_", "Make a bundle of another library's model."),
+    "export": ("apps.make:export", "Write a bundle for another library, and say what differs there."),
+    "quantize": ("apps.make:quantize", "Write a bundle with smaller weights, and measure what that changes."),
+    "shortlist": ("apps.make:shortlist", "Learn which target tokens go with each source token."),
+    "get": ("apps.make:get", "Fetch a data set from its official address."),
+    "demo": ("apps.make:demo", "Train a small Transformer on the built-in corpus in minutes."),
+    "trees": ("parsing.commands:trees", "A treebank as a parser is trained on: its words and its trees."),
+    "look": ("apps.look:look", "Where a model looks, every layer and head of it."),
+    "lecture": ("studies.lectures.command:lecture", "The lectures on attention as running code."),
+    "lineage": ("studies.lineage.command:lineage", "Train the families on one corpus, and compare them."),
+    "doctor": ("apps.use:doctor", "This machine: versions, processor, kernels chosen and why."),
+}
+"""Of each command the module and the function, and what `regard --help` says of it."""
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+class _Command(TyperCommand):
+    """A command whose help lists flags under their headings."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, flags without a heading, then each heading's."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            if (row := parameter.get_help_record(ctx)) is not None:
+                panel = getattr(parameter, "rich_help_panel", None)
+                heading = panel or ("Options" if parameter.param_type_name == "option" else "Arguments")
+                sections.setdefault(heading, []).append(row)
+        for heading, rows in sections.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+class _Loaded(Mapping[str, Any]):
+    """The commands by their names, each made when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        module, _, function = _COMMANDS[name][0].partition(":")
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
+        alone.command(name, cls=_Command)(getattr(import_module(f"regard.{module}"), function))
+        return typer.main.get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+class _Group(TyperGroup):
+    """`regard`, whose help needs none of its commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Loaded()  # type: ignore[assignment]  # Typer's may be added to, these are all there are
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order of the help."""
+        return list(_COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A line for each command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+
+
 app = typer.Typer(
     name="regard",
+    cls=_Group,
     help="Sequence transduction with attention: two text files in, a translator out.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_SETTINGS,
 )
-_WORDS: tuple[Callable[..., None], ...] = (
-    *(make.train, use.translate, use.evaluate, use.score, use.align, use.calibrate, parsing.parse, use.inspect),
-    *(language.generate, language.fill, language.classify, language.embed, language.perplexity, language.phrases),
-    *(make.init, make.plan, make.prepare, make.import_, make.export, make.quantize, make.shortlist, make.get),
-    *(make.demo, parsing.trees, look.look, lecture.lecture, lineage.lineage, use.doctor),
-)
-for word in _WORDS:
-    app.command(word.__name__.rstrip("_"))(word)
 
 
 @app.callback(invoke_without_command=True)

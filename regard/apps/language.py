@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.apps.options import BundlePath, Device, Json, Options, takes
 from regard.apps.terminal import console_on, say, write, write_json
-from regard.apps.use import DRAWS, BatchSize, Beam, BundlePath, Device, Independent, Json, Seed, Temperature, TopK, TopP
 from regard.errors import TextError
 
 __all__ = ["classify", "embed", "fill", "generate", "perplexity", "phrases"]
@@ -22,21 +22,15 @@ Lines = Annotated[str, typer.Argument(metavar="[FILE|-]", help="Text, a line eac
 Top = Annotated[int, typer.Option(min=1, help="How many, likeliest first.")]
 
 
+@takes("samples", "temperature", "top_k", "top_p", "seed", "beam", "max_length", "precision")
 def generate(
     bundle: BundlePath,
+    options: Options,
     prompt: Annotated[str, typer.Argument(help="What the text begins with.")] = "",
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="The prompt from a file, line breaks and all.")
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="Draw so many continuations.", rich_help_panel=DRAWS)] = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    beam: Beam = None,
-    max_length: Annotated[int | None, typer.Option(help="Most tokens; otherwise the recipe's.")] = None,
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Show the text when it is whole.")] = False,
-    batch_independent: Independent = True,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -48,41 +42,33 @@ def generate(
         if prompt:
             raise TextError(f"the prompt is given twice, as an argument and in {file}; leave one of the two out.")
         prompt = _text_of(file)
-    draws = any(value is not None for value in (temperature, top_k, top_p, seed))
-    given = {
-        "samples": samples if samples is not None else 1 if draws else None,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "beam": beam,
-        "max_length": max_length,
-    }
-    search = {key: value for key, value in given.items() if value is not None}
+    search = dict(options.search)
+    if search.keys() & {"temperature", "top_k", "top_p", "seed"}:
+        search.setdefault("samples", 1)
     opened = open_bundle(bundle, ["language-model"], device=device)
-    options: dict[str, Any] = {"search": search, "batch_independent": batch_independent}
+    asked = {"search": search, "precision": search.get("precision", "auto")}
     settings = {**opened.recipe.search.model_dump(), **search}
     several = settings["samples"] > 1 or (not settings["samples"] and settings["beam"] > 1)
     if as_json:
-        found = generate(opened, prompt, **options)
+        found = generate(opened, prompt, **asked)
         write_json([{"text": c.text, "log_probability": c.log_probability, "ended": c.ended} for c in found])
     elif several or no_stream:
-        for continuation in generate(opened, prompt, **options):
+        for continuation in generate(opened, prompt, **asked):
             write(f"{prompt}{continuation.text}\n")
     else:
         write(prompt)
-        for part in stream(opened, prompt, **options):
+        for part in stream(opened, prompt, **asked):
             write(part)
             sys.stdout.flush()
         write("\n")
 
 
+@takes("batch_size", "precision")
 def fill(
     bundle: BundlePath,
+    options: Options,
     file: Lines = "-",
     top: Top = 5,
-    batch_size: BatchSize = None,
-    batch_independent: Independent = True,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -93,8 +79,7 @@ def fill(
         bundle,
         _lines(file),
         top=top,
-        batch_size=batch_size or 32,
-        batch_independent=batch_independent,
+        **options.search,
         device=device,
     )
     for number, masks in enumerate(found, start=1):
@@ -105,12 +90,12 @@ def fill(
                 _row(number, place, *(f"{choice.text} {choice.probability:.4f}" for choice in choices))
 
 
+@takes("batch_size", "precision")
 def classify(
     bundle: BundlePath,
+    options: Options,
     file: Lines = "-",
     top: Top = 1,
-    batch_size: BatchSize = None,
-    batch_independent: Independent = True,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -121,8 +106,7 @@ def classify(
         bundle,
         _lines(file),
         top=top,
-        batch_size=batch_size or 32,
-        batch_independent=batch_independent,
+        **options.search,
         device=device,
     )
     for choices in found:
@@ -132,15 +116,15 @@ def classify(
             _row(*(f"{choice.text} {choice.probability:.4f}" for choice in choices))
 
 
+@takes("batch_size", "precision")
 def embed(
     bundle: BundlePath,
+    options: Options,
     file: Lines = "-",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A .npy file (lines, features) instead of JSON lines.")
     ] = None,
     pool: Annotated[str, typer.Option(help="mean of all places, or what stands at the end.")] = "mean",
-    batch_size: BatchSize = None,
-    batch_independent: Independent = True,
     device: Device = "auto",
 ) -> None:
     """A vector of each line: JSON, or with --output NumPy's format."""
@@ -150,8 +134,7 @@ def embed(
         bundle,
         _lines(file),
         pool=pool,
-        batch_size=batch_size or 32,
-        batch_independent=batch_independent,
+        **options.search,
         device=device,
     )
     if output is None:
@@ -164,8 +147,10 @@ def embed(
         np.save(stream, found, allow_pickle=False)
 
 
+@takes("batch_size", "precision")
 def perplexity(
     bundle: BundlePath,
+    options: Options,
     file: Lines = "-",
     target: Annotated[
         Path | None, typer.Argument(metavar="[TARGET]", help="Of an encoder-decoder: the lines after those of FILE.")
@@ -173,8 +158,6 @@ def perplexity(
     stride: Annotated[
         int, typer.Option(help="Of a stream: tokens predicted a window, the rest being seen; 0: all of it.")
     ] = 0,
-    batch_size: BatchSize = None,
-    batch_independent: Independent = True,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -187,8 +170,7 @@ def perplexity(
         _lines(file),
         None if target is None else read_lines(target),
         stride=stride,
-        batch_size=batch_size or 32,
-        batch_independent=batch_independent,
+        **options.search,
         device=device,
     )
     if as_json:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard import pictures
+from regard.apps.options import LANGUAGES, BundlePath, Options, takes
 from regard.apps.terminal import console_on, say
-from regard.apps.use import BundlePath, From, To
 from regard.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ _FINE = 1_000_000
 """Weights of a page up to which each has 16 bits; 8 beyond."""
 
 
+@takes("beam", *LANGUAGES)
 def look(
     bundle: BundlePath,
+    options: Options,
     line: Annotated[str, typer.Argument(metavar="LINE", help="What the model reads.")],
     target: Annotated[str | None, typer.Option(help="What it is made to write; by default what it would.")] = None,
     out: Annotated[
@@ -46,9 +48,6 @@ def look(
     head: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
     words: Annotated[bool, typer.Option("--words", help="Between words, not tokens.")] = False,
     language: Annotated[str, typer.Option(metavar="en|zh", help="Of the page, at first.")] = "en",
-    beam: Annotated[int | None, typer.Option(help="Hypotheses kept of the translation.")] = None,
-    from_: From = None,
-    to: To = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
 ) -> None:
     """Where a model looks, every layer and head of it: in the terminal, or with --out as page, picture or numbers."""
@@ -59,7 +58,9 @@ def look(
         raise DataError(f"--out {out}: it ends with .{kind}; take .{', .'.join(_KINDS)}, or a directory.")
     if language not in _LANGUAGES:
         raise DataError(f"--language is {language}; the page speaks {' or '.join(_LANGUAGES)}.")
-    found = looked(bundle, line, target=target, from_=from_, to=to, beam=beam, device=device)
+    found = looked(
+        bundle, line, target=target, from_=options.from_, to=options.to, beam=options.search.get("beam"), device=device
+    )
     found = found.words() if words else found
     chosen = found.part(part)
     if out is None:

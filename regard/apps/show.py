@@ -36,7 +36,7 @@ def show_evaluation(result: Evaluation, console: Console) -> None:
     say(
         console,
         f"{result.lines:,} lines, {how}, penalty {made['penalty']} {made['alpha']}, {made['precision']} on "
-        f"{made['device']}, batch-independent mode {'on' if made['batch_independent'] else 'off'}, "
+        f"{made['device']}, "
         f"{result.sentences_per_second:,.1f} sentences a second",
     )
 

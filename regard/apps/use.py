@@ -1,279 +1,27 @@
-"""The words that use models: translate, evaluate, score, inspect, doctor. Tasks are imported when a word is used."""
+"""The commands that use models: evaluate, score, align, calibrate, inspect, doctor. Tasks are imported when needed."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from regard.apps.options import LANGUAGES, SEARCH, BundlePath, Device, Json, Options, With, takes
 from regard.apps.terminal import console_on, say, write, write_json
-from regard.errors import ModelError, TextError
+from regard.errors import TextError
 
-if TYPE_CHECKING:
-    from regard.tasks.long import Translate
-    from regard.tasks.translate import Translation, Translator
+__all__ = ["align", "calibrate", "doctor", "evaluate", "inspect", "score"]
 
-__all__ = ["align", "calibrate", "doctor", "evaluate", "inspect", "score", "translate"]
-
-_BEAM, DRAWS, _RULES = "Beam", "Draws", "What translations must keep"
-"""Headings of `--help`."""
-
-_CHUNK = 4096
-"""Lines translated together; results do not depend on it."""
-
-BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's directory.")]
-Beam = Annotated[int | None, typer.Option(help="Hypotheses kept a sentence; 1 is greedy search.")]
-Alpha = Annotated[float | None, typer.Option(help="Exponent of the length penalty.")]
-With = Annotated[
-    list[Path] | None,
-    typer.Option("--with", metavar="BUNDLE", help="One more model of an ensemble; may be repeated."),
-]
-BatchSize = Annotated[int | None, typer.Option(help="Sentences decoded together.")]
-From = Annotated[str | None, typer.Option("--from", metavar="CODE", help="Source language, to be checked.")]
 To = Annotated[str | None, typer.Option("--to", metavar="CODE", help="Target language, where the bundle has several.")]
-Independent = Annotated[
-    bool,
-    typer.Option(
-        "--batch-independent/--no-batch-independent",
-        help="A sentence's result does not depend on its neighbours; off is faster.",
-    ),
-]
-Bfloat16 = Annotated[bool, typer.Option("--bfloat16", help="Multiply in bfloat16: faster where the hardware has it.")]
-Precision = Annotated[
-    str | None, typer.Option(help="Of products on CPUs: float32, bfloat16, int8, or auto (int8 where it is fast).")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Temperature = Annotated[
-    float | None, typer.Option(help="Below 1 likely tokens are drawn more often.", rich_help_panel=DRAWS)
-]
-TopK = Annotated[int | None, typer.Option(help="Draw among so many tokens.", rich_help_panel=DRAWS)]
-TopP = Annotated[
-    float | None, typer.Option(help="Draw among the likeliest that hold this probability.", rich_help_panel=DRAWS)
-]
-Seed = Annotated[int | None, typer.Option(help="Of the draws.", rich_help_panel=DRAWS)]
 
 
-def translate(
-    bundle: BundlePath,
-    file: Annotated[
-        str, typer.Argument(metavar="[FILE|-]", help="Text, one segment a line; - is standard input.")
-    ] = "-",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of standard output.")] = None,
-    beam: Beam = None,
-    alpha: Alpha = None,
-    n_best: Annotated[int, typer.Option(help="Translations of each line: number, log-probability, text.")] = 1,
-    scores: Annotated[bool, typer.Option("--scores", help="Put the log-probability before each line.")] = False,
-    confidence: Annotated[
-        bool, typer.Option("--confidence", help="How sure each word is; prints a JSON object a line.")
-    ] = False,
-    alignment: Annotated[
-        bool, typer.Option("--alignment", help="Which word comes from which; prints a JSON object a line.")
-    ] = False,
-    attention: Annotated[
-        bool, typer.Option("--attention", help="Weights between tokens; prints a JSON object a line.")
-    ] = False,
-    replace_unknown: Annotated[
-        bool, typer.Option("--replace-unknown", help="Put the source word looked at most for each unknown word.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Show each translation as it comes, token by token.")
-    ] = False,
-    with_: With = None,
-    ensemble: Annotated[str | None, typer.Option(help="Average probabilities (default) or logs.")] = None,
-    penalty: Annotated[str | None, typer.Option(help="For length: gnmt, power or none.", rich_help_panel=_BEAM)] = None,
-    stop: Annotated[
-        str | None, typer.Option(help="When a beam stops: bound, first, beam or full.", rich_help_panel=_BEAM)
-    ] = None,
-    groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.", rich_help_panel=_BEAM)] = None,
-    diversity: Annotated[
-        float | None, typer.Option(help="What a token loses for each earlier group with it.", rich_help_panel=_BEAM)
-    ] = None,
-    coverage: Annotated[float | None, typer.Option(help="Beta of the coverage penalty.", rich_help_panel=_BEAM)] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Draw so many translations of each line.", rich_help_panel=DRAWS)
-    ] = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    mbr: Annotated[
-        str | None,
-        typer.Option(help="Choose what the others are most like, by chrf or bleu.", rich_help_panel=DRAWS),
-    ] = None,
-    include: Annotated[
-        list[str] | None, typer.Option(help="A phrase that must occur; may be repeated.", rich_help_panel=_RULES)
-    ] = None,
-    forbid: Annotated[
-        list[str] | None, typer.Option(help="A phrase that must not; may be repeated.", rich_help_panel=_RULES)
-    ] = None,
-    prefix: Annotated[str, typer.Option(help="What translations begin with.", rich_help_panel=_RULES)] = "",
-    glossary: Annotated[
-        Path | None, typer.Option(help="Lines of a source term, a tab, the term required.", rich_help_panel=_RULES)
-    ] = None,
-    keep_placeholders: Annotated[
-        bool,
-        typer.Option("--keep-placeholders", help="Keep {name}, <x1>, %s and URLs as they are.", rich_help_panel=_RULES),
-    ] = False,
-    min_length: Annotated[
-        int | None, typer.Option(help="Fewest tokens, the end counted.", rich_help_panel=_RULES)
-    ] = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="Most tokens, the end counted.", rich_help_panel=_RULES)
-    ] = None,
-    no_repeat_ngram_size: Annotated[
-        int | None, typer.Option(help="No so many tokens in a row occur twice.", rich_help_panel=_RULES)
-    ] = None,
-    from_: From = None,
-    to: To = None,
-    shortlist: Annotated[
-        bool | None, typer.Option("--shortlist/--no-shortlist", help="Search over the tokens that go with a line's.")
-    ] = None,
-    batch_size: BatchSize = None,
-    split: Annotated[
-        bool, typer.Option("--split", help="Cut every line into sentences, not only those too long for the model.")
-    ] = False,
-    batch_independent: Independent = True,
-    bfloat16: Bfloat16 = False,
-    precision: Precision = None,
-    device: Device = "auto",
-) -> None:
-    """Translate text: a line in, a line out."""
-    from regard.tasks.constraints import Constraints, read_glossary
-    from regard.tasks.translate import load
-    from regard.text import read_lines, write_lines
-
-    search = {
-        "ensemble": ensemble,
-        "penalty": penalty,
-        "stop": stop,
-        "groups": groups,
-        "diversity": diversity,
-        "coverage": coverage,
-        "samples": samples,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "mbr": mbr,
-        "min_length": min_length,
-        "max_length": max_length,
-        "no_repeat_ngram_size": no_repeat_ngram_size,
-        "shortlist": shortlist,
-        "precision": precision,
-    }
-    options: dict[str, Any] = {
-        "beam": beam,
-        "search": {key: value for key, value in search.items() if value is not None},
-        "constraints": Constraints(
-            include=tuple(include or ()),
-            forbid=tuple(forbid or ()),
-            prefix=prefix,
-            glossary=read_glossary(read_lines(glossary), str(glossary)) if glossary else (),
-            placeholders=keep_placeholders,
-        ),
-        "from_": from_,
-        "to": to,
-        "batch_independent": batch_independent,
-        "bfloat16": bfloat16,
-    }
-    if alpha is not None:
-        options["search"]["alpha"] = alpha
-    several = n_best > 1 or ((samples or 1) > 1 and mbr in (None, "none"))
-    details = {"confidence": confidence, "alignment": alignment, "attention": attention}
-    as_json = as_json or any(details.values())
-    if stream and (several or scores or output or as_json or replace_unknown):
-        raise ModelError("--stream shows one translation of each line as it comes; leave out what asks for more.")
-    # A line's draws, prefix and phrases belong to the line, so it is not cut into sentences where they are asked for.
-    whole = bool(samples or include or prefix)
-    if split and (whole or stream):
-        raise ModelError("--split cuts lines, and --samples, --include, --prefix and --stream speak of whole lines.")
-    translator = load(bundle, device=device, with_=with_ or ())
-    if stream:
-        _stream(translator, file, options)
-        return
-    options |= {"n_best": n_best, "batch_size": batch_size, "replace_unknown": replace_unknown, **details}
-
-    def lines() -> Iterator[str]:
-        for number, found in _translated(translator, file, options, split, whole):
-            if as_json:
-                yield json.dumps({"line": number, **found.to_dict()}, ensure_ascii=False)
-            else:
-                yield from _lines_of(number, found, several, scores)
-
-    if output is not None:
-        write_lines(output, lines())
-        return
-    for line in lines():
-        write(f"{line}\n")
-        if sys.stdin.isatty() and file == "-":
-            sys.stdout.flush()
-
-
-def _stream(translator: Translator, file: str, options: dict[str, Any]) -> None:
-    """Writes each line's translation as it comes."""
-    from regard.text import iter_lines
-
-    lines = iter_lines(sys.stdin.buffer if file == "-" else file, allow_empty=file == "-")
-    for number, line in enumerate(lines, start=1):
-        with _named(file):
-            for part in translator.stream(line, number=number, **options):
-                write(part)
-                sys.stdout.flush()
-        write("\n")
-
-
-def _translated(
-    translator: Translator, file: str, options: dict[str, Any], split: bool = False, whole: bool = False
-) -> Iterator[tuple[int, Translation]]:
-    """Each line's number and translation, a chunk at a time, so that a file may be of any length."""
-    from regard.tasks.long import translate_long
-    from regard.text import iter_lines
-
-    typed = file == "-" and sys.stdin.isatty()
-    lines = iter_lines(sys.stdin.buffer if file == "-" else file, allow_empty=file == "-")
-    number = 1
-    while chunk := list(islice(lines, 1 if typed else _CHUNK)):
-        with _named(file):
-            translate: Translate = partial(translator.translate, first_line=number, **options)
-            found = (
-                translate(chunk)
-                if whole
-                else translate_long(translator, chunk, translate, always=split, to=options.get("to"), first_line=number)
-            )
-        yield from enumerate(found, start=number)
-        number += len(chunk)
-
-
-def _lines_of(number: int, found: Translation, several: bool, scores: bool) -> Iterator[str]:
-    if several:
-        for candidate in found.hypotheses:
-            yield f"{number}\t{candidate.log_probability:.4f}\t{candidate.text}"
-        if not found.hypotheses:
-            yield f"{number}\t{found.log_probability:.4f}\t{found.text}"
-    else:
-        yield f"{found.log_probability:.4f}\t{found.text}" if scores else found.text
-
-
-@contextmanager
-def _named(file: str) -> Iterator[None]:
-    """Puts the file's name before what is wrong with a line of it."""
-    try:
-        yield
-    except TextError as error:
-        raise TextError(f"{'standard input' if file == '-' else file}: {error}") from None
-
-
+@takes(*(key for key in SEARCH if key != "groups"), "set", *LANGUAGES)  # --groups names a file here
 def evaluate(
     bundle: BundlePath,
+    options: Options,
     source: Annotated[Path, typer.Option(help="Source lines; or a .tsv or .jsonl file of both sides.")],
     reference: Annotated[
         list[Path] | None,
@@ -292,18 +40,7 @@ def evaluate(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the translations here.")] = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap samples behind the intervals; 0: no intervals.")] = 1000,
-    beam: Beam = None,
-    alpha: Alpha = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key of a recipe's [search]; may be repeated."),
-    ] = None,
     with_: With = None,
-    from_: From = None,
-    to: To = None,
-    batch_size: BatchSize = None,
-    batch_independent: Independent = True,
-    bfloat16: Bfloat16 = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -318,12 +55,11 @@ def evaluate(
     from regard.text.lines import read_lines, references_of, write_lines
 
     if not reads_pairs(bundle):
-        _measure(bundle, source, reference or [], resamples, batch_size, batch_independent, device, as_json)
+        _measure(bundle, source, reference or [], resamples, options, device, as_json)
         return
     both = not reference and holds_both(source.name)
     if not reference and not both:
         raise TextError("a translation is scored against references; name a file of them with --reference.")
-    search = {key.removeprefix("search."): value for key, _, value in (each.partition("=") for each in set_ or ())}
     translator = load(bundle, device=device, with_=with_ or ())
     if both:
         data = translator.recipe.data
@@ -335,17 +71,10 @@ def evaluate(
             translator,
             lines,
             first,
+            options,
             metrics=metric or DEFAULT_METRICS,
             more_references=more,
             groups=None if groups is None else read_lines(groups),
-            beam=beam,
-            alpha=alpha,
-            batch_size=batch_size,
-            search=search,
-            from_=from_,
-            to=to,
-            batch_independent=batch_independent,
-            bfloat16=bfloat16,
             resamples=resamples,
             progress=lambda done: status.update(f"translated {done:,} of {len(lines):,} lines"),
         )
@@ -371,8 +100,7 @@ def _measure(
     source: Path,
     reference: list[Path],
     resamples: int,
-    batch_size: int | None,
-    batch_independent: bool,
+    options: Options,
     device: str,
     as_json: bool,
 ) -> None:
@@ -387,8 +115,8 @@ def _measure(
         read_lines(reference[0]) if reference else None,
         resamples=resamples,
         device=device,
-        batch_size=batch_size or 32,
-        batch_independent=batch_independent,
+        batch_size=int(options.search.get("batch_size", 32)),
+        precision=options.search.get("precision", "auto"),
     )
     if as_json:
         write_json({"bundle": str(bundle), "source": str(source), "scores": {k: s.to_dict() for k, s in found.items()}})
@@ -397,16 +125,13 @@ def _measure(
         say(console_on(sys.stdout), str(score))
 
 
+@takes("batch_size", "precision", *LANGUAGES)
 def score(
     bundle: BundlePath,
+    options: Options,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Source lines.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Translations to score, line by line.")],
     tokens: Annotated[bool, typer.Option("--tokens", help="The log-probability of each token too.")] = False,
-    from_: From = None,
-    to: To = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Lines scored together.")] = 32,
-    batch_independent: Independent = True,
-    bfloat16: Bfloat16 = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -419,11 +144,9 @@ def score(
         load(bundle, device=device),
         read_lines(source),
         read_lines(target),
-        from_=from_,
-        to=to,
-        batch_size=batch_size,
-        batch_independent=batch_independent,
-        bfloat16=bfloat16,
+        from_=options.from_,
+        to=options.to,
+        **options.search,
     )
     for scored in found:
         if as_json:
@@ -530,13 +253,13 @@ def align(
         write(f"{score}\n")
 
 
+@takes(*LANGUAGES)
 def calibrate(
     bundle: BundlePath,
+    options: Options,
     source: Annotated[Path, typer.Option(help="Source lines that the model was not trained on.")],
     reference: Annotated[Path, typer.Option("--reference", "--target", help="Their translations.")],
     plot: Annotated[Path | None, typer.Option(help="Draw what was found in this file: .svg, .png or .pdf.")] = None,
-    from_: From = None,
-    to: To = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -550,7 +273,7 @@ def calibrate(
     translator = load(bundle, device=device)
     lines, references = read_lines(source), read_lines(reference)
     with console_on(sys.stderr).status("reading") as status:
-        found = measure(translator, lines, references, from_=from_, to=to, progress=status.update)
+        found = measure(translator, lines, references, from_=options.from_, to=options.to, progress=status.update)
     if translator.bundle is not None:
         add_calibration(translator.bundle, found)
     if plot is not None:

@@ -11,7 +11,7 @@ import torch
 from regard.bundle import Bundle
 from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder, layout_of
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
 from regard.text import BEGIN, END
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.bundle import Bundle
 from regard.errors import ModelError
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.text import BEGIN, END, UNK, Shortlist
 
 __all__ = ["QUANTIZATIONS", "CTranslate2", "write_ctranslate2"]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.bundle import Bundle
 from regard.errors import ModelError
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.text import BEGIN, END
 
 from .marian import generation

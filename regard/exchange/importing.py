@@ -20,7 +20,7 @@ from regard.models.interface import EncoderDecoder
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.positions.added import sinusoids
 from regard.recipe import Recipe
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.fit import versions
 from regard.text import END, PAD, UNK, Tokenizer

@@ -24,6 +24,7 @@ __all__ = [
     "Classifier",
     "EncoderDecoder",
     "Family",
+    "HasParameters",
     "Kind",
     "LanguageModel",
     "Layout",
@@ -97,6 +98,12 @@ class RecurrentEncoder(BaseModel):
     def direction(self) -> Literal["forwards", "backwards", "both"]:
         """In which the encoder reads."""
         return "both" if self.bidirectional else "backwards" if self.reverse_source else "forwards"
+
+
+class HasParameters(Protocol):
+    """A model of any kind."""
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
 
 
 class EncoderDecoder(Protocol):
@@ -225,9 +232,9 @@ def capacity_of(model: nn.Module) -> int | None:
     return min((most for most in parts if most is not None), default=None)
 
 
-def device_of(model: nn.Module) -> torch.device:
+def device_of(model: HasParameters) -> torch.device:
     """Where the model's parameters lie."""
-    return next(model.parameters()).device
+    return next(iter(model.named_parameters()))[1].device
 
 
 def device_named(name: str) -> torch.device:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.apps.options import BundlePath, Device, Json, Options, takes
 from regard.apps.terminal import console_on, write, write_json
-from regard.apps.use import Alpha, BatchSize, Beam, Bfloat16, BundlePath, Device, Independent, Json
 from regard.errors import TextError
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ _CHUNK = 1024
 """Lines parsed together; results do not depend on it."""
 
 
+@takes("beam", "alpha", "batch_size", "precision")
 def parse(
     bundle: BundlePath,
+    options: Options,
     file: Annotated[
         str, typer.Argument(metavar="[FILE|-]", help="Words between spaces, a sentence a line; - is standard input.")
     ] = "-",
@@ -37,11 +39,6 @@ def parse(
         Path | None, typer.Option(metavar="TREEBANK", help="Parse the words of these trees, and score the trees.")
     ] = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap samples behind the intervals; 0: no intervals.")] = 1000,
-    beam: Beam = None,
-    alpha: Alpha = None,
-    batch_size: BatchSize = None,
-    batch_independent: Independent = True,
-    bfloat16: Bfloat16 = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -49,20 +46,14 @@ def parse(
     from regard.tasks.translate import load
     from regard.text import write_lines
 
-    options: dict[str, Any] = {
-        "beam": beam,
-        "alpha": alpha,
-        "batch_size": batch_size,
-        "batch_independent": batch_independent,
-        "bfloat16": bfloat16,
-    }
+    asked = dict(options.search)
     if evaluate is not None and file != "-":
         raise TextError(f"--evaluate parses the words of {evaluate}, so {file} is not read; leave one of the two out.")
     if evaluate is None and as_json:
         raise TextError("--json shows scores; give --evaluate and gold trees, or leave --json out.")
     translator = load(bundle, device=device)
     if evaluate is not None:
-        found = _evaluated(translator, evaluate, options | {"resamples": resamples})
+        found = _evaluated(translator, evaluate, asked | {"resamples": resamples})
         if output is not None:
             write_lines(output, _lines(found.trees, in_trees))
         if as_json:
@@ -70,9 +61,9 @@ def parse(
         else:
             _show(found)
     elif output is not None:
-        write_lines(output, _lines(_parsed(translator, file, options), in_trees))
+        write_lines(output, _lines(_parsed(translator, file, asked), in_trees))
     else:
-        for line in _lines(_parsed(translator, file, options), in_trees):
+        for line in _lines(_parsed(translator, file, asked), in_trees):
             write(f"{line}\n")
             if sys.stdin.isatty() and file == "-":
                 sys.stdout.flush()

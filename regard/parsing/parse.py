@@ -16,7 +16,8 @@ from regard.bundle import Bundle
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score
 from regard.tasks.decode import decode
-from regard.tasks.translate import Translator, load, search_with
+from regard.tasks.options import search_with
+from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer
 
 from .brackets import bracket_scores
@@ -75,8 +76,7 @@ def parse(
     beam: int | None = None,
     alpha: float | None = None,
     batch_size: int | None = None,
-    batch_independent: bool = True,
-    bfloat16: bool = False,
+    precision: str | None = None,
     first_line: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> list[Parse]:
@@ -87,6 +87,8 @@ def parse(
     line from `first_line` on, for what cannot be read.
     """
     translator = bundle if isinstance(bundle, Translator) else load(bundle)
+    asked = {"beam": beam, "alpha": alpha, "batch_size": batch_size, "precision": precision}
+    search = search_with(translator.recipe.search, asked)
     translator.check_forwards("a tree's brackets are kept whole from left to right")
     symbols = symbols_of(translator.target)
     if isinstance(lines, str):
@@ -95,13 +97,11 @@ def parse(
     ids = translator.encode([" ".join(each) for each in words], first_line=first_line)
     full = [i for i, each in enumerate(words) if each]
     found = decode(
-        translator.model_for(batch_independent, bfloat16),
+        translator.engine.reference(search.precision),
         [ids[i] for i in full],
-        search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size),
+        search,
         rules=lambda index, limit: Bracketing(symbols, len(words[full[index]]), limit),
         lines=[first_line + i for i in full],
-        batch_independent=batch_independent,
-        bfloat16=bfloat16,
         progress=progress,
     )
     parses = [Parse(None)] * len(lines)
@@ -118,8 +118,7 @@ def evaluate_trees(
     beam: int | None = None,
     alpha: float | None = None,
     batch_size: int | None = None,
-    batch_independent: bool = True,
-    bfloat16: bool = False,
+    precision: str | None = None,
     resamples: int = 1000,
     progress: Callable[[int], None] | None = None,
 ) -> ParseEvaluation:
@@ -137,19 +136,19 @@ def evaluate_trees(
         beam=beam,
         alpha=alpha,
         batch_size=batch_size,
-        batch_independent=batch_independent,
-        bfloat16=bfloat16,
+        precision=precision,
         progress=progress,
     )
     seconds = time.perf_counter() - began
     trees = [each.tree for each in parses if each.tree is not None]
     short = [i for i, tree in enumerate(gold) if len(tree.words()) <= SHORT]
-    search = search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size)
+    asked = {"beam": beam, "alpha": alpha, "batch_size": batch_size, "precision": precision}
+    search = search_with(translator.recipe.search, asked)
     return ParseEvaluation(
         scores=score_trees(trees, gold, resamples=resamples),
         short=score_trees([trees[i] for i in short], [gold[i] for i in short], resamples=resamples) if short else {},
         trees=trees,
-        decoding={**search.model_dump(), "batch_independent": batch_independent, "device": translator.device},
+        decoding={**search.model_dump(), "device": translator.device},
         seconds=seconds,
     )
 

@@ -215,6 +215,10 @@ def to_toml(recipe: Recipe, *, defaults: bool = True) -> str:
 
 def _rename(tables: dict[str, Any]) -> None:
     """Give the keys and values of an older recipe their present names."""
+    search = tables.get("search")
+    if isinstance(search, dict) and "no_repeat" in search:  # so old that precision had other meanings
+        meant = {"float32": "auto", "auto": "int8"}
+        search["precision"] = meant.get(search.get("precision", "float32"), search.get("precision"))
     for (table, old), new in RENAMED.items():
         keys = tables.get(table)
         if isinstance(keys, dict) and old in keys:

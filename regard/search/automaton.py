@@ -4,7 +4,7 @@ A finite automaton over bytes (Aho and Corasick 1975) reads what each token spel
 segmentation, spelt in bytes too. Before each change between word and non-word characters it reads an edge, and a phrase
 that begins or ends with a word character asks for an edge there: "in" is not found in "Minute".
 
-Sizes: Q places of the automaton, V vocabulary, M = 2^required sets of phrases met.
+Sizes: Q states of the automaton, V vocabulary, M = 2^required sets of phrases met.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FAR", "MOST", "Phrases", "Spelling", "occurs"]
+__all__ = ["FAR", "MOST", "Phrases", "Spelling", "Terms", "occurs"]
 
 FAR = 1 << 30
 """Tokens to an end that cannot be reached."""
 MOST = 8
-"""Required phrases of one line: places are kept for every set of them."""
+"""Required phrases of one line: a search tells every set of them apart."""
 
 _EDGE, _END = 256, 257
 """What is read besides bytes: the edge of a word, and the end of the text, which is an edge where a word ends."""
@@ -49,7 +49,7 @@ class Spelling:
 
 
 class Phrases:
-    """Required and forbidden phrases over a vocabulary. A hypothesis is at (place, met); `met` has a bit a phrase."""
+    """Required and forbidden phrases over a vocabulary. A hypothesis is at (state, met); `met` has a bit a phrase."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Phrases:
         """`always`: of a search over fewer tokens than all, those that are among them in any case."""
         self.full = (1 << len(required)) - 1
         table, gains, banned = _machine([*map(_symbols, required)], [*map(_symbols, forbidden)])
-        places, vocabulary = len(table), len(spelling.order)
-        after = np.repeat(np.arange(places)[:, None], vocabulary, 1)  # (Q, V)
-        gained = np.zeros((places, vocabulary), dtype=np.int64)
+        states, vocabulary = len(table), len(spelling.order)
+        after = np.repeat(np.arange(states)[:, None], vocabulary, 1)  # (Q, V)
+        gained = np.zeros((states, vocabulary), dtype=np.int64)
         for column, count in enumerate(spelling.filled):
             here, read = after[:, :count], spelling.bytes[None, :count, column]
             gained[:, :count] |= gains[here, read]
@@ -82,9 +82,9 @@ class Phrases:
             self.tokens, among = nearer.tolist(), np.union1d(always, nearer)
         self.distance = self._distances(among)
 
-    def move(self, place: int, met: int, token: int) -> tuple[int, int]:
+    def move(self, state: int, met: int, token: int) -> tuple[int, int]:
         """Where a hypothesis is after one more token."""
-        return int(self.after[place, token]), met | int(self.gained[place, token])
+        return int(self.after[state, token]), met | int(self.gained[state, token])
 
     def _nearer(self) -> NDArray[np.int64]:
         """Tokens that are in a phrase, or that one may begin in or end in."""
@@ -115,6 +115,34 @@ def occurs(phrase: str, text: str) -> bool:
     return wanted in read
 
 
+class Terms:
+    """Phrases to be found in texts as `occurs` finds them, in a time that does not grow with their number."""
+
+    _BEGIN = 8
+    """Symbols of a term by which it is looked up."""
+
+    def __init__(self, terms: Iterable[str]) -> None:
+        self._numbers: dict[str, list[int]] = {}
+        lengths: dict[str, set[int]] = {}
+        for number, term in enumerate(terms):
+            symbols = "".join(map(chr, _symbols(term)))
+            self._numbers.setdefault(symbols, []).append(number)
+            lengths.setdefault(symbols[: self._BEGIN], set()).add(len(symbols))
+        self._lengths = {begin: sorted(of_one) for begin, of_one in lengths.items()}
+        self._begins = sorted({len(begin) for begin in self._lengths})
+
+    def in_text(self, text: str) -> list[int]:
+        """The numbers of the terms that occur, in order."""
+        read = "".join(map(chr, _symbols(text)))
+        found: set[str] = set()
+        for start in range(len(read)):
+            for begin in self._begins:
+                for length in self._lengths.get(read[start : start + begin], ()):
+                    if (part := read[start : start + length]) in self._numbers:
+                        found.add(part)
+        return sorted(number for symbols in found for number in self._numbers[symbols])
+
+
 def _symbols(phrase: str) -> list[int]:
     """The phrase as the automaton reads it, with its edges."""
     found: list[int] = []
@@ -130,9 +158,9 @@ def _symbols(phrase: str) -> list[int]:
 def _machine(
     required: list[list[int]], forbidden: list[list[int]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Next place (Q, 258) by byte, the edge of an end at the last; bits gained on the way (Q, 258); forbidden (Q,).
+    """Next state (Q, 258) by byte, the edge of an end at the last; bits gained on the way (Q, 258); forbidden (Q,).
 
-    A place is twice a node of the trie, plus one after a word character; a text begins at place 0.
+    A state is twice a node of the trie, plus one after a word character; a text begins in state 0.
     """
     children: list[dict[int, int]] = [{}]
     bits, bad = [0], [False]
@@ -166,12 +194,12 @@ def _machine(
     gains = np.zeros_like(table)
     for node in range(len(go)):
         for word in (False, True):
-            place = 2 * node + word
+            state = 2 * node + word
             for symbol in range(258):
                 now = _is_word(symbol, word) if symbol < 256 else False
                 node_now, gained, stuck = _read(go, bits, bad, node, _read_as(symbol, word, now))
-                table[place, symbol] = place if stuck and bad[node] else 2 * node_now + now
-                gains[place, symbol] = gained
+                table[state, symbol] = state if stuck and bad[node] else 2 * node_now + now
+                gains[state, symbol] = gained
     return table, gains, np.repeat(np.array(bad), 2)
 
 

@@ -1,66 +1,141 @@
-"""Decoding defaults, as a recipe and a bundle hold them."""
+"""The settings of a search, as a recipe, a bundle and the command line hold them."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["MOST_HYPOTHESES", "SearchConfig"]
+__all__ = ["MOST_HYPOTHESES", "PRECISIONS", "Precision", "SearchConfig"]
+
+Precision = Literal["auto", "exact", "float32", "bfloat16", "int8"]
+PRECISIONS: tuple[Precision, ...] = ("auto", "exact", "float32", "bfloat16", "int8")
 
 MOST_HYPOTHESES = 1000
 """Of a sentence that a search may be asked for."""
 _LONGEST = 100_000
-"""Tokens of an output that may be asked for."""
+"""Tokens: what lengths may be set to."""
+
+
+def _in(panel: str) -> dict[str, Any]:
+    """The heading under which the command line's help lists the setting."""
+    return {"panel": panel}
+
+
+_BEAM, _DRAWS, _RULES = _in("Beam"), _in("Draws"), _in("What translations must keep")
 
 
 class SearchConfig(BaseModel):
-    """How translations are searched for; the defaults are the paper's (section 6.1)."""
+    """How translations are searched for; the defaults are the paper's (section 6.1).
+
+    Upper bounds keep a setting from asking for more memory than any machine has.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    method: str = Field(
+        "",
+        description="the search by its name: greedy, beam, diverse, sample, mask-predict or one that was added; "
+        "empty: what the model's family needs and beam, groups and samples ask for",
+        json_schema_extra={"flag": "--search"},
+    )
     beam: int = Field(4, gt=0, le=MOST_HYPOTHESES, description="hypotheses kept a sentence; 1 is greedy search")
     penalty: Literal["gnmt", "power", "none"] = Field(
-        "gnmt", description="length penalty: gnmt ((5+L)/6)^alpha, power L^alpha, or none"
+        "gnmt", description="length penalty: gnmt ((5+L)/6)^alpha, power L^alpha, or none", json_schema_extra=_BEAM
     )
-    alpha: float = Field(0.6, ge=0, le=10, description="exponent of the length penalty")
-    coverage: float = Field(0.0, ge=0, le=1000, description="beta of the coverage penalty; 0: none")
+    alpha: float = Field(0.6, ge=0, le=10, description="exponent of the length penalty", json_schema_extra=_BEAM)
+    coverage: float = Field(
+        0.0, ge=0, le=1000, description="beta of the coverage penalty; 0: none", json_schema_extra=_BEAM
+    )
     stop: Literal["bound", "first", "beam", "full"] = Field(
         "bound",
-        description="a beam stops when no open one can win, when one or as many as beam have ended, or at full length",
+        description="a beam stops when no open one can win (bound), when one (first) or as many as beam (beam) have "
+        "ended, or at full length (full)",
+        json_schema_extra=_BEAM,
     )
-    groups: int = Field(1, gt=0, le=MOST_HYPOTHESES, description="groups of a diverse beam; 1: a plain beam")
-    diversity: float = Field(0.5, ge=0, le=1000, description="what a token loses for each earlier group that took it")
+    groups: int = Field(
+        1, gt=0, le=MOST_HYPOTHESES, description="groups of a diverse beam; 1: a plain beam", json_schema_extra=_BEAM
+    )
+    diversity: float = Field(
+        0.5,
+        ge=0,
+        le=1000,
+        description="what a token loses for each earlier group that took it",
+        json_schema_extra=_BEAM,
+    )
     samples: int = Field(
-        0, ge=0, le=10 * MOST_HYPOTHESES, description="translations drawn of each line instead of a beam; 0: the beam"
+        0,
+        ge=0,
+        le=10 * MOST_HYPOTHESES,
+        description="translations drawn of each line instead of a beam; 0: the beam",
+        json_schema_extra=_DRAWS,
     )
-    temperature: float = Field(1.0, gt=0, le=1000, description="log-probabilities are divided by it before a draw")
-    top_k: int = Field(0, ge=0, lt=2**31, description="tokens that may be drawn, the likeliest; 0: all")
-    top_p: float = Field(1.0, gt=0, le=1, description="probability that the likeliest tokens drawn from must hold")
-    seed: int = Field(1, ge=0, lt=2**63, description="of the draws")
+    temperature: float = Field(
+        1.0,
+        gt=0,
+        le=1000,
+        description="log-probabilities are divided by it before a draw; below 1 likely tokens are drawn more often",
+        json_schema_extra=_DRAWS,
+    )
+    top_k: int = Field(
+        0,
+        ge=0,
+        lt=2**31,
+        description="tokens that may be drawn, the likeliest; 0: all",
+        json_schema_extra=_DRAWS,
+    )
+    top_p: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="probability that the likeliest tokens drawn from must hold",
+        json_schema_extra=_DRAWS,
+    )
+    seed: int = Field(1, ge=0, lt=2**63, description="of the draws", json_schema_extra=_DRAWS)
     mbr: Literal["none", "chrf", "bleu"] = Field(
-        "none", description="choose the sample or hypothesis that the others are most like by this metric"
+        "none",
+        description="choose the sample or hypothesis that the others are most like by this metric: chrf, bleu or none",
+        json_schema_extra=_DRAWS,
     )
-    min_length: int = Field(0, ge=0, le=_LONGEST, description="shortest output: tokens, the end counted")
+    min_length: int = Field(
+        0, ge=0, le=_LONGEST, description="shortest output: tokens, the end counted", json_schema_extra=_RULES
+    )
     max_length: int = Field(
-        0, ge=0, le=_LONGEST, description="longest output in tokens, the end counted; 0: by extra_length alone"
+        0,
+        ge=0,
+        le=_LONGEST,
+        description="longest output in tokens, the end counted; 0: by extra_length alone",
+        json_schema_extra=_RULES,
     )
-    extra_length: int = Field(50, ge=0, le=_LONGEST, description="longest output: tokens of the source plus this many")
+    extra_length: int = Field(
+        50,
+        ge=0,
+        le=_LONGEST,
+        description="longest output: tokens of the source plus this many",
+        json_schema_extra=_RULES,
+    )
     no_repeat_ngram_size: int = Field(
-        0, ge=0, le=_LONGEST, description="no so many tokens in a row occur twice; 0: they may"
+        0,
+        ge=0,
+        le=_LONGEST,
+        description="no sequence of this many tokens occurs twice in an output; 0: any may",
+        json_schema_extra=_RULES,
     )
     ensemble: Literal["probabilities", "logs"] = Field(
-        "probabilities", description="what several models are averaged by"
+        "probabilities", description="what several models are averaged by: probabilities or logs"
     )
     passes: int = Field(
         10, gt=0, le=1000, description="of mask-predict over the target; beam is then how many lengths are tried"
     )
     shortlist: bool = Field(
-        False, description="each sentence over the target tokens that its own go with alone: see `regard shortlist`"
+        False,
+        description="search each sentence over the target tokens that go with its own alone: see `regard shortlist`",
     )
     batch_size: int = Field(32, gt=0, le=10_000, description="sentences decoded together")
-    precision: Literal["float32", "bfloat16", "int8", "auto"] = Field(
-        "float32", description="of products on CPUs: float32, bfloat16, int8, or auto (int8 where it is fast)"
+    precision: Precision = Field(
+        "auto",
+        description="of products: exact (float64 products of float32 weights), float32, bfloat16 or int8 (the compiled "
+        "engine where it can, else PyTorch), or auto (exact)",
     )
 
     @model_validator(mode="after")
@@ -69,9 +144,16 @@ class SearchConfig(BaseModel):
             raise ValueError(f"min_length ({self.min_length}) must be at most max_length ({self.max_length})")
         if self.beam % self.groups:
             raise ValueError(f"groups ({self.groups}) must divide beam ({self.beam}); try beam = {2 * self.groups}")
-        if not self.samples and (self.top_k or self.top_p < 1 or self.temperature != 1):
+        if self.method in ("", "sample") and not self.draws and (self.top_k or self.top_p < 1 or self.temperature != 1):
             raise ValueError("temperature, top_k and top_p say how samples are drawn; set samples to at least 1")
         for key, default in (("groups", 1), ("coverage", 0.0), ("stop", "bound")):
-            if self.samples and getattr(self, key) != default:
+            if self.draws and getattr(self, key) != default:
                 raise ValueError(f"{key} belongs to a beam, and samples ({self.samples}) asks for draws; drop one")
         return self
+
+    @property
+    def draws(self) -> int:
+        """Samples of each line; 0: the search draws none."""
+        if self.method in ("", "sample"):
+            return max(self.samples, int(self.method == "sample"))
+        return 0

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .automaton import FAR, Phrases
-from .hypotheses import Step
+from .hypotheses import StepFunction
 
-__all__ = ["ConstrainedState", "Place", "Rule", "Rules", "allot", "constrained_step", "start_constrained"]
+__all__ = ["ConstrainedState", "Rule", "RuleState", "Rules", "allot", "constrained_step", "start_constrained"]
 
 
-class Place(Protocol):
+class RuleState(Protocol):
     """Where one hypothesis stands among its rules."""
 
-    def after(self, token: int) -> Place: ...
+    def after(self, token: int) -> RuleState: ...
 
     def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]: ...
 
@@ -37,7 +37,7 @@ class Rule(Protocol):
 
     def refusal(self) -> str | None: ...
 
-    def start(self) -> Place: ...
+    def start(self) -> RuleState: ...
 
     def needs(self) -> Sequence[int]: ...
 
@@ -55,9 +55,9 @@ class Rules:
     """The tokens that every hypothesis begins with."""
     phrases: Phrases | None = None
 
-    def start(self) -> Row:
+    def start(self) -> PhraseState:
         """A hypothesis of no tokens."""
-        return Row(self)
+        return PhraseState(self)
 
     def needs(self) -> Sequence[int]:
         """Tokens that must be among those that are searched over, where these are not all."""
@@ -71,12 +71,12 @@ class Rules:
             return f"the prefix has {len(self.forced)} tokens, and at most {self.limit} are allowed"
         if self.phrases is None:
             return None
-        row = Row(self)
+        row = PhraseState(self)
         for token in self.forced:
             row = row.after(token)
-        if not self.phrases.stays[row.place]:
+        if not self.phrases.stays[row.state]:
             return "the prefix contains a forbidden phrase"
-        missing = int(self.phrases.distance[row.place, row.met])
+        missing = int(self.phrases.distance[row.state, row.met])
         if missing >= FAR:
             return "the required phrases cannot be written without the forbidden ones"
         if len(self.forced) + missing > self.limit:
@@ -85,24 +85,24 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Row:
+class PhraseState:
     """One hypothesis: its ids, and where it stands among the phrases."""
 
     rules: Rules
-    place: int = 0
+    state: int = 0
     met: int = 0
     ids: tuple[int, ...] = ()
 
-    def after(self, token: int) -> Row:
+    def after(self, token: int) -> PhraseState:
         """The hypothesis with one more token."""
-        place, met = self.rules.phrases.move(self.place, self.met, token) if self.rules.phrases else (0, 0)
-        return Row(self.rules, place, met, (*self.ids, token))
+        state, met = self.rules.phrases.move(self.state, self.met, token) if self.rules.phrases else (0, 0)
+        return PhraseState(self.rules, state, met, (*self.ids, token))
 
     def missing(self) -> NDArray[np.int64]:
         """After each token, the fewest that are then needed before the text may end (V,)."""
         phrases = self.rules.phrases
         assert phrases is not None
-        needed: NDArray[np.int64] = phrases.distance[phrases.after[self.place], self.met | phrases.gained[self.place]]
+        needed: NDArray[np.int64] = phrases.distance[phrases.after[self.state], self.met | phrases.gained[self.state]]
         return needed
 
     def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]:
@@ -118,7 +118,7 @@ class Row:
         if rules.phrases is not None:
             missing = self.missing()
             may = missing <= rules.limit - length
-            now = rules.phrases.distance[self.place, self.met]
+            now = rules.phrases.distance[self.state, self.met]
             needed, done = missing < now, bool(now == 0)
         if rules.no_repeat_ngram_size:
             again = np.zeros(vocabulary, dtype=np.bool_)
@@ -139,7 +139,7 @@ class ConstrainedState:
     """A state and its rows' hypotheses."""
 
     inner: Any
-    rows: tuple[Place, ...]
+    rows: tuple[RuleState, ...]
     begun: bool = False
 
     def select(self, rows: Tensor) -> ConstrainedState:
@@ -151,7 +151,7 @@ def start_constrained(state: Any, rules: Sequence[Rule]) -> ConstrainedState:
     return ConstrainedState(state, tuple(each.start() for each in rules))
 
 
-def constrained_step(step: Step[Any], end: int) -> Step[ConstrainedState]:
+def constrained_step(step: StepFunction[Any], end: int) -> StepFunction[ConstrainedState]:
     """The step function under the rows' rules: what breaks one has log-probability -inf."""
 
     def keeping(tokens: Tensor, state: ConstrainedState) -> tuple[Tensor, ConstrainedState]:
@@ -182,10 +182,10 @@ def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: Constrain
         for k in range(width):
             if before[s, k] == -np.inf:
                 continue
-            row, each = cast(Row, state.rows[s * width + k]), values[s * width + k]
+            row, each = cast(PhraseState, state.rows[s * width + k]), values[s * width + k]
             missing = np.zeros(vocabulary, dtype=np.int64) if row.rules.phrases is None else row.missing()
             order = np.argsort(-each, kind="stable")
-            least = 0 if row.rules.phrases is None else row.rules.phrases.distance[row.place, row.met]
+            least = 0 if row.rules.phrases is None else row.rules.phrases.distance[row.state, row.met]
             nearer = order[missing[order] < least]
             for token in dict.fromkeys([*order[:keep].tolist(), *nearer[:keep].tolist()]):
                 if each[token] > -np.inf:

@@ -5,45 +5,34 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .hypotheses import Bonus, Hypothesis, S, Step
-from .penalties import Penalty
+from .hypotheses import Hypothesis, Problem, S
 
 __all__ = ["exhaustive_search"]
 
 
-def exhaustive_search(
-    step: Step[S],
-    state: S,
-    first: Tensor,
-    *,
-    max_length: int,
-    end: int,
-    penalty: Penalty,
-    n_best: int = 1,
-    bonus: Bonus[S] | None = None,
-) -> list[Hypothesis]:
-    """The best `n_best` of all sequences from `first` (1,) of at most `max_length` tokens, the end counted."""
+def exhaustive_search(problem: Problem[S], *, n_best: int = 1) -> list[Hypothesis]:
+    """The best `n_best` of all sequences of a problem of one sentence."""
     found: list[Hypothesis] = []
+    [limit] = problem.max_length.tolist()
 
     def visit(tokens: Tensor, state: S, ids: list[int], total: float) -> None:
-        log_probabilities, state = step(tokens, state)
-        vocabulary = log_probabilities.shape[-1]
+        log_probabilities, state = problem.step(tokens, state)
         length = len(ids) + 1
-        extra = float(bonus(state)[0]) if bonus else 0.0
-        for token, value in enumerate(log_probabilities[0].double().tolist()):
-            score = total + value
-            if score == float("-inf"):
-                continue  # a rule forbids it
-            if token == end or length >= max_length:
-                reached = ids if token == end else [*ids, token]
-                found.append(Hypothesis(reached, score, score / penalty(length) + extra, token == end))
-        if length >= max_length:
+        extra = float(problem.bonus(state)[0]) if problem.bonus else 0.0
+        values: list[float] = log_probabilities[0].double().tolist()
+        possible = {token: total + value for token, value in enumerate(values) if value > float("-inf")}
+        for token, score in possible.items():
+            if token == problem.end or length >= limit:
+                reached = ids if token == problem.end else [*ids, token]
+                rank = score / problem.penalty(length) + extra
+                found.append(Hypothesis(reached, score, rank, token == problem.end))
+        if length >= limit:
             return
-        every = state.select(torch.zeros(vocabulary, dtype=torch.long, device=tokens.device))
-        for token, value in enumerate(log_probabilities[0].double().tolist()):
-            if token != end and value > float("-inf"):
+        every = state.select(torch.zeros(len(values), dtype=torch.long, device=tokens.device))
+        for token, score in possible.items():
+            if token != problem.end:
                 row = torch.tensor([token], device=tokens.device)
-                visit(row, every.select(row), [*ids, token], total + value)
+                visit(row, every.select(row), [*ids, token], score)
 
-    visit(first, state, [], 0.0)
+    visit(problem.first, problem.state, [], 0.0)
     return sorted(found, key=lambda h: -h.score)[:n_best]

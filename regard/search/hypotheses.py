@@ -1,32 +1,118 @@
-"""What every search is given and gives back.
+"""What every search is given and gives back, and how hypotheses are ranked.
 
-Sizes: B sentences, K hypotheses a sentence, V vocabulary. Log-probabilities are natural logarithms; higher is better.
+Sizes: B sentences, N rows, V vocabulary. Log-probabilities are natural logarithms; higher is better.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 from torch import Tensor
 
 from regard.errors import NOT_FINITE, ModelError
 from regard.nn.state import State
 
-__all__ = ["Bonus", "Hypothesis", "R", "S", "Step", "check_found", "run_through"]
+__all__ = [
+    "PENALTIES",
+    "Bonus",
+    "Choose",
+    "Hypothesis",
+    "Penalty",
+    "Problem",
+    "R",
+    "S",
+    "StepFunction",
+    "check_found",
+    "expected_utilities",
+    "penalty_of",
+    "run_through",
+]
 
 S = TypeVar("S", bound=State)
 R = TypeVar("R")
 P = ParamSpec("P")
 
-Step = Callable[[Tensor, S], tuple[Tensor, S]]
+StepFunction = Callable[[Tensor, S], tuple[Tensor, S]]
 """The last token of each row (N,) and a state -> log-probabilities of the next token (N, V) and the state after it."""
 
 Bonus = Callable[[S], Tensor]
 """A state -> what is added to the score of a hypothesis that finishes in it (N,), at most 0."""
+
+Choose = Callable[[Tensor, Tensor, int, S], tuple[Tensor, Tensor]]
+"""Log-probabilities (B·K, V), totals (B, K), a number and the state after the step -> that many candidates of each
+sentence, those that go on first in front: their totals (B, number) and indices into K·V."""
+
+Penalty = Callable[[int], float]
+"""Of a hypothesis of L tokens, its end counted: it is ranked by log-probability / penalty(L)."""
+
+
+# -- length penalties --------------------------------------------------------------------------------------------------
+
+
+def gnmt(length: int, alpha: float) -> float:
+    """((5 + L) / 6)^alpha (Wu et al. 2016, equation 14; Vaswani et al. 2017, section 6.1)."""
+    return math.pow((5.0 + length) / 6.0, alpha)
+
+
+def power(length: int, alpha: float) -> float:
+    """L^alpha: the mean log-probability at alpha = 1, the lectures' 1 / L^0.75 at alpha = 0.75."""
+    return math.pow(length, alpha)
+
+
+def none(length: int, alpha: float) -> float:
+    """1 at every length: plain log-probability."""
+    return 1.0
+
+
+PENALTIES: dict[str, Callable[[int, float], float]] = {"gnmt": gnmt, "power": power, "none": none}
+
+
+def penalty_of(name: str, alpha: float) -> Penalty:
+    """The named penalty with its alpha filled in."""
+    penalty = PENALTIES[name]
+    return lambda length: penalty(length, alpha)
+
+
+# -- what a search is given and gives back -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem(Generic[S]):
+    """Sentences to be continued from their first token, and what ends, ranks and chooses hypotheses.
+
+    A hypothesis finishes with `end`, or is cut at max_length[sentence] tokens, the end counted. It is ranked by
+    log-probability / penalty(length), plus `bonus` of the state that finished it.
+    """
+
+    step: StepFunction[S]
+    state: S
+    """With a row for each sentence."""
+    first: Tensor
+    """The token that each sentence starts from (B,)."""
+    max_length: Tensor
+    """(B,)"""
+    end: int
+    penalty: Penalty = lambda length: 1.0
+    bonus: Bonus[S] | None = None
+    choose: Choose[S] | None = None
+    """Which candidates of a beam go on; None: the likeliest."""
+    lines: Sequence[int] = ()
+    """The line number of each sentence, by which draws and messages go; empty: they are lines 1 and on."""
+
+    def select(self, rows: Tensor) -> Problem[S]:
+        """The problem whose row i is this problem's row `rows[i]`; rows may repeat. Lines are left out."""
+        return replace(
+            self, state=self.state.select(rows), first=self.first[rows], max_length=self.max_length[rows], lines=()
+        )
+
+    def line(self, sentence: int) -> int:
+        """The line number of a sentence."""
+        return self.lines[sentence] if self.lines else sentence + 1
 
 
 @dataclass(frozen=True)
@@ -45,12 +131,14 @@ def run_through(steps: Callable[P, Generator[object, None, R]]) -> Callable[P, R
 
     @wraps(steps)
     def search(*args: P.args, **kwargs: P.kwargs) -> R:
-        going = steps(*args, **kwargs)
-        while True:
-            try:
-                next(going)
-            except StopIteration as finished:
-                return finished.value  # type: ignore[no-any-return]
+        found: list[R] = []
+
+        def going() -> Generator[object, None, None]:
+            found.append((yield from steps(*args, **kwargs)))
+
+        for _ in going():
+            pass
+        return found[0]
 
     return search
 
@@ -65,3 +153,17 @@ def check_found(hypotheses: Sequence[Hypothesis], line: int) -> None:
             f"line {line}: no translation keeps all of its rules within the length limit; loosen one, or raise "
             "max_length or extra_length."
         )
+
+
+def expected_utilities(outputs: Sequence[str], utility: Callable[[str, str], float]) -> list[float]:
+    """The mean of utility(output, other) over all outputs, itself among them; the best output is the one with most.
+
+    Minimum Bayes risk (Kumar and Byrne 2004). Samples come as often as the model finds them likely, so the mean is the
+    expectation (Eikema and Aziz 2020).
+    """
+    counts = Counter(outputs)
+    values = {
+        output: sum(utility(output, other) * count for other, count in counts.items()) / len(outputs)
+        for output in counts
+    }
+    return [values[output] for output in outputs]

@@ -1,4 +1,4 @@
-"""Mask-predict: all places at once, and those that the model was least sure of again (Ghazvininejad et al. 2019).
+"""Mask-predict: all positions at once, then those that the model was least sure of again (Ghazvininejad et al. 2019).
 
 Sizes: N rows, T the longest, V vocabulary.
 """
@@ -6,16 +6,48 @@ Sizes: N rows, T the longest, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from .hypotheses import Hypothesis
 
-__all__ = ["Fill", "mask_predict"]
+__all__ = ["Blanks", "Fill", "fill_blanks", "mask_predict"]
 
 Fill = Callable[[Tensor, Tensor], Tensor]
-"""Rows of ids with masks (N, T) and their lengths (N,) -> log-probabilities at every place (N, T, V)."""
+"""Rows of ids with masks (N, T) and their lengths (N,) -> log-probabilities at every position (N, T, V)."""
+
+
+@dataclass(frozen=True)
+class Blanks:
+    """What mask-predict is given: targets of likely lengths to be filled in. B sentences, K lengths each."""
+
+    fill: Fill
+    """Of B·K rows, a sentence's one after another."""
+    lengths: Tensor
+    """The likeliest of each sentence, the end counted, the likeliest first (B, K)."""
+    mask: int
+    pad: int
+    end: int
+    never: Sequence[int] = ()
+    """Ids that are not written."""
+
+
+def fill_blanks(blanks: Blanks, passes: int, n_best: int) -> list[list[Hypothesis]]:
+    """Of each sentence the `n_best` best of its lengths, best first."""
+    number = blanks.lengths.shape[1]
+    made = mask_predict(
+        blanks.fill,
+        blanks.lengths.flatten(),
+        mask=blanks.mask,
+        pad=blanks.pad,
+        end=blanks.end,
+        passes=passes,
+        never=blanks.never,
+    )
+    rows = [made[i : i + number] for i in range(0, len(made), number)]
+    return [sorted(row, key=lambda h: -h.score)[:n_best] for row in rows]
 
 
 def mask_predict(
@@ -23,29 +55,30 @@ def mask_predict(
 ) -> list[Hypothesis]:
     """Rows of these lengths (N,), the end counted, after `passes` passes; `never` are ids that are not written.
 
-    At first all places but the end are masks. Of n places, pass t of P masks the n (P - t) / P that the model is least
-    sure of and says again what stands there (section 3.2). A hypothesis is ranked by the mean log-probability of its
-    places, each as it was when last said.
+    At first all positions but the end are masks. Of n positions, pass t of P masks the n (P - t) / P that the model is
+    least sure of and predicts them again (section 3.2). A hypothesis is ranked by the mean log-probability of its
+    positions, each as it was when last predicted.
     """
     rows, longest = len(lengths), int(lengths.max())
-    place = torch.arange(longest, device=lengths.device)
-    inside, last = place < lengths[:, None] - 1, place == lengths[:, None] - 1  # (N, T): places to fill, and the end
+    position = torch.arange(longest, device=lengths.device)
+    # (N, T): positions to fill, and the end
+    inside, last = position < lengths[:, None] - 1, position == lengths[:, None] - 1
     ids = torch.where(inside, mask, torch.where(last, end, pad))
-    said = torch.zeros(rows, longest, dtype=torch.float64, device=lengths.device)
+    certainty = torch.zeros(rows, longest, dtype=torch.float64, device=lengths.device)
     masked = inside
     for i in range(1, passes + 1):
         log_probabilities = fill(ids, lengths)
         log_probabilities[..., [mask, pad, end, *never]] = float("-inf")
         likely, tokens = log_probabilities.max(-1)
         ids = torch.where(masked, tokens, ids)
-        said = torch.where(masked, likely.double(), said)
+        certainty = torch.where(masked, likely.double(), certainty)
         again = ((lengths - 1) * (passes - i)) // passes  # (N,)
         if not bool(again.any()):
             break
-        order = said.masked_fill(~inside, float("inf")).argsort(dim=1, stable=True)
-        masked = torch.zeros_like(inside).scatter(1, order, place < again[:, None]) & inside
+        order = certainty.masked_fill(~inside, float("inf")).argsort(dim=1, stable=True)
+        masked = torch.zeros_like(inside).scatter(1, order, position < again[:, None]) & inside
         ids = ids.masked_fill(masked, mask)
-    totals = said.masked_fill(~inside, 0.0).sum(1)
+    totals = certainty.masked_fill(~inside, 0.0).sum(1)
     return [
         Hypothesis(row[: n - 1], total, total / max(1, n - 1), True)
         for row, n, total in zip(ids.tolist(), lengths.tolist(), totals.tolist(), strict=True)

@@ -12,8 +12,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from .hypotheses import Hypothesis, S, Step, run_through
-from .penalties import Penalty
+from .hypotheses import Hypothesis, Problem, S, run_through
 
 __all__ = ["Draw", "sample_search", "sample_steps"]
 
@@ -30,8 +29,8 @@ class Draw:
     """0: all of them."""
     top_p: float = 1.0
 
-    def pick(self, log_probabilities: Tensor, keys: Sequence[tuple[int, int]], place: int) -> Tensor:
-        """A token of each row (N,) from (N, V); row i's draw is a function of (seed, keys[i], place) alone."""
+    def pick(self, log_probabilities: Tensor, keys: Sequence[tuple[int, int]], position: int) -> Tensor:
+        """A token of each row (N,) from (N, V); row i's draw is a function of (seed, keys[i], position) alone."""
         chances = (log_probabilities.double() / self.temperature).softmax(-1).nan_to_num(0.0)
         chances, candidates = chances.sort(dim=-1, descending=True, stable=True)
         if self.top_k:
@@ -40,7 +39,7 @@ class Draw:
         if self.top_p < 1:
             chances = chances.masked_fill(before >= self.top_p * chances.sum(-1, keepdim=True), 0.0)
         reached = chances.cumsum(-1)
-        uniform = torch.tensor([[_uniform(self.seed, *key, place)] for key in keys], dtype=torch.float64)
+        uniform = torch.tensor([[_uniform(self.seed, *key, position)] for key in keys], dtype=torch.float64)
         wanted = uniform.to(reached.device) * reached[:, -1:]
         drawn = torch.searchsorted(reached, wanted, right=True).clamp(max=reached.shape[-1] - 1)
         return candidates.gather(-1, drawn)[:, 0]
@@ -53,44 +52,36 @@ def _uniform(*key: int) -> float:
 
 
 def sample_steps(
-    step: Step[S],
-    state: S,
-    first: Tensor,
-    *,
-    max_length: Tensor,
-    end: int,
-    penalty: Penalty,
-    draw: Draw,
-    keys: Sequence[tuple[int, int]],
+    problem: Problem[S], *, draw: Draw, keys: Sequence[tuple[int, int]]
 ) -> Generator[list[list[int]], None, list[Hypothesis]]:
-    """A sequence for each row of `first` (N,) and `state`, drawn until `end` or until row i holds max_length[i] tokens.
+    """A sequence for each row of the problem, drawn until the end or until the length limit.
 
-    keys[i] is (line, number of the sample). Log-probabilities are those of `step`, whatever the draw did to them;
-    -inf where no token was possible.
+    keys[i] is (line, number of the sample). Log-probabilities are those of the problem's step, whatever the draw did to
+    them; -inf where no token was possible.
 
     Shows every row's ids after each step; what it returns is what `sample_search` does.
     """
-    limits: list[int] = max_length.tolist()
+    limits: list[int] = problem.max_length.tolist()
     ids: list[list[int]] = [[] for _ in limits]
     totals, lengths, ended = [0.0] * len(ids), [0] * len(ids), [False] * len(ids)
-    tokens, place = first, 0
-    going = set(range(len(ids)))
-    while going:
-        log_probabilities, state = step(tokens, state)  # (N, V)
-        tokens = draw.pick(log_probabilities, keys, place)
+    tokens, state, length = problem.first, problem.state, 0
+    open_rows = set(range(len(ids)))
+    while open_rows:
+        log_probabilities, state = problem.step(tokens, state)  # (N, V)
+        tokens = draw.pick(log_probabilities, keys, length)
         values = log_probabilities.gather(-1, tokens[:, None])[:, 0].double().tolist()
-        place += 1
+        length += 1
         drawn = tokens.tolist()
-        for i in sorted(going):
+        for i in sorted(open_rows):
             totals[i] += values[i]
-            lengths[i] = place
-            ended[i] = drawn[i] == end
+            lengths[i] = length
+            ended[i] = drawn[i] == problem.end
             if not ended[i]:
                 ids[i].append(drawn[i])
-            if ended[i] or place >= limits[i] or totals[i] == float("-inf"):
-                going.remove(i)
+            if ended[i] or length >= limits[i] or totals[i] == float("-inf"):
+                open_rows.remove(i)
         yield ids
-    return [Hypothesis(ids[i], totals[i], totals[i] / penalty(lengths[i]), ended[i]) for i in range(len(ids))]
+    return [Hypothesis(ids[i], totals[i], totals[i] / problem.penalty(lengths[i]), ended[i]) for i in range(len(ids))]
 
 
 sample_search = run_through(sample_steps)

@@ -294,8 +294,8 @@ def _attention(translator: Translator, pairs: Sequence[tuple[_Read, _Read]]) -> 
 
     In float64, so that a pair's weights do not depend on its neighbours.
     """
-    model = translator.model_for(batch_independent=True, bfloat16=False)
-    device = device_of(model)  # type: ignore[arg-type]
+    model = translator.engine.model_for("exact")
+    device = device_of(model)
 
     def rows(lines: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         lengths = [len(line) for line in lines]

@@ -29,7 +29,7 @@ from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.interface import EncoderDecoder
 from regard.text.words import words
 
-from .details import links_of, steps_of, sums_of
+from .details import links_of, steps_of, sums_of, target_spans
 from .forced import Forced, forced, hidden_of, logits_of
 from .translate import Translator
 
@@ -141,7 +141,7 @@ def calibrate(
     }
 
     tell("translating")
-    found = [t.hypotheses[0] for t in translator.translate(sources, from_=from_, to=to, batch_independent=False)]
+    found = [t.hypotheses[0] for t in translator.translate(sources, from_=from_, to=to, precision="float32")]
     outputs = [candidate.ids for candidate in found]
     right = [_right(candidate.text, line) for candidate, line in zip(found, references, strict=True)]
 
@@ -149,7 +149,7 @@ def calibrate(
         """Of each half."""
         made = forced(translator.model, ids, outputs, temperature=value)
         sums = [
-            sums_of(one.log_probabilities, translator.target_places(candidate), words(candidate.text))
+            sums_of(one.log_probabilities, target_spans(translator.target, candidate), words(candidate.text))
             for candidate, one in zip(found, made, strict=True)
         ]
         return [
@@ -224,7 +224,7 @@ def _reading(
 
     def add(i: int, made: Forced) -> None:
         source, target = sources[i], references[i]
-        reading, read = translator.source_places(source, to)
+        reading, read = translator.reading.spans(source, to)
         wrote, tokens = words(target), translator.target.spans(target)
         for rule in ("output", "input"):
             for layer in range(len(made.attention) + 1):

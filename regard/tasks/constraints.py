@@ -7,15 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import ModelError, TextError
-from regard.search import MOST, Hypothesis, Phrases, Rules, SearchConfig, Spelling, occurs
-from regard.text import BEGIN, END, PAD, UNK, Shortlist, Tokenizer
+from regard.search.automaton import MOST, Phrases, Spelling, Terms, occurs
+from regard.search.config import SearchConfig
+from regard.search.constraints import Rules
+from regard.search.hypotheses import Hypothesis
+from regard.text.shortlist import Shortlist
+from regard.text.tokenizer import BEGIN, END, PAD, UNK, Tokenizer
 
 from .decode import RulesOf
+from .engine import Engine
+from .options import NONE, Constraints
 
-__all__ = ["NONE", "PLACEHOLDER", "Constraints", "Demand", "demands_of", "read_glossary", "rules_of", "spelling_of"]
+__all__ = ["NONE", "PLACEHOLDER", "Constraints", "Demand", "Demands", "read_glossary", "spelling_of"]
 
 PLACEHOLDER = re.compile(
     r"https?://[^\s<>\"]*[^\s<>\".,;:!?)\]}']"  # a URL, without the sentence's punctuation
@@ -23,26 +33,6 @@ PLACEHOLDER = re.compile(
     r"|</?[A-Za-z][\w-]*/?>"  # <x1>, </b>, <br/>
     r"|%\(\w+\)[sdif]|%(?:\d+\$)?[sdif](?!\w)"  # %(name)s, %1$s, %s
 )
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """What the translations of a line, or of all lines, must keep."""
-
-    include: tuple[str, ...] = ()
-    """Phrases that must occur."""
-    forbid: tuple[str, ...] = ()
-    """Phrases that must not."""
-    prefix: str = ""
-    """What the translation begins with."""
-    glossary: tuple[tuple[str, str], ...] = ()
-    """(source term, target term): where the one occurs in the line, the other is required."""
-    placeholders: bool = False
-    """Whatever looks like {name}, <x1>, %s or a URL in the line is required as it stands."""
-
-
-NONE = Constraints()
-"""Translations need keep nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,21 +69,65 @@ class Demand:
         return kept
 
 
-def demands_of(
-    constraints: Constraints | Sequence[Constraints], lines: Sequence[str], first_line: int, target: Tokenizer
-) -> list[Demand]:
-    """What each line's translation must keep. Raises TextError, naming the line, for phrases that cannot be."""
-    each = [constraints] * len(lines) if isinstance(constraints, Constraints) else list(constraints)
-    if len(each) != len(lines):
-        raise TextError(f"{len(lines):,} lines but {len(each):,} constraints; give one for each line, or one for all.")
-    return [
-        _demand(c, line, number, target) for number, (c, line) in enumerate(zip(each, lines, strict=True), first_line)
-    ]
+@dataclass(frozen=True)
+class Demands:
+    """The constraints of some lines, and the search that is to keep them."""
+
+    demands: tuple[Demand, ...]
+    search: SearchConfig | None = None
+    spelling: Spelling | None = None
+    always: NDArray[np.int32] | None = None
+    """Of a search over a shortlist, the tokens that are in it in any case."""
+
+    @classmethod
+    def of(
+        cls, constraints: Constraints | Sequence[Constraints], lines: Sequence[str], first_line: int, target: Tokenizer
+    ) -> Demands:
+        """What each line's translation must keep. Raises TextError, naming the line, for phrases that cannot be."""
+        each = [constraints] * len(lines) if isinstance(constraints, Constraints) else list(constraints)
+        if len(each) != len(lines):
+            raise TextError(
+                f"{len(lines):,} lines but {len(each):,} constraints; give one for each line, or one for all."
+            )
+        glossaries: dict[int, Terms] = {}  # by the glossary's identity: one is often that of all lines
+        made = []
+        for number, (asked, line) in enumerate(zip(each, lines, strict=True), first_line):
+            key = id(asked.glossary)
+            if asked.glossary and key not in glossaries:
+                glossaries[key] = _terms(asked.glossary)
+            found = glossaries[key].in_text(line) if asked.glossary else []
+            made.append(_demand(asked, [asked.glossary[i][1] for i in found], line, number, target))
+        return cls(tuple(made))
+
+    def under(self, search: SearchConfig, shortlist: Shortlist | None, engine: Engine, target: Tokenizer) -> Demands:
+        """The demands with what their rules are made of; the engine keeps what each token spells."""
+        phrases = any(demand.required or demand.forbidden for demand in self.demands)
+        spelling = engine.keep("spelling", lambda: spelling_of(target)) if phrases else None
+        return replace(self, search=search, spelling=spelling, always=None if shortlist is None else shortlist.always)
+
+    def rules(self, numbers: Sequence[int]) -> RulesOf:
+        """The rules of the search for each of these lines; lines with the same phrases share an automaton."""
+        made: dict[tuple[tuple[str, ...], tuple[str, ...]], Phrases] = {}
+
+        def rules(index: int, limit: int) -> Rules:
+            demand = self.demands[numbers[index]]
+            key = (demand.required, demand.forbidden)
+            phrases = None
+            if self.spelling is not None and any(key):
+                phrases = made[key] = made.get(key) or Phrases(self.spelling, *key, self.always)
+            search = self.search or SearchConfig()
+            return Rules(limit, search.min_length, search.no_repeat_ngram_size, demand.forced, phrases)
+
+        return rules
 
 
-def _demand(constraints: Constraints, line: str, number: int, target: Tokenizer) -> Demand:
-    wanted = list(constraints.include)
-    wanted += [theirs for ours, theirs in constraints.glossary if occurs(ours.strip(), line)]
+@lru_cache(maxsize=4)
+def _terms(glossary: tuple[tuple[str, str], ...]) -> Terms:
+    return Terms(ours.strip() for ours, _ in glossary)
+
+
+def _demand(constraints: Constraints, terms: list[str], line: str, number: int, target: Tokenizer) -> Demand:
+    wanted = [*constraints.include, *terms]
     if constraints.placeholders:
         wanted += PLACEHOLDER.findall(line)
     required = tuple(dict.fromkeys(_phrase(phrase, number, target) for phrase in wanted))
@@ -119,24 +153,6 @@ def _phrase(phrase: str, number: int, target: Tokenizer) -> str:
     if "\u2047" in written and "\u2047" not in phrase:
         raise TextError(f"line {number}: {phrase!r} has a character that this bundle's vocabulary cannot write.")
     return written
-
-
-def rules_of(
-    demands: Sequence[Demand], search: SearchConfig, spelling: Spelling | None, shortlist: Shortlist | None = None
-) -> RulesOf:
-    """The rules of each line's search; lines with the same phrases share an automaton."""
-    always = None if shortlist is None else shortlist.always
-    made: dict[tuple[tuple[str, ...], tuple[str, ...]], Phrases] = {}
-
-    def rules(index: int, limit: int) -> Rules:
-        demand = demands[index]
-        key = (demand.required, demand.forbidden)
-        phrases = None
-        if spelling is not None and any(key):
-            phrases = made[key] = made.get(key) or Phrases(spelling, *key, always)
-        return Rules(limit, search.min_length, search.no_repeat_ngram_size, demand.forced, phrases)
-
-    return rules
 
 
 def spelling_of(target: Tokenizer) -> Spelling:

@@ -1,64 +1,61 @@
 """What can be said of a translation beside its text: its words, how sure the model is of each, where each comes from.
 
-Places are characters of the lines as they are: the first of a word and the one behind its last, counted from 0.
+Spans are characters of the lines as they are: the first of a word and the one behind its last, counted from 0.
 Sizes: T target tokens, S source tokens; N target and M source words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Link", "Word", "links_of", "shares_of", "steps_of", "sums_of", "words_of"]
+from regard.bundle import Calibration
+from regard.errors import ModelError
+from regard.text.tokenizer import UNK, Tokenizer
+from regard.text.words import words
+
+from .forced import Forced
+from .lines import SourceSide
+from .options import Options
+from .translation import Candidate, Translation, WordLink, WordSpan
+
+__all__ = [
+    "detailed",
+    "last_layer",
+    "layers_of",
+    "links_of",
+    "shares_of",
+    "steps_of",
+    "sums_of",
+    "target_spans",
+    "with_unknown_replaced",
+    "words_of",
+]
 
 Span = tuple[int, int]
 Weights = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Word:
-    """A word of a line; see `regard.text.words`."""
-
-    text: str
-    start: int
-    end: int
-    confidence: float | None = None
-    """The probability that it is right, see docs/confidence.md; None where it was not asked for."""
-
-    def moved(self, by: int) -> Word:
-        """The same word in a line that has so many characters more in front."""
-        return Word(self.text, self.start + by, self.end + by, self.confidence)
+def words_of(text: str, spans: Sequence[Span], confidences: Sequence[float] = ()) -> tuple[WordSpan, ...]:
+    """The words of a line at these spans, with how sure the model is of each if that is given."""
+    sure: Sequence[float | None] = confidences or [None] * len(spans)
+    return tuple(WordSpan(text[start:end], start, end, c) for (start, end), c in zip(spans, sure, strict=True))
 
 
-@dataclass(frozen=True)
-class Link:
-    """A target word and the source word that the model looks at most for it."""
-
-    source: int
-    """The number of the word, from 0."""
-    target: int
-    weight: float
-    """How much of what it looked at was this word, of 1."""
-
-
-def words_of(text: str, places: Sequence[Span], confidences: Sequence[float] = ()) -> tuple[Word, ...]:
-    """The words of a line at these places, with how sure the model is of each if that is given."""
-    sure: Sequence[float | None] = confidences or [None] * len(places)
-    return tuple(Word(text[start:end], start, end, c) for (start, end), c in zip(places, sure, strict=True))
-
-
-def sums_of(log_probabilities: Sequence[float], tokens: Sequence[Span], places: Sequence[Span]) -> list[float]:
+def sums_of(log_probabilities: Sequence[float], tokens: Sequence[Span], spans: Sequence[Span]) -> list[float]:
     """The log-probability of each word, from those of the tokens: all of a word's must be right for the word to be.
 
     A token of nothing but space belongs to the word behind it; what comes after the last token, the end, to none.
     """
-    sums = np.zeros(len(places))
-    shares = shares_of(tokens, places) > 0  # (T, N)
+    sums = np.zeros(len(spans))
+    shares = shares_of(tokens, spans) > 0  # (T, N)
     for token, (_, end) in enumerate(tokens):
-        behind = (i for i, (start, _) in enumerate(places) if start >= end)
+        behind = (i for i, (start, _) in enumerate(spans) if start >= end)
         owners = shares[token].nonzero()[0].tolist() or [*behind][:1]
         sums[owners] += log_probabilities[token]
     found: list[float] = sums.tolist()
@@ -71,7 +68,7 @@ def links_of(
     source_tokens: Sequence[Span],
     target_words: Sequence[Span],
     source_words: Sequence[Span],
-) -> tuple[Link, ...]:
+) -> tuple[WordLink, ...]:
     """A link for each target word that looks at a source word at all, from weights (T, S) between tokens.
 
     A source word's weight is the sum over its tokens, a target word's the mean over its own; a token that stands in
@@ -83,7 +80,7 @@ def links_of(
     merged = (to / np.maximum(to.sum(axis=0), 1e-9)).T @ weights @ of  # (N, M)
     best = merged.argmax(axis=1)
     return tuple(
-        Link(int(i), j, round(float(merged[j, i]), 6)) for j, i in enumerate(best.tolist()) if merged[j, i] > 0
+        WordLink(int(i), j, round(float(merged[j, i]), 6)) for j, i in enumerate(best.tolist()) if merged[j, i] > 0
     )
 
 
@@ -106,3 +103,73 @@ def shares_of(tokens: Sequence[Span], words: Sequence[Span]) -> NDArray[np.float
     kept = np.maximum(common, 0).astype(np.float64)
     shares: NDArray[np.float64] = kept / np.maximum(kept.sum(axis=1, keepdims=True), 1)
     return shares
+
+
+# -- a translation with what was asked for -----------------------------------------------------------------------------
+
+
+def detailed(
+    found: Translation,
+    line: str,
+    made: Forced,
+    source: SourceSide,
+    target: Tokenizer,
+    calibration: Calibration,
+    options: Options,
+) -> Translation:
+    """The translation of a line with what was asked for beside it, from the forced decoding of its best candidate."""
+    best = found.hypotheses[0]
+    changes: dict[str, Any] = {}
+    log_probabilities = made.log_probabilities[: len(best.tokens)]
+    spans, tokens = words(best.text), target_spans(target, best)
+    if options.confidence:
+        changes["confidences"] = tuple(calibration.token(value) for value in log_probabilities)
+        sums = sums_of(log_probabilities, tokens, spans)
+        changes["words"] = words_of(best.text, spans, [calibration.word(value) for value in sums])
+    elif options.alignment:
+        changes["words"] = words_of(best.text, spans)
+    if options.alignment:
+        reading, read = source.spans(line, options.to)
+        changes["source_words"] = words_of(line, read)
+        weights = steps_of(layers_of(made), calibration.rule, calibration.layer)
+        changes["alignment"] = links_of(weights, tokens, reading, spans, read)
+    if options.attention:
+        changes["attention"] = last_layer(made, len(best.tokens))
+    return replace(found, **changes)
+
+
+def with_unknown_replaced(
+    found: Translation, line: str, made: Forced, source: SourceSide, target: Tokenizer, to: str | None
+) -> Translation:
+    """The translation with a source word for each unknown one: what the step that wrote it looked at most."""
+    best = found.hypotheses[0]
+    tokens = target_spans(target, best)
+    unknown = [span for span, i in zip(tokens, best.ids, strict=True) if i == UNK]
+    reading, read = source.spans(line, to)
+    text = best.text
+    for link in reversed(links_of(steps_of(layers_of(made), "output", 0), tokens, reading, unknown, read)):
+        (start, end), (first, last) = unknown[link.target], read[link.source]
+        text = text[:start] + text[start:end].replace(text[start:end].strip(), line[first:last]) + text[end:]
+    return replace(found, text=text)
+
+
+def target_spans(target: Tokenizer, candidate: Candidate) -> list[Span]:
+    """Where each of the candidate's tokens, its end aside, stands in its text."""
+    raw = target.decode(candidate.ids)
+    kept = list(accumulate((character != "\0" for character in raw), initial=0))  # a text has no NUL
+    return [(kept[start], kept[end]) for start, end in target.spans_of(candidate.ids)]
+
+
+def last_layer(made: Forced, rows: int) -> Weights:
+    """The last layer's weights, the mean of its heads: (target tokens, source tokens)."""
+    return np.asarray(layers_of(made)[-1].mean(axis=0)[:rows], dtype=np.float32)
+
+
+def layers_of(made: Forced) -> Sequence[Weights]:
+    """Each layer's weights; ModelError for a model that has none."""
+    if not made.attention:
+        raise ModelError(
+            "this model has no attention between its two sides, so there is nothing to see or to align by; use one "
+            "that has, such as a Transformer."
+        )
+    return made.attention

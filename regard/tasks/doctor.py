@@ -22,10 +22,10 @@ from regard.engine import decoding
 from regard.errors import install
 from regard.nn.attention import kernels
 from regard.nn.stand_ins import STAND_INS, unavailable
-from regard.search import SearchConfig
 from regard.train import resolve_precision
 
 from .fit import versions
+from .options import search_with
 from .translate import load
 
 __all__ = ["Finding", "doctor", "rows_differ_by"]
@@ -46,14 +46,14 @@ _CALLS = {
     "attention whose weights are shown": {"keys": 32, "want_weights": True},
 }
 
-_SEARCHES: dict[str, SearchConfig | None] = {
-    "by default": None,
-    "--no-batch-independent": None,
-    "--precision int8": SearchConfig(precision="int8"),
-    "--precision int8, with rules or samples": SearchConfig(precision="int8", samples=1),
-    "--precision int8 --coverage 0.2": SearchConfig(precision="int8", coverage=0.2),
+_ASKED: dict[str, dict[str, Any]] = {
+    "by default": {},
+    "--precision float32": {"precision": "float32"},
+    "--precision int8": {"precision": "int8"},
+    "--precision int8, with rules or samples": {"precision": "int8", "samples": 1},
+    "--precision int8 --coverage 0.2": {"precision": "int8", "coverage": 0.2},
 }
-"""Options and what they ask for; None: what the bundle's recipe does."""
+"""Options and what they ask for, in the place of what the bundle's recipe does."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _arithmetic() -> Iterator[Finding]:
         differ = rows_differ_by(dtype)
         value = f"by {differ:.0e} of the largest" if differ else "no: the same bits"
         yield Finding("arithmetic", f"{name} products change with the batch", value)
-    why = "so a translation does not depend on its neighbours; --no-batch-independent multiplies in float32"
+    why = "so a translation does not depend on its neighbours; --precision float32 multiplies in float32"
     yield Finding("arithmetic", "precision of translating", "float64 products of float32 weights", why)
 
 
@@ -157,14 +157,13 @@ def _kernels() -> Iterator[Finding]:
     refusal = decoding.refusal()
     yield Finding("kernels", "compiled decoder", "refused" if refusal else "built", refusal or "")
     quick = ", ".join(name for name in decoding.PRECISIONS if decoding.is_fast(name))
-    yield Finding("kernels", "precisions that it multiplies fast", quick, "--precision auto takes int8 where it is one")
+    yield Finding("kernels", "precisions that it multiplies fast", quick, "`--precision` chooses one of them")
 
 
 def _translating(bundle: str | Path) -> Iterator[Finding]:
     translator = load(bundle)
-    for options, search in _SEARCHES.items():
-        independent = options != "--no-batch-independent"
-        why = translator.why_not_compiled(search or translator.recipe.search, batch_independent=independent)
+    for options, changes in _ASKED.items():
+        why = translator.why_not_compiled(search_with(translator.recipe.search, changes))
         yield Finding("translating", options, "PyTorch" if why else "compiled decoder", why or "")
     assert translator.bundle is not None
     learnt = translator.bundle.shortlist() is not None

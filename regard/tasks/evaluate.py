@@ -1,13 +1,12 @@
 """Translate a source and score the output, as it is, against untouched references.
 
-BLEU always, with its signature; every figure says what made it. Translation is batch-independent unless that is given
-up, and the result says so beside its speed.
+BLEU always, with its signature; every figure says what made it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from regard.errors import DataError, TextError
 from regard.metrics import METRICS, Score, metric_names, score
 from regard.text import read_lines, split_tag
 
+from .options import Options
 from .score import perplexity_of, score_lines
-from .translate import Translator, load, search_with
+from .translate import Translator, load
 
 __all__ = ["DEFAULT_METRICS", "Evaluation", "evaluate", "evaluate_lines", "wanted_of"]
 
@@ -79,24 +79,18 @@ def evaluate_lines(
     translator: Translator,
     source: Sequence[str],
     reference: Sequence[str],
+    options: Options | None = None,
     *,
     metrics: Iterable[str] = DEFAULT_METRICS,
     more_references: Sequence[Sequence[str]] = (),
     groups: Sequence[str] | None = None,
-    beam: int | None = None,
-    alpha: float | None = None,
-    batch_size: int | None = None,
-    search: Mapping[str, Any] | None = None,
-    from_: str | None = None,
-    to: str | None = None,
-    batch_independent: bool = True,
-    bfloat16: bool = False,
     resamples: int = 1000,
     progress: Callable[[int], None] | None = None,
+    **given: Any,
 ) -> Evaluation:
     """Translate and score; `resamples` bootstrap samples give the 95 % intervals, 0 leaves them out.
 
-    `beam`, `alpha`, `batch_size` and `search` are as in `Translator.translate`. `groups` gives each line one or more
+    `options`, or their names as keywords, are as in `Translator.translate`. `groups` gives each line one or more
     labels, between tabs: every label is scored on its own lines too. Perplexity is of `reference`, whatever the search.
     Raises TextError or DataError for unequal counts and for lines that cannot be read.
     """
@@ -113,32 +107,14 @@ def evaluate_lines(
         names.remove("perplexity")  # there is none, and nobody asked for it
     wanted = wanted_of(names)  # a wrong name is said now, not after translating
     sets = [reference, *more_references]
-    settings = search_with(translator.recipe.search, beam=beam, alpha=alpha, batch_size=batch_size, others=search)
+    options = Options.of(options, **given)
+    settings = translator.searching(options)
     began = time.perf_counter()
-    translations = translator.translate(
-        source,
-        beam=beam,
-        alpha=alpha,
-        batch_size=batch_size,
-        search=search,
-        from_=from_,
-        to=to,
-        batch_independent=batch_independent,
-        bfloat16=bfloat16,
-        progress=progress,
-    )
+    translations = translator.translate(source, options, progress=progress)
     seconds = time.perf_counter() - began
     hypotheses = [t.text for t in translations]
     scored = (
-        score_lines(
-            translator,
-            source,
-            reference,
-            from_=from_,
-            to=to,
-            batch_independent=batch_independent,
-            bfloat16=bfloat16,
-        )
+        score_lines(translator, source, reference, from_=options.from_, to=options.to, precision=settings.precision)
         if "perplexity" in names
         else []
     )
@@ -148,7 +124,7 @@ def evaluate_lines(
             [hypotheses[i] for i in numbers],
             [[lines[i] for i in numbers] for lines in sets],
             wanted,
-            language=_language(translator, [source[i] for i in numbers], to),
+            language=_language(translator, [source[i] for i in numbers], options.to),
             resamples=resamples,
         )
         if scored:
@@ -160,15 +136,8 @@ def evaluate_lines(
         lines=len(source),
         decoding={
             **settings.model_dump(),
-            "batch_independent": batch_independent,
-            # The weights are float32 in any case; batch-independent mode multiplies them in float64.
-            "precision": fast[0].precision
-            if (fast := translator.compiled(settings, batch_independent=batch_independent, bfloat16=bfloat16))
-            else "bfloat16"
-            if bfloat16
-            else "float64"
-            if batch_independent
-            else "float32",
+            # Of products: exact precision multiplies float32 weights in float64.
+            "precision": translator.backend(settings).precision,
             "device": translator.device,
         },
         seconds=seconds,

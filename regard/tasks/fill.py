@@ -14,11 +14,13 @@ from torch import Tensor
 
 from regard.errors import ModelError, TextError
 from regard.models import FAMILIES
+from regard.models.interface import device_of
 from regard.nn.pooling import POOLS
 from regard.text import BEGIN, END, PAD, UNK
 from regard.train import MASK
 
-from .open import Pipeline, open_bundle, rectangle
+from .lines import pad
+from .open import Pipeline, open_bundle
 
 __all__ = ["Choice", "classify", "embed", "fill", "filled", "labels_of", "mask_of"]
 
@@ -38,7 +40,7 @@ def fill(
     *,
     top: int = 5,
     batch_size: int = 32,
-    batch_independent: bool = True,
+    precision: str = "auto",
     device: str = "cpu",
 ) -> list[list[list[Choice]]]:
     """For each line and each `<mask>` in it the `top` likeliest tokens, best first; each mask is filled by itself.
@@ -48,7 +50,7 @@ def fill(
     opened = open_bundle(bundle, ["reader"], device=device)
     _check_top(top)
     rows = [_masked(opened, line, number) for number, line in enumerate(lines, start=1)]
-    model: Any = opened.model_for(batch_independent)
+    model: Any = opened.model_for(precision)
     found: list[list[list[Choice]]] = []
     for chances in filled(model, rows, mask_of(opened), batch_size):
         best = chances.topk(min(top, chances.shape[-1]))
@@ -67,7 +69,7 @@ def filled(model: Any, rows: Sequence[Sequence[int]], mask: int, batch_size: int
     """Of each row of ids the probabilities of the tokens at its masks, (masks, V); special ones have none."""
     found = []
     for start in range(0, len(rows), batch_size):
-        ids, layout = rectangle(model, rows[start : start + batch_size])
+        ids, layout = pad(rows[start : start + batch_size], device_of(model))
         hidden = model.encode(ids, layout)
         for row, states in zip(ids, hidden, strict=True):
             logits = model.project(states[row == mask])
@@ -106,14 +108,14 @@ def classify(
     *,
     top: int = 0,
     batch_size: int = 32,
-    batch_independent: bool = True,
+    precision: str = "auto",
     device: str = "cpu",
 ) -> list[list[Choice]]:
     """The labels of each line with their probabilities, likeliest first; the `top` likeliest, or all (0)."""
     opened = open_bundle(bundle, ["classifier"], device=device)
     _check_top(top or 1)
     rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
-    chances = labels_of(opened.model_for(batch_independent), rows, batch_size)
+    chances = labels_of(opened.model_for(precision), rows, batch_size)
     found = []
     for row in chances:
         best = row.topk(min(top or len(row), len(row)))
@@ -128,7 +130,7 @@ def labels_of(model: Any, rows: Sequence[Sequence[int]], batch_size: int) -> Ten
     """Probabilities of the classes, (B, V), for rows of ids with their ends; special tokens are no class."""
     found = []
     for start in range(0, len(rows), batch_size):
-        logits = model.project(model.classify(*rectangle(model, rows[start : start + batch_size])))
+        logits = model.project(model.classify(*pad(rows[start : start + batch_size], device_of(model))))
         logits[:, [PAD, UNK, BEGIN, END]] = float("-inf")
         found.append(logits.softmax(-1))
     return torch.cat(found)
@@ -141,7 +143,7 @@ def embed(
     *,
     pool: str = "mean",
     batch_size: int = 32,
-    batch_independent: bool = True,
+    precision: str = "auto",
     device: str = "cpu",
 ) -> NDArray[np.float32]:
     """A vector of each line, (B, D): the mean of what the model makes of its places, or what stands at its end.
@@ -152,7 +154,7 @@ def embed(
     if pool not in POOLS:
         raise ModelError(f"pool {pool!r} is unknown; choose {' or '.join(POOLS)}.")
     rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
-    model: Any = opened.model_for(batch_independent)
+    model: Any = opened.model_for(precision)
     family = FAMILIES[opened.recipe.model.family]
     if not family.vectors:
         others = ", ".join(name for name, each in FAMILIES.items() if each.vectors)
@@ -162,7 +164,7 @@ def embed(
         )
     found = [np.empty((0, opened.recipe.model.width), np.float32)]
     for start in range(0, len(rows), batch_size):
-        ids, layout = rectangle(model, rows[start : start + batch_size])
+        ids, layout = pad(rows[start : start + batch_size], device_of(model))
         writes = family.kind == "language-model"
         hidden = model.decode(ids, model.start(), layout)[0] if writes else model.encode(ids, layout)
         found.append(POOLS[pool](hidden, layout).float().cpu().numpy())

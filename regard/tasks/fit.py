@@ -41,7 +41,7 @@ from regard.nn.embedding import fold_scale, scale_rows
 from regard.parsing.parse import evaluate_trees, symbols_of
 from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.text import END, Tokenizer, write_lines
 from regard.train import (
     OBJECTIVES,
@@ -59,6 +59,7 @@ from regard.train.parallel import Parallel, joined
 
 from .costs import count_costs, fitting_tokens, free_memory
 from .decode import decode, mask_of
+from .engine import backend_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines, wanted_of
 from .golden import golden
 from .prepare import Prepared, given_by, prepare
@@ -346,12 +347,13 @@ class _Validator:
             quick = SearchConfig(beam=1, penalty="none", alpha=0.0, extra_length=self.recipe.search.extra_length)
             valid = self.prepared.valid
             hypotheses = decode(
-                model,  # type: ignore[arg-type]
+                backend_of(
+                    model,  # type: ignore[arg-type]
+                    "bfloat16" if self.bfloat16 else "float32",
+                    mask_of(self.recipe, self.prepared.target_tokenizer),
+                ),
                 [valid.source_ids(i).tolist() for i in range(len(valid))],
                 quick.model_copy(update={"batch_size": 128}),
-                batch_independent=False,
-                bfloat16=self.bfloat16,
-                mask=mask_of(self.recipe, self.prepared.target_tokenizer),
             )
             texts = [self.prepared.target_tokenizer.decode(h[0].ids) for h in hypotheses]
             references = [valid.target_text(i) for i in range(len(valid))]

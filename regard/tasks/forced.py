@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from regard.models.interface import EncoderDecoder, Observer, device_of, layout_of
-from regard.text import BEGIN, END, PAD
-from regard.train import mixed
+from regard.models.interface import EncoderDecoder, Observer, device_of
+from regard.text.tokenizer import BEGIN, END
+
+from .engine import Backend
+from .lines import pad
 
 __all__ = ["Forced", "forced", "hidden_of", "logits_of"]
 
@@ -39,27 +41,28 @@ class Forced:
 
 @torch.inference_mode()
 def forced(
-    model: EncoderDecoder,
+    model: EncoderDecoder | Backend,
     sources: Sequence[Ids],
     targets: Sequence[Ids],
     *,
     temperature: float = 1.0,
-    bfloat16: bool = False,
     attention: bool = False,
     batch_size: int = 32,
 ) -> list[Forced]:
-    """What the model makes of each target after its source, ids without ends, in order.
+    """What the model makes of each target after its source, ids without ends, in order; it computes as it is.
 
     Logits are divided by `temperature` before the softmax. `attention` asks for the weights too; a model that has none
     gives none.
     """
+    backend = model if isinstance(model, Backend) else Backend([model])
+    [model] = backend.models
     found: dict[int, Forced] = {}
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i]), i), reverse=True)
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         read, written = [sources[i] for i in batch], [targets[i] for i in batch]
         observe = Observer("cross") if attention else None
-        with mixed(device_of(model), bfloat16):  # type: ignore[arg-type]
+        with backend.autocast():
             hidden, wanted = hidden_of(model, read, written, observe)  # (B, T, D), (B, T)
             flat = hidden.flatten(0, 1)
             parts = zip(logits_of(model, flat), wanted.flatten().split(_CHUNK), strict=True)
@@ -78,18 +81,10 @@ def hidden_of(
     model: EncoderDecoder, sources: Sequence[Ids], targets: Sequence[Ids], observe: Observer | None = None
 ) -> tuple[Tensor, Tensor]:
     """What `project` takes at each target token (B, T, D), and the tokens that should come (B, T), filled with PAD."""
-    device = device_of(model)  # type: ignore[arg-type]
-
-    def rows(lines: Sequence[Ids]) -> tuple[Tensor, Tensor]:
-        lengths = [len(line) for line in lines]
-        padded = [[*line, *[PAD] * (max(lengths) - len(line))] for line in lines]
-        return torch.tensor(padded, device=device), torch.tensor(lengths, device=device)
-
-    read, read_lengths = rows([[*line, END] for line in sources])  # (B, S)
-    tokens, lengths = rows([[BEGIN, *line] for line in targets])  # (B, T)
-    wanted, _ = rows([[*line, END] for line in targets])
-    reading = layout_of("padded", read_lengths, read.shape[1])
-    writing = layout_of("padded", lengths, tokens.shape[1])
+    device = device_of(model)
+    read, reading = pad([[*line, END] for line in sources], device)  # (B, S)
+    tokens, writing = pad([[BEGIN, *line] for line in targets], device)  # (B, T)
+    wanted, _ = pad([[*line, END] for line in targets], device)
     state = model.start(model.encode(read, reading), reading)
     hidden, _ = model.decode(tokens, state, writing, observe)
     return hidden, wanted

@@ -17,11 +17,14 @@ from torch import Tensor
 from regard.errors import ModelError
 from regard.models.interface import LanguageModel, device_of
 from regard.recipe import Recipe
-from regard.search import Draw, SearchConfig, beam_search, penalty_of, sample_steps
+from regard.search.beam import beam_search
+from regard.search.config import SearchConfig
+from regard.search.hypotheses import Problem, penalty_of
+from regard.search.sample import Draw, sample_steps
 from regard.text import BEGIN, END, PAD, Tokenizer
 
 from .open import Pipeline, open_bundle
-from .translate import search_with
+from .options import search_with
 
 __all__ = ["Continuation", "continued", "generate", "stream"]
 
@@ -44,7 +47,7 @@ def generate(
     prompt: str = "",
     *,
     search: Mapping[str, Any] | None = None,
-    batch_independent: bool = True,
+    precision: str = "auto",
     device: str = "cpu",
 ) -> list[Continuation]:
     """How a text may go on: the samples that `search` asks for, or the best hypotheses of a beam, best first.
@@ -55,7 +58,7 @@ def generate(
     """
     opened = open_bundle(bundle, ["language-model"], device=device)
     settings = _settings(opened.recipe, search)
-    model: Any = opened.model_for(batch_independent)
+    model: Any = opened.model_for(precision)
     return [
         Continuation(_text(opened, h.ids), h.log_probability, tuple(h.ids), h.ended)
         for h in continued(model, _ids(opened, prompt), settings, **_frame(opened))
@@ -67,7 +70,7 @@ def stream(
     prompt: str = "",
     *,
     search: Mapping[str, Any] | None = None,
-    batch_independent: bool = True,
+    precision: str = "auto",
     device: str = "cpu",
 ) -> Iterator[str]:
     """The first of what `generate` gives, in parts, each as soon as it is certain. A beam cannot be streamed."""
@@ -75,7 +78,7 @@ def stream(
     settings = _settings(opened.recipe, search)
     if not settings.samples and settings.beam > 1:
         raise ModelError(f"a beam ({settings.beam}) chooses at the end, so nothing can be streamed; set beam to 1.")
-    model: Any = opened.model_for(batch_independent)
+    model: Any = opened.model_for(precision)
     said = whole = ""
     for ids in _drawn(model, _ids(opened, prompt), settings, 1, **_frame(opened)):
         # A character that is spelt in bytes shows as U+FFFD until it is whole.
@@ -99,17 +102,15 @@ def continued(
                 return list(done.value)
     state, last = _begun(model, [first, *ids], places)
     with torch.inference_mode():
-        return beam_search(
+        problem = Problem(
             _step(model, places),
             state,
             last,
-            width=search.beam,
-            max_length=torch.tensor([_limit(search)]),
-            end=END,
-            penalty=penalty_of(search.penalty, search.alpha),
-            n_best=search.beam,
-            stop=search.stop,
-        )[0]
+            torch.tensor([_limit(search)]),
+            END,
+            penalty_of(search.penalty, search.alpha),
+        )
+        return beam_search(problem, width=search.beam, n_best=search.beam, stop=search.stop)[0]
 
 
 def _drawn(
@@ -120,18 +121,14 @@ def _drawn(
     likeliest = Draw(top_k=1)
     draw = Draw(search.seed, search.temperature, search.top_k, search.top_p) if search.samples else likeliest
     with torch.inference_mode():
-        return (
-            yield from sample_steps(
-                _step(model, places),
-                state.select(torch.zeros(rows, dtype=torch.long, device=last.device)),
-                last.expand(rows),
-                max_length=torch.full((rows,), _limit(search)),
-                end=end,
-                penalty=penalty_of("none", 0.0),
-                draw=draw,
-                keys=[(1, number) for number in range(1, rows + 1)],
-            )
+        problem = Problem(
+            _step(model, places),
+            state.select(torch.zeros(rows, dtype=torch.long, device=last.device)),
+            last.expand(rows),
+            torch.full((rows,), _limit(search)),
+            end,
         )
+        return (yield from sample_steps(problem, draw=draw, keys=[(1, number) for number in range(1, rows + 1)]))
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ def _step(model: LanguageModel, places: int) -> Any:
 
 
 def _settings(recipe: Recipe, search: Mapping[str, Any] | None) -> SearchConfig:
-    return search_with(recipe.search, others=search)
+    return search_with(recipe.search, search or {})
 
 
 def _limit(search: SearchConfig) -> int:

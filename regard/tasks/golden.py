@@ -11,11 +11,12 @@ from torch import nn
 from regard.bundle import Golden
 from regard.data.store import Store
 from regard.recipe import Recipe
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.text import BEGIN, END, Tokenizer
 from regard.train import MASK
 
-from .decode import decode, independent, mask_of
+from .decode import decode, mask_of
+from .engine import backend_of, exact_copy
 from .fill import filled, labels_of
 from .generate import continued
 from .open import places_of
@@ -53,12 +54,12 @@ def answers(model: nn.Module, recipe: Recipe, source: Tokenizer, rows: Sequence[
 
 def _translations(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     # Such a model has one vocabulary for both sides.
-    return [best.ids for best, *_ in decode(model, rows, recipe.search, mask=mask_of(recipe, source))]
+    return [best.ids for best, *_ in decode(backend_of(model, mask=mask_of(recipe, source)), rows, recipe.search)]
 
 
 def _continuations(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     greedy = SearchConfig(beam=1, max_length=_GO_ON)
-    exact: Any = independent(model)
+    exact: Any = exact_copy(model)
     places = places_of(recipe)
     # Of a stream as of a line: what is asked is a beginning, and its answer at most the rest of a line.
     first = END if recipe.data.context else BEGIN
@@ -68,12 +69,12 @@ def _continuations(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence
 def _fillings(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     mask = source.id_of(MASK)
     assert mask is not None  # such a model is trained with one
-    found = filled(independent(model), [[*row, END] for row in rows], mask, len(rows))
+    found = filled(exact_copy(model), [[*row, END] for row in rows], mask, len(rows))
     return [chances.argmax(-1).tolist() for chances in found]
 
 
 def _labels(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
-    chances = labels_of(independent(model), [[*row, END] for row in rows], len(rows))
+    chances = labels_of(exact_copy(model), [[*row, END] for row in rows], len(rows))
     return [[i] for i in chances.argmax(-1).tolist()]
 
 

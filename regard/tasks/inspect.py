@@ -12,7 +12,7 @@ from regard.errors import BundleError
 from regard.recipe import to_toml
 
 from .golden import answers
-from .translate import Languages
+from .lines import Languages
 
 __all__ = ["Inspection", "inspect", "verify"]
 

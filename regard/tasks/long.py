@@ -15,8 +15,8 @@ from regard.errors import TextError
 from regard.text import split_tag, tag
 from regard.text.sentences import split_long, split_sentences, unspaced
 
-from .details import Link, Word
-from .translate import Translation, Translator
+from .translate import Translator
+from .translation import Translation, WordLink, WordSpan
 
 __all__ = ["LongTranslation", "Translate", "translate_long"]
 
@@ -41,7 +41,7 @@ class _Cut:
     text: str
     behind: str
     shift: int = 0
-    """From places in the text to places in the line."""
+    """From characters of the text to characters of the line."""
 
 
 def translate_long(
@@ -93,14 +93,14 @@ def _cut(translator: Translator, line: str, always: bool) -> list[_Cut]:
     ]
     if len(parts) == 1:
         return [_Cut("", line, "")]
-    places = accumulate(map(len, parts), initial=len(line) - len(rest))
-    return [_of(part, ahead, place) for part, place in zip(parts, places, strict=False)]
+    begins = accumulate(map(len, parts), initial=len(line) - len(rest))
+    return [_of(part, ahead, begin) for part, begin in zip(parts, begins, strict=False)]
 
 
-def _of(part: str, ahead: str, place: int) -> _Cut:
+def _of(part: str, ahead: str, begin: int) -> _Cut:
     text = part.strip()
     start = part.index(text)
-    shift = place + start - len(ahead)
+    shift = begin + start - len(ahead)
     return _Cut(part[:start], f"{ahead}{text}" if text else "", part[start + len(text) :], shift)
 
 
@@ -108,12 +108,12 @@ def _joined(cuts: Sequence[_Cut], found: Sequence[Translation]) -> Translation:
     if len(cuts) == 1:
         return found[0]
     text = cuts[0].before
-    words: list[Word] = []
-    source_words: list[Word] = []
-    alignment: list[Link] = []
+    words: list[WordSpan] = []
+    source_words: list[WordSpan] = []
+    alignment: list[WordLink] = []
     for cut, translation, following in zip(cuts, found, [*found[1:], None], strict=True):
         alignment += [
-            Link(link.source + len(source_words), link.target + len(words), link.weight)
+            WordLink(link.source + len(source_words), link.target + len(words), link.weight)
             for link in translation.alignment
         ]
         source_words += [word.moved(cut.shift) for word in translation.source_words]

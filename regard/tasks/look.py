@@ -20,12 +20,13 @@ from torch import Tensor
 
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
-from regard.models.interface import Kind, Observer
+from regard.models.interface import Kind, Observer, device_of
 from regard.text import BEGIN, END
 from regard.text.words import words as words_in
 
-from .details import shares_of
-from .open import Pipeline, open_bundle, rectangle
+from .details import shares_of, target_spans
+from .lines import check_line, pad
+from .open import Pipeline, open_bundle
 from .translate import Translator
 
 __all__ = ["Attention", "Part", "Side", "look"]
@@ -221,19 +222,19 @@ def _translation(
         raise TextError("the line has no text to look at; give one that has.")
     if target is None:
         best = translator.translate([line], from_=from_, to=to, beam=beam)[0].hypotheses[0]
-        text, written, ended, places = best.text, list(best.ids), best.ended, translator.target_places(best)
-    elif "\0" in target or "\n" in target:
-        raise TextError("the target contains a line break or a NUL (U+0000); it is one segment of text: remove it.")
+        text, written, ended, places = best.text, list(best.ids), best.ended, target_spans(opened.target, best)
     else:
+        check_line(target, "the target")
         text, written, ended, places = target, opened.target.encode(target), True, opened.target.spans(target)
     opened.check_length([*written, END], 1)
-    model: Any = translator.model_for(True, False)
+    model: Any = translator.engine.model_for("exact")
     observe = Observer("encoder", "cross", "decoder")
-    read, reading = rectangle(model, [[*ids, END]])
-    tokens, writing = rectangle(model, [[*written, END] if fills else [BEGIN, *written]])
+    device = device_of(model)
+    read, reading = pad([[*ids, END]], device)
+    tokens, writing = pad([[*written, END] if fills else [BEGIN, *written]], device)
     model.decode(tokens, model.start(model.encode(read, reading, observe), reading), writing, observe)
 
-    read_places, read_words = translator.source_places(line, to)
+    read_places, read_words = translator.reading.spans(line, to)
     source = _side(line, opened.source.tokens(ids), read_places, read_words)
     written_tokens, target_words = opened.target.tokens(written), words_in(text)
     looking = _side(text, written_tokens, places, target_words, begin=not fills, end=fills)
@@ -256,7 +257,7 @@ def _reading(opened: Pipeline, line: str, kind: Kind) -> Attention:
     side = _side(
         line, opened.source.tokens(ids), opened.source.spans(line), words_in(line), begin=continues, end=not continues
     )
-    tokens, layout = rectangle(model, [[BEGIN, *ids] if continues else [*ids, END]])
+    tokens, layout = pad([[BEGIN, *ids] if continues else [*ids, END]], device_of(model))
     if continues:
         model.decode(tokens, model.start(), layout, observe)
         return Attention("", line, tuple(_part("decoder", observe.weights["decoder"], side, side)))

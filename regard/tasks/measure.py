@@ -15,10 +15,12 @@ import torch
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score, Unit, exact_match, perplexity
 from regard.models import FAMILIES
+from regard.models.interface import device_of
 from regard.text import BEGIN, END
 
 from .fill import classify, mask_of
-from .open import Pipeline, open_bundle, rectangle
+from .lines import pad
+from .open import Pipeline, open_bundle
 from .score import score_lines
 from .translate import Translator
 
@@ -62,7 +64,7 @@ def perplexities(
     *,
     stride: int = 0,
     batch_size: int = 32,
-    batch_independent: bool = True,
+    precision: str = "auto",
     device: str = "cpu",
 ) -> dict[str, Score]:
     """Perplexity of a text under a bundle's model, by unit: token, word, character.
@@ -83,10 +85,10 @@ def perplexities(
         )
     if target is not None:
         translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
-        scored = score_lines(translator, lines, target, batch_size=batch_size, batch_independent=batch_independent)
+        scored = score_lines(translator, lines, target, batch_size=batch_size, precision=precision)
         return _by_unit(sum(s.log_probability for s in scored), sum(len(s.tokens) for s in scored), target)
     rows = list(_ROWS[kind](opened, lines, stride))
-    total, count = log_probability(opened.model_for(batch_independent), rows, batch_size, kind == "reader")
+    total, count = log_probability(opened.model_for(precision), rows, batch_size, kind == "reader")
     # A masked language model is never asked for an end.
     return _by_unit(total, count, lines, ends=kind != "reader")
 
@@ -98,8 +100,8 @@ def log_probability(model: Any, rows: Sequence[Row], batch_size: int, reads: boo
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i][0]))
     for start in range(0, len(rows), batch_size):
         batch = [rows[i] for i in order[start : start + batch_size]]
-        ids, layout = rectangle(model, [row[0] for row in batch])
-        wanted, _ = rectangle(model, [row[1] for row in batch])
+        ids, layout = pad([row[0] for row in batch], device_of(model))
+        wanted, _ = pad([row[1] for row in batch], device_of(model))
         hidden = model.encode(ids, layout) if reads else model.decode(ids, model.start(), layout)[0]
         places = torch.arange(ids.shape[1], device=ids.device)
         begins = torch.tensor([row[2] for row in batch], device=ids.device)

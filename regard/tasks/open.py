@@ -6,20 +6,20 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard import bundle as bundles
 from regard.bundle import Bundle
 from regard.errors import ModelError, TextError
 from regard.models import FAMILIES
-from regard.models.interface import Kind, Layout, device_named, device_of, layout_of
+from regard.models.interface import Kind, device_named
 from regard.recipe import Recipe
-from regard.text import PAD, Tokenizer
+from regard.text import Tokenizer
 
-from .decode import independent
+from .engine import exact_copy, is_exact
+from .lines import check_line
 
-__all__ = ["Pipeline", "check_kind", "open_bundle", "places_of", "reads_pairs", "rectangle", "use_of"]
+__all__ = ["Pipeline", "check_kind", "open_bundle", "places_of", "reads_pairs", "use_of"]
 
 _USES: dict[Kind, tuple[str, str]] = {
     "encoder-decoder": ("translates", "translate"),
@@ -40,13 +40,13 @@ class Pipeline:
         self.bundle: Bundle | None = None
         """Where it was loaded from."""
 
-    def model_for(self, batch_independent: bool = True) -> nn.Module:
-        """The model to compute with: itself, or its float64 copy, made once and kept."""
-        if not batch_independent:
+    def model_for(self, precision: str = "auto") -> nn.Module:
+        """The model to compute with: itself, or its float64 copy, made once and kept; see `regard.tasks.engine`."""
+        if not is_exact(precision):
             return self.model
         if self._exact is None:
-            self._exact = independent(self.model)  # type: ignore[arg-type, assignment]
-        return self._exact  # type: ignore[return-value]
+            self._exact = exact_copy(self.model)
+        return self._exact
 
     @property
     def places(self) -> int:
@@ -55,9 +55,7 @@ class Pipeline:
 
     def encode(self, line: str, number: int = 1) -> list[int]:
         """Ids of a line of text. Raises TextError, naming the line, for what cannot be read."""
-        if "\0" in line or "\n" in line:
-            what = "a NUL (U+0000)" if "\0" in line else "a line break"
-            raise TextError(f"line {number} contains {what}; a line is one segment of text: remove it.")
+        check_line(line, f"line {number}")
         return self.source.encode(line)
 
     def check_length(self, ids: Sequence[int], number: int) -> None:
@@ -104,12 +102,3 @@ def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device
     opened = Pipeline(found.model().to(device_named(device)), found.recipe, found.source, found.target)
     opened.bundle = found
     return opened
-
-
-def rectangle(model: nn.Module, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Layout]:
-    """Rows of ids as a padded rectangle on the model's device, and its layout."""
-    device = device_of(model)
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    longest = int(lengths.max())
-    ids = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], device=device)
-    return ids, layout_of("padded", lengths, longest)

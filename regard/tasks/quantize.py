@@ -73,7 +73,7 @@ def quantize(
     lines = list(source) or [golden.source for golden in before.bundle.golden]
     tell("translating")
     exact, coarse = (
-        [t.text for t in translator.translate(lines, search={"precision": precision}, batch_independent=False)]
+        [t.text for t in translator.translate(lines, precision=precision)]
         for translator, precision in ((before, "float32"), (after, to))
     )
     scores = None

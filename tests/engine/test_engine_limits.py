@@ -18,7 +18,7 @@ from regard.engine.decoding import Beam, Decoder
 from regard.engine.packing import compiled
 from regard.errors import KernelError, ModelError
 from regard.models.transformer import TransformerConfig
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.tasks.decode import decode, decode_steps
 from regard.text import BEGIN, END
 

@@ -18,7 +18,7 @@ from regard.engine.packing import compiled
 from regard.kernels import build, native, recurrent
 from regard.kernels.build import SOURCES, built
 from regard.models.transformer import TransformerConfig
-from regard.search import SearchConfig
+from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
 
 needs_compiler = pytest.mark.skipif(

@@ -6,8 +6,9 @@ import pytest
 from bundles import small_bundle
 
 from regard.errors import ModelError
-from regard.search import MOST_HYPOTHESES, SearchConfig
-from regard.tasks.translate import load, search_with
+from regard.search.config import MOST_HYPOTHESES, SearchConfig
+from regard.tasks.options import search_with
+from regard.tasks.translate import load
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ from regard.tasks.translate import load, search_with
 def test_what_is_beyond_a_bound_is_refused_with_its_name(settings):
     [(key, value)] = settings.items()
     with pytest.raises(ModelError, match=rf"^{key} = .*must be"):
-        search_with(SearchConfig(), others={key: value})
+        search_with(SearchConfig(), {key: value})
 
 
 def test_n_best_has_a_bound(tmp_path):

@@ -40,7 +40,7 @@ def test_it_is_said_once_and_the_translation_is_that_of_what_is_used(bundle):
 def test_what_is_the_default_and_what_is_left_to_us_warns_of_nothing(bundle):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for precision in ("float32", "auto"):
+        for precision in ("exact", "auto"):
             load(bundle).translate(ENGLISH[:1], search={"precision": precision, "coverage": 0.2})
 
 

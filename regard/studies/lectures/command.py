@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard import pictures
+from regard.apps.options import Json
 from regard.apps.terminal import write, write_json
-from regard.apps.use import Json
 from regard.errors import DataError
 
 if TYPE_CHECKING:

@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 
 from regard.pictures import bars, curves
-from regard.search import Hypothesis, beam_search, exhaustive_search, greedy_search, penalty_of
+from regard.search.beam import beam_search
+from regard.search.exhaustive import exhaustive_search
+from regard.search.greedy import greedy_search
+from regard.search.hypotheses import Hypothesis, Problem, penalty_of
 
 from .page import Lecture, heat
 
@@ -55,28 +58,20 @@ def _spelt(found: Hypothesis) -> str:
     return " ".join([WORDS[i] for i in found.ids] + (["<eos>"] if found.ended else []))
 
 
+def _problem(penalty: str, alpha: float, longest: int = _LONGEST) -> Problem[Written]:
+    return Problem(step, _BEGIN, _FIRST, torch.tensor([longest]), END, penalty_of(penalty, alpha))
+
+
 def _greedy() -> Hypothesis:
-    return greedy_search(step, _BEGIN, _FIRST, max_length=torch.tensor([_LONGEST]), end=END)[0]
+    return greedy_search(_problem("none", 0.0))[0]
 
 
 def _all(alpha: float, many: int = 1000) -> list[Hypothesis]:
-    return exhaustive_search(
-        step, _BEGIN, _FIRST, max_length=_LONGEST, end=END, penalty=penalty_of("power", alpha), n_best=many
-    )
+    return exhaustive_search(_problem("power", alpha), n_best=many)
 
 
 def _beam(width: int, alpha: float) -> Hypothesis:
-    found = beam_search(
-        step,
-        _BEGIN,
-        _FIRST,
-        width=width,
-        max_length=torch.tensor([_LONGEST]),
-        end=END,
-        penalty=penalty_of("power", alpha),
-        stop="full",
-    )
-    return found[0][0]
+    return beam_search(_problem("power", alpha), width=width, stop="full")[0][0]
 
 
 def chain_rule() -> Lecture:
@@ -90,12 +85,7 @@ def chain_rule() -> Lecture:
         forward = forward * (upto / before if t else upto)
         last, behind = (joint.sum(tuple(range(3 - n)), keepdim=True) if n < 3 else joint for n in (t + 1, t))
         backward = backward * (last / behind if t else last)
-    total = sum(
-        math.exp(h.log_probability)
-        for h in exhaustive_search(
-            step, _BEGIN, _FIRST, max_length=2, end=END, penalty=penalty_of("none", 0.0), n_best=1000
-        )
-    )
+    total = sum(math.exp(h.log_probability) for h in exhaustive_search(_problem("none", 0.0, longest=2), n_best=1000))
     return Lecture(
         {
             "product from the front, largest difference": float((forward - joint).abs().max()),

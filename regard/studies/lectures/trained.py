@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import DataError
+from regard.models.interface import device_of
 from regard.nn.attention import ScaledDot, attend
 from regard.pictures import Word
 from regard.tasks.details import shares_of
 from regard.tasks.forced import hidden_of, logits_of
+from regard.tasks.lines import pad
 from regard.tasks.look import Part, look
-from regard.tasks.open import Pipeline, open_bundle, rectangle
+from regard.tasks.open import Pipeline, open_bundle
 from regard.tasks.translate import Translator
 from regard.text.languages import tag
 from regard.text.words import words
@@ -130,7 +132,7 @@ def _steps(
     translator: Translator, line: str, written: Sequence[int], cross: Part
 ) -> tuple[dict[str, Value], tuple[tuple[Word, ...], ...]]:
     """The numbers and the shaded line of each step that writes these ids, and looks as `cross` says."""
-    model, target, source = translator.model_for(True, False), translator.target, cross.columns.names
+    model, target, source = translator.engine.model_for("exact"), translator.target, cross.columns.names
     hidden, wanted = hidden_of(model, translator.encode([line]), [written])
     count = len(cross.rows.names)  # the end among them, unless the length limit cut it off
     likely = torch.cat(list(logits_of(model, hidden[0, :count]))).softmax(-1)  # (T, V)
@@ -297,7 +299,7 @@ def _states(opened: Pipeline, line: str) -> tuple[Tensor, list[str]]:
     spans = words(line)
     shares = torch.from_numpy(shares_of(opened.source.spans(line), spans))  # (tokens, words)
     model = opened.model_for()
-    tokens, layout = rectangle(model, [ids])
+    tokens, layout = pad([ids], device_of(model))
     states = model.encode(tokens, layout)[0].double()  # type: ignore[operator]
     return (shares / shares.sum(0)).T @ states, [line[start:stop] for start, stop in spans]
 

@@ -1,0 +1,164 @@
+"""The searches by their names, each with all that the rest of the program needs to know of it.
+
+A search of your own is one entry: `SEARCHES["mine"] = Search(run)`, from then on `method = "mine"` in a recipe's
+[search], `--search mine` on the command line, and `translate(lines, method="mine")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from regard.errors import ModelError
+
+from .beam import Beams, beam_search, beam_steps
+from .config import SearchConfig
+from .diverse import diverse_search
+from .greedy import greedy_search
+from .hypotheses import Hypothesis, Problem
+from .refine import Blanks, fill_blanks
+from .sample import Draw, sample_search, sample_steps
+
+__all__ = ["SEARCHES", "Search", "search_of"]
+
+Found = list[list[Hypothesis]]
+Stream = Generator[list[int], None, Hypothesis | None]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A way to search."""
+
+    run: Callable[[Any, SearchConfig, int], Found]
+    """A `Problem` (of a search that is not `step_by_step`, `Blanks`), the settings and a number -> of each sentence so
+    many hypotheses at most, best first; samples are all given. None for a sentence: its rules cannot be kept."""
+    stream: Callable[[Any, SearchConfig], Stream] | None = None
+    """Of a problem of one sentence: after each step the ids that its best hypothesis begins with for certain; at last
+    that hypothesis. None: it chooses at the end."""
+    settings: frozenset[str] = frozenset()
+    """The keys of [search] that this search reads, and not every search does."""
+    step_by_step: bool = True
+    """Whether it asks a model for one token after another; else for all positions at once, as a mask-predictor can."""
+    compiled: bool = False
+    """Whether the compiled decoder has it inside: as a beam of width max(beam, n), greedy where that is 1."""
+
+
+def _beam(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+    return beam_search(problem, width=max(settings.beam, n_best), n_best=n_best, stop=settings.stop)
+
+
+def _beam_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
+    steps = beam_steps(problem, width=settings.beam, stop=settings.stop)
+    found: list[list[Hypothesis]] = yield from _shown(steps, Beams.agreed)
+    return next(iter(found[0]), None)
+
+
+def _greedy(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+    return [[hypothesis] for hypothesis in greedy_search(problem)]
+
+
+def _greedy_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
+    return _beam_stream(problem, settings.model_copy(update={"beam": 1}))
+
+
+def _diverse(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+    return diverse_search(
+        problem,
+        groups=settings.groups,
+        diversity=settings.diversity,
+        width=max(settings.beam, n_best),
+        n_best=n_best,
+        stop=settings.stop,
+    )
+
+
+def _sample(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+    number, sentences = settings.draws, len(problem.first)
+    rows = torch.arange(sentences, device=problem.first.device).repeat_interleave(number)
+    keys = [(problem.line(s), sample) for s in range(sentences) for sample in range(1, number + 1)]
+    drawn = sample_search(problem.select(rows), draw=_draw(settings), keys=keys)
+    return [drawn[start : start + number] for start in range(0, len(drawn), number)]
+
+
+def _sample_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
+    steps = sample_steps(problem, draw=_draw(settings), keys=[(problem.line(0), 1)])
+    found: list[Hypothesis] = yield from _shown(steps, lambda ids: list(ids[0]))
+    return found[0]
+
+
+def _mask_predict(blanks: Blanks, settings: SearchConfig, n_best: int) -> Found:
+    return fill_blanks(blanks, settings.passes, n_best)
+
+
+def _draw(settings: SearchConfig) -> Draw:
+    return Draw(settings.seed, settings.temperature, settings.top_k, settings.top_p)
+
+
+def _shown(steps: Generator[Any, None, Any], show: Callable[[Any], list[int]]) -> Generator[list[int], None, Any]:
+    """What `show` makes of each stop of a search, and at last what the search returns."""
+    while True:
+        try:
+            stop = next(steps)
+        except StopIteration as finished:
+            return finished.value
+        yield show(stop)
+
+
+_BEAM = frozenset({"beam", "stop", "coverage"})
+SEARCHES: dict[str, Search] = {
+    "greedy": Search(_greedy, _greedy_stream, compiled=True),
+    "beam": Search(_beam, _beam_stream, _BEAM, compiled=True),
+    "diverse": Search(_diverse, settings=_BEAM | {"groups", "diversity"}),
+    "sample": Search(_sample, _sample_stream, frozenset({"samples", "temperature", "top_k", "top_p", "seed"})),
+    "mask-predict": Search(_mask_predict, settings=frozenset({"beam", "passes"}), step_by_step=False),
+}
+
+_BY_STEPS = ("min_length", "no_repeat_ngram_size", "shortlist")
+"""Keys that change the step function, which a search of all positions at once has not."""
+_SILENT = {"beam", "seed", "stop", "diversity"}
+"""Keys that ask for nothing by themselves, and may stay in a recipe whose search does not read them."""
+
+
+def search_of(
+    settings: SearchConfig, *, step_by_step: bool = True, n_best: int = 1, constrained: bool = False
+) -> Search:
+    """The search that the settings ask for; where they name none, the one that beam, samples and groups speak of.
+
+    `step_by_step`: whether the model writes one token after another. `constrained`: whether there are phrases to keep.
+    Raises ModelError for a name that is not there, and for settings that do not go together.
+    """
+    name = settings.method or _derived(settings, step_by_step, n_best, constrained)
+    if name not in SEARCHES:
+        raise ModelError(f"search.method = {name!r}: must be one of {', '.join(SEARCHES)}.")
+    search = SEARCHES[name]
+    if step_by_step != search.step_by_step:
+        ways = ("token by token", "all positions at once")
+        mine, its = ways if search.step_by_step else ways[::-1]
+        raise ModelError(f"search.method = {name!r} writes {mine}, and this model {its}; leave search.method out.")
+    keys = {key for each in SEARCHES.values() for key in each.settings} - search.settings - _SILENT
+    keys |= set() if search.step_by_step else {*_BY_STEPS}
+    off = SearchConfig()
+    wrong = sorted(key for key in keys if getattr(settings, key) != getattr(off, key))
+    if constrained and not search.step_by_step:
+        wrong.append("constraints")
+    if wrong and (settings.method or not search.step_by_step):
+        ways_out = "writes all positions at once and " if not search.step_by_step else ""
+        raise ModelError(f"the search {name} {ways_out}takes no {' and no '.join(wrong)}; leave that out.")
+    if n_best > 1 and name == "greedy":
+        raise ModelError(f"n_best ({n_best}) ranks the hypotheses of a beam, and greedy search has one; leave it out.")
+    return search
+
+
+def _derived(settings: SearchConfig, step_by_step: bool, n_best: int, constrained: bool) -> str:
+    if not step_by_step:
+        return "mask-predict"
+    if settings.samples:
+        return "sample"
+    if settings.groups > 1:
+        return "diverse"
+    ruled = constrained or settings.min_length > 0 or settings.no_repeat_ngram_size > 0
+    one = settings.beam == 1 and n_best == 1 and not settings.coverage
+    return "greedy" if one and not ruled else "beam"
