@@ -286,7 +286,7 @@ def shortlist(
     pairs: Annotated[int, typer.Option(help="Most pairs to learn from, taken from all over.")] = 500_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Learn which target tokens go with each source token, and keep that in the bundle: for `translate --shortlist`."""
+    """Learn which target tokens go with each source token, kept in the bundle for `regard translate --shortlist`."""
     from regard.tasks.shortlist import shortlist as learn
     from regard.text import read_lines
 

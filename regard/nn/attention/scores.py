@@ -64,7 +64,7 @@ class Score(nn.Module):
 
 
 class Dot(Score):
-    """q · k (Luong et al. 2015, equation 8, "dot")."""
+    """q · k (Luong et al. 2015, section 3.1, "dot")."""
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
         super().__init__(width, query_width, size)
@@ -87,7 +87,7 @@ class ScaledDot(Dot):
 
 
 class Bilinear(Score):
-    """qᵀ W k, or multiplicative (Luong et al. 2015, equation 8, "general"); W stands with the queries."""
+    """qᵀ W k, or multiplicative (Luong et al. 2015, section 3.1, "general"); W stands with the queries."""
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
         super().__init__(width, query_width, size)
@@ -153,7 +153,7 @@ class Additive(Score):
 
 
 class Concat(Additive):
-    """v · tanh(W [q; k]) (Luong et al. 2015, equation 8, "concat"), one matrix (A, Q + D).
+    """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, "concat"), one matrix (A, Q + D).
 
     The product with a concatenation is the sum of two products, so each half is done once, as the additive score does.
     """
@@ -194,7 +194,7 @@ class Cosine(FixedCosine):
 
 
 class Location(Score):
-    """W q, one score for each of A places whatever stands there (Luong et al. 2015, equation 9); 1,024 unless given."""
+    """W q, one score for each of A places whatever stands there (Luong et al. 2015, equation 8); 1,024 unless given."""
 
     is_dot = False
 

@@ -187,27 +187,33 @@ def order() -> Lecture:
 
 
 def multiplications(kind: str, n: int, d: int, k: int = 3) -> int:
-    """Multiplications of one layer over n places of width d: "convolution" of kernel k, "recurrence", "attention"
-    as the tables count it (the two products with n² weights), or "attention, projected" with all that a layer does.
+    """Multiplications of one layer over n positions of width d.
+
+    "convolution" of kernel k, "recurrence" and "attention" (the two products with n² weights) as the tables count them;
+    with all that a layer does: "attention, projected", a recurrent "Elman cell" and an "LSTM cell".
     """
     return {
         "convolution": k * n * d * d,
         "recurrence": n * d * d,
         "attention": 2 * n * n * d,
         "attention, projected": 2 * n * n * d + 4 * n * d * d,
+        "Elman cell": 2 * n * d * d,
+        "LSTM cell": 8 * n * d * d,
     }[kind]
 
 
 def complexity() -> Lecture:
-    """Cost of a layer and length of its paths: n² d for attention alone, and 4 n d² for its projections besides."""
+    """Cost of a layer and length of its paths. The tables count n² d for attention and n d² for recurrence; with all
+    that a layer does these are 2 n² d + 4 n d², and 2 n d² for an Elman cell or 8 n d² for an LSTM.
+    """
     d, k = 512, 3
     lengths = [2**p for p in range(3, 14)]
-    kinds = ("convolution", "recurrence", "attention", "attention, projected")
+    kinds = ("convolution", "recurrence", "attention", "attention, projected", "Elman cell", "LSTM cell")
     every = {kind: [float(multiplications(kind, n, d, k)) for n in lengths] for kind in kinds}
     paths: dict[str, list[float]] = {
         "attention": [1.0 for _ in lengths],
         "convolution, dilated": [math.ceil(math.log(n, k)) for n in lengths],
-        "convolution": [math.ceil(n / k) for n in lengths],
+        "convolution": [math.ceil((n - 1) / (k - 1)) for n in lengths],
         "recurrence": [float(n) for n in lengths],
     }
     return Lecture(
@@ -217,6 +223,9 @@ def complexity() -> Lecture:
             "attention, projected, n = 70, d = 512": multiplications("attention, projected", 70, d),
             "recurrence, n = 70, d = 512": multiplications("recurrence", 70, d),
             "convolution, n = 70, d = 512, k = 3": multiplications("convolution", 70, d, k),
+            "Elman cell, n = 70, d = 512": multiplications("Elman cell", 70, d),
+            "LSTM cell, n = 70, d = 512": multiplications("LSTM cell", 70, d),
+            "steps between the ends of 729 words, convolution": math.ceil((729 - 1) / (k - 1)),
         },
         (
             curves("Multiplications of a layer, d = 512", lengths, every, x="n", logarithmic="xy"),

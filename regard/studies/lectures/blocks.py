@@ -167,7 +167,9 @@ def warm_up() -> Lecture:
 
 @torch.no_grad()
 def prediction() -> Lecture:
-    """The last step: a linear map to the vocabulary, a softmax, and the index of the likeliest word."""
+    """The last step: a linear map to the vocabulary, a softmax, and the index of the likeliest word. The state is made
+    to lie along the sixth word's row, so that the answer, 5 and "am", is so by construction.
+    """
     words = ["a", "I", "student", "thanks", "<end>", "am"]
     projection = torch.nn.Linear(8, len(words), bias=False).double()
     hidden = projection.weight.detach()[5] * 6  # a state that lies along the row of the sixth word

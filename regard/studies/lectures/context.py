@@ -163,7 +163,9 @@ def _scaled_against_dot(scaled: ScaledDot, dot: Dot, query: Tensor, keys: Tensor
 
 
 def hard_and_soft() -> Lecture:
-    """Soft attention is the expectation of hard attention, which looks at one place drawn from the same weights."""
+    """Soft attention is the expectation of hard attention, which looks at one position drawn from the same weights: the
+    mean of many draws is near it. The single hard answer shown is of the likeliest position, which is not drawn.
+    """
     words, query = torch.randn(5, 4, dtype=torch.float64), torch.randn(1, 4, dtype=torch.float64)
     score = Dot(4)
     soft, weights = attend(query, words, words, score.compare)
@@ -173,15 +175,15 @@ def hard_and_soft() -> Lecture:
     return Lecture(
         {
             "weights, soft": listed(weights),
-            "weights, hard": listed(chosen),
-            "distance of the hard answer from the soft": float((hard - soft).norm()),
+            "weights, hard (the likeliest)": listed(chosen),
+            "distance of the answer of the likeliest from the soft": float((hard - soft).norm()),
             "distance of the mean of 20,000 draws from the soft": float((mean - soft[0]).norm()),
         },
         (
             bars(
                 "Weights",
                 [f"x{n}" for n in range(1, 6)],
-                {"soft": listed(weights), "hard": listed(chosen)},
+                {"soft": listed(weights), "hard (the likeliest)": listed(chosen)},
             ),
         ),
     )

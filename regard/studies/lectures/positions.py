@@ -38,13 +38,15 @@ def _placed(places: Tensor, width: int) -> Tensor:
 
 
 def sinusoid_laws() -> Lecture:
-    """Each pair has its period; the product of two places depends on their distance only and falls with it; and one
-    linear map leads from any place to the one k further, also beyond the places that it was found on.
+    """Each pair has its period; the product of two positions depends on their distance only, is largest at 0 and falls
+    on the whole, though it rises at many a step; and one linear map leads from any position to the one k further, also
+    beyond the positions that it was found on.
     """
     width, far = 128, 200
     table = _placed(torch.arange(0, far + 100), width)
     products = table @ table.T
     fall = products[0, :far] / products[0, 0]
+    rises = [k for k in range(1, far) if fall[k] > fall[k - 1]]
     elsewhere = products[50, 50 : 50 + far] / products[50, 50]
     small = _placed(torch.arange(400), 16)
     noise = torch.randn(400, 16, dtype=torch.float64) / math.sqrt(2)  # as long as they, and as learned ones begin
@@ -63,6 +65,8 @@ def sinusoid_laws() -> Lecture:
             "its sine after 0, 1, 2 periods": listed(sinusoids(exact, width)[0][:, 8]),
             "product with itself": float(products[0, 0]),
             "share of it at distances 1, 10, 50, 150": [float(fall[k]) for k in (1, 10, 50, 150)],
+            "distances from 1 to 199 at which it rises": len(rises),
+            "the first of them": [float(k) for k in rises[:3]],
             "largest difference between places": float((fall - elsewhere).abs().max()),
             **missed,
         },
