@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from regard.errors import TextError
 from regard.text import BEGIN, PAD, Tokenizer
-from regard.text.format import Algorithm, Kind, Token, algorithm_of, tokens_of, with_tokens
+from regard.text.model_file import Algorithm, Kind, Token, algorithm_of, tokens_of, with_tokens
 
 __all__ = ["Specials", "Vocabulary", "arrange", "marian_names"]
 

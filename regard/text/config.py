@@ -38,7 +38,7 @@ class TextConfig(BaseModel):
     )
     character_coverage: float = Field(
         default=1.0,
-        gt=0.9,
+        ge=0.98,
         le=1.0,
         description="Share of all characters that get a token of their own; below 1 for thousands of them.",
     )

@@ -15,7 +15,7 @@ from itertools import accumulate
 from math import exp, log
 from random import Random
 
-from regard.text.format import Algorithm, Kind, algorithm_of, tokens_of
+from regard.text.model_file import Algorithm, Kind, algorithm_of, tokens_of
 
 __all__ = ["Sampler"]
 

@@ -25,7 +25,7 @@ import sentencepiece
 
 from regard.disk import atomic_rename
 from regard.errors import TextError
-from regard.text.format import Algorithm, algorithm_of
+from regard.text.model_file import Algorithm, algorithm_of
 from regard.text.sampling import Sampler
 
 __all__ = ["BEGIN", "END", "PAD", "UNK", "Tokenizer"]
@@ -39,7 +39,10 @@ _SPACE = "\u2581"
 _ESCAPE = "\U000f2581"
 _ESCAPED = re.compile(f"[{_SPACE}{_ESCAPE}]")
 _UNESCAPED = re.compile(f"{_ESCAPE}([01])")
-_MAX_BYTES = 400_000
+_LONGEST_LINE = 400_000
+"""Bytes of a line that a vocabulary is learnt from."""
+_MOST_BYTES, _MOST_CHARACTERS = 1 << 26, 1000
+"""Of a model's file, and of one of its tokens."""
 _ALGORITHM = {"bpe": "bpe", "unigram": "unigram", "characters": "char", "words": "word"}
 """SentencePiece's names of the kinds."""
 _UNKNOWN = {"characters": "\u2047", "words": " <unk>"}
@@ -54,10 +57,17 @@ class Tokenizer:
 
     def __init__(self, model: bytes, *, name: str = "subword model") -> None:
         """Takes the bytes of a SentencePiece model whose special ids are ours; `name` is for messages."""
+        if not 0 < len(model) <= _MOST_BYTES:
+            raise TextError(f"{name}: a SentencePiece model of {len(model):,} bytes; {_MOST_BYTES:,} are the most.")
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError as error:
+            # SentencePiece takes bytes that are no text, and says so only where such a token is used.
+            tokens: list[str] = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
+            self._processor.decode([UNK])
+        except (RuntimeError, UnicodeDecodeError) as error:
             raise TextError(f"{name}: this is not a SentencePiece model ({error}).") from None
+        if (longest := max(map(len, tokens))) > _MOST_CHARACTERS:
+            raise TextError(f"{name}: one of its tokens has {longest:,} characters; {_MOST_CHARACTERS:,} are the most.")
         found = tuple(getattr(self._processor, special)() for special in ("pad_id", "unk_id", "bos_id", "eos_id"))
         if found != (PAD, UNK, BEGIN, END):
             raise TextError(
@@ -65,13 +75,8 @@ class Tokenizer:
                 "train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3."
             )
         self._model = model
-        self._size = int(self._processor.get_piece_size())
-        try:
-            self._processor.decode([UNK])
-            self._processor.id_to_piece(list(range(self._size)))
-            self._algorithm = algorithm_of(model)
-        except ValueError as error:  # bytes that are no UTF-8 too
-            raise TextError(f"{name}: this is a damaged SentencePiece model ({error}).") from None
+        self._size = len(tokens)
+        self._algorithm = algorithm_of(model)
         self._sampler: Sampler | None = None  # made when it is first asked for
         self.normalization: Normalization = _normalization_in(model)
 
@@ -120,7 +125,7 @@ class Tokenizer:
                 unk_id=UNK,
                 bos_id=BEGIN,
                 eos_id=END,
-                max_sentence_length=_MAX_BYTES,
+                max_sentence_length=_LONGEST_LINE,
                 minloglevel=2,
             )
             return out.getvalue()

@@ -1,4 +1,7 @@
-"""SentencePiece's model format (sentencepiece_model.proto): its tokens read, and put in another order."""
+"""SentencePiece's model files (sentencepiece_model.proto): their tokens read, and put in another order.
+
+What reads them raises TextError for bytes that are no such file.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
+
+from regard.errors import TextError
 
 __all__ = ["Algorithm", "Kind", "Token", "algorithm_of", "fields", "tokens_of", "with_tokens"]
 
@@ -80,47 +85,55 @@ def with_tokens(model: bytes, tokens: Sequence[Token], *, unknown_surface: str) 
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message in protocol-buffer format: number and value, in order.
-
-    Raises ValueError for what is no such message.
-    """
+    """The fields of a message in protocol-buffer format: number and value, in order."""
     at = 0
 
     def number() -> int:
         nonlocal at
         value = shift = 0
-        while True:
-            if at >= len(message) or shift > 63:
-                raise ValueError("a number of it does not end")
+        while shift < 70:
             byte = message[at]
             at += 1
             value |= (byte & 127) << shift
-            shift += 7
             if byte < 128:
                 return value
+            shift += 7
+        raise _damaged(f"a number of more than 64 bits at byte {at}")
 
-    while at < len(message):
-        key = number()
-        wire = key & 7
-        if wire == 0:
-            yield key >> 3, number()
-        else:
-            size = number() if wire == 2 else {1: 8, 5: 4}.get(wire, len(message))
-            if size > len(message) - at:
-                raise ValueError("a field of it does not end")
+    try:
+        while at < len(message):
+            key = number()
+            wire = key & 7
+            if wire == 0:
+                yield key >> 3, number()
+                continue
+            size = number() if wire == 2 else {1: 8, 5: 4}[wire]
+            if at + size > len(message):
+                raise IndexError
             yield key >> 3, message[at : at + size]
             at += size
+    except IndexError:
+        raise _damaged("a field that is cut short") from None
+    except KeyError as error:
+        raise _damaged(f"a field of unknown kind {error}") from None
+
+
+def _damaged(what: str) -> TextError:
+    return TextError(f"this is not a SentencePiece model: it has {what}.")
 
 
 def _token(value: bytes) -> Token:
     text, score, kind = "", 0.0, int(Kind.NORMAL)
     for field, content in fields(value):
-        if field == 1 and isinstance(content, bytes):
-            text = content.decode("utf-8")
-        elif field == 2 and isinstance(content, bytes):
-            score = struct.unpack("<f", content)[0]
-        elif field == 3 and isinstance(content, int):
-            kind = content
+        try:
+            if field == 1 and isinstance(content, bytes):
+                text = content.decode("utf-8")
+            elif field == 2 and isinstance(content, bytes):
+                score = struct.unpack("<f", content)[0]
+            elif field == 3 and isinstance(content, int):
+                kind = content
+        except (UnicodeDecodeError, struct.error) as error:
+            raise _damaged(f"a token that cannot be read ({error})") from None
     return Token(text, score, kind)
 
 
