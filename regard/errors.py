@@ -7,6 +7,7 @@ __all__ = [
     "BundleError",
     "CheckpointError",
     "DataError",
+    "ExtensionError",
     "FetchError",
     "KernelError",
     "ModelError",
@@ -73,3 +74,7 @@ NOT_FINITE = (
     "training has diverged: use another bundle or checkpoint, or train again with a lower train.learning_rate."
 )
 """What is said of a model whose weights are not numbers."""
+
+
+class ExtensionError(RegardError):
+    """A package or a script that adds to this one cannot be loaded."""

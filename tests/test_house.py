@@ -17,10 +17,11 @@ EVERYTHING = {
     *("train", "engine", "recipe", "bundle", "parsing", "exchange", "tasks", "apps", "studies"),
 }
 
-# Each room of regard/ and the rooms (or single modules) that it may import, itself aside; all may import errors, disk.
+# Each room of regard/ and the rooms (or single modules) that it may import; itself, errors, disk and extensions aside.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "disk": set(),
+    "extensions": set(),
     "pictures": set(),
     "text": set(),
     "settings": {"text"},
@@ -72,7 +73,7 @@ def imports(path: Path, tree: ast.Module) -> list[str]:
 def trespasses(path: Path, tree: ast.Module) -> list[str]:
     """What the file imports though its room may not."""
     room = path.relative_to(ROOT / "regard").with_suffix("").parts[0]
-    open_to_it = tuple(f"regard.{allowed}." for allowed in {room, "errors", "disk", *MAY_IMPORT[room]})
+    open_to_it = tuple(f"regard.{allowed}." for allowed in {room, "errors", "disk", "extensions", *MAY_IMPORT[room]})
     named = imports(path, tree)
     upwards = [name for name in named if name.split(".")[0] == "regard" and not f"{name}.".startswith(open_to_it)]
     return upwards + [name for name in named if name.split(".")[0] == "torch" and room in WITHOUT_TORCH]
@@ -153,12 +154,10 @@ MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 6
 
 NOT_YET: dict[str, dict[str, int]] = {
     "lines": {
-        "regard": 27_300,  # seams are opened before what they replace is taken away
+        "regard": 28_500,
     },
     "file": {
-        "bundle.py": 472,
         "models/transformer.py": 445,
-        "recipe.py": 468,
         "tasks/align.py": 447,
         "tasks/fit.py": 613,
         "tasks/plan.py": 460,

@@ -118,7 +118,18 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    import_: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="FILE", help="Python file that adds to Regard, imported first; repeatable."),
+    ] = None,
+) -> None:
+    if import_:
+        from regard.extensions import run_script
+
+        for file in import_:
+            run_script(file)
     if version:
         from importlib.metadata import version as installed
 

@@ -201,7 +201,11 @@ def load(path: str | Path) -> Bundle:
             digest=whole,
         )
         check_golden(bundle)
-    except (RecipeError, TextError, ValidationError) as error:
+    except RecipeError as error:
+        raise BundleError(
+            f"{path}: made by another version of Regard, by hand, or with an extension: {error}"
+        ) from error
+    except (TextError, ValidationError) as error:
         raise BundleError(f"{path}: made by another version of Regard, or by hand: {error}") from error
     layers = getattr(recipe.model, "decoder_layers", 1)
     if bundle.calibration and bundle.calibration.layer > layers:

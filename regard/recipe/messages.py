@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from regard.extensions import HINT
 from regard.models import FAMILIES
 
 __all__ = ["Reader", "explain"]
@@ -74,7 +75,9 @@ class Reader:
             return where + _end(details["msg"].removeprefix("Value error, "))
         if kind == "family":
             family = value.get("family")
-            return f"[model] family = {family!r}: must be one of {_list(FAMILIES)}{_nearest(str(family), FAMILIES)}"
+            return (
+                f"[model] family = {family!r}: must be one of {_list(FAMILIES)}{_nearest(str(family), FAMILIES, HINT)}"
+            )
         if isinstance(value, Mapping):
             return f"{self.show(key)}: is a table here, and must be a single value{about}."
         shown = json.dumps(value, ensure_ascii=False, default=str)
@@ -83,7 +86,7 @@ class Reader:
             return f'{self.show(key)} = {shown}: this is called "{new}" now; write that instead.'
         if kind == "literal_error" and field is not None:
             choices = [str(choice) for choice in typing.get_args(field.annotation)]
-            return f"{self.show(key)} = {shown}: must be one of {_list(choices)}{_nearest(str(value), choices)}"
+            return f"{self.show(key)} = {shown}: must be one of {_list(choices)}{_nearest(str(value), choices, HINT)}"
         return f"{self.show(key)} = {shown}: {_rule(details, field)}{about}."
 
     def _unknown(self, key: Key, value: Any) -> str:
@@ -187,9 +190,9 @@ def _close(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
     return next(iter(difflib.get_close_matches(word[:_LONGEST], list(choices), 1, cutoff)), "")
 
 
-def _nearest(word: str, choices: Iterable[str]) -> str:
+def _nearest(word: str, choices: Iterable[str], otherwise: str) -> str:
     near = _close(word, choices)
-    return f"; did you mean {near}?" if near else "."
+    return f"; did you mean {near}?" if near else f"; {otherwise}."
 
 
 def _list(choices: Iterable[Any]) -> str:

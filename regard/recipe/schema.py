@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from regard.errors import RecipeError
+from regard.extensions import load_installed
 from regard.models import FAMILIES
 from regard.search.config import SearchConfig
 from regard.settings.data import DataConfig
@@ -202,6 +203,8 @@ def validate(tables: Mapping[str, Any], *, name: str = "recipe", trained: bool =
         # Strict, so that "12" is no number; by way of JSON, which lets a list stand for a tuple.
         return Recipe.model_validate_json(json.dumps(tables, default=str), strict=True, context=context)
     except ValidationError as error:
+        if load_installed():  # one of them may have added what is missing
+            return validate(tables, name=name, trained=trained)
         from .messages import Reader, explain
 
         reader = Reader(Recipe, tables, (RENAMED, RENAMED_VALUES))

@@ -62,7 +62,7 @@ def timed() -> Iterator[None]:
 
 
 def use(folder: Path) -> None:
-    regard.load(folder).translate(["ab c"], search={"max_length": 6})
+    regard.load(folder).translate(["ab c"], max_length=6)
 
 
 def fuzz(change: Callable[[random.Random], None], attempt: Callable[[], object]) -> None:
