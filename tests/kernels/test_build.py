@@ -20,6 +20,7 @@ from regard.kernels.build import SOURCES, built
 from regard.models.transformer import TransformerConfig
 from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
+from regard.tasks.engine import Backend
 
 needs_compiler = pytest.mark.skipif(
     platform.system() != "Linux" or not (shutil.which("c++") or shutil.which("g++")), reason="needs Linux and g++"
@@ -170,7 +171,7 @@ def test_kernels_and_decoder_are_right_without_avx512(monkeypatch):
 
     def found() -> list[list[float]]:
         decoders = [compiled(model, config, precision) for precision in decoding.PRECISIONS]
-        each = [h[0] for decoder in decoders for h in decode([], sources, search, compiled=[decoder])]
+        each = [h[0] for decoder in decoders for h in decode(Backend(decoders=[decoder]), sources, search)]
         return [[h.log_probability, *h.ids] for h in each]
 
     expected = found()
