@@ -31,7 +31,7 @@ from regard.text.words import words
 
 from .details import links_of, steps_of, sums_of, target_spans
 from .forced import Forced, forced, hidden_of, logits_of
-from .translate import Translator
+from .translate import Candidate, Translator
 
 __all__ = ["calibrate", "fit_temperature", "mutual_information"]
 
@@ -114,54 +114,29 @@ def calibrate(
             "of the other."
         )
     tell = progress or (lambda what: None)
-    pairs = [pair for pair in zip(source, reference, strict=True) if all(line.strip() for line in pair)]
-    if len(pairs) < 2 * _LEAST:
+    kept = [pair for pair in zip(source, reference, strict=True) if all(line.strip() for line in pair)]
+    if len(kept) < 2 * _LEAST:
         raise DataError(
-            f"{len(pairs):,} pairs of lines have text; a calibration needs {2 * _LEAST} at least, and hundreds to be "
+            f"{len(kept):,} pairs of lines have text; a calibration needs {2 * _LEAST} at least, and hundreds to be "
             "worth believing."
         )
-    sources, references = [s for s, _ in pairs], [r for _, r in pairs]
+    sources, references = [s for s, _ in kept], [r for _, r in kept]
     ids = translator.encode(sources, from_=from_, to=to)
-    written = [translator.target.encode(line) for line in references]
-    halves = [[*range(first, len(pairs), 2)] for first in (0, 1)]
-
+    pairs = _Pairs(sources, references, ids, [translator.target.encode(line) for line in references], to)
     tell("reading the references")
-    steps = [_steps(translator.model, [ids[i] for i in half], [written[i] for i in half]) for half in halves]
-    both = _Steps(translator.model, torch.cat([s.hidden for s in steps]), torch.cat([s.wanted for s in steps]))
+    model = translator.model
+    halves = [_steps(model, pairs.ids[half], pairs.written[half]) for half in _HALVES]
+    both = _Steps(model, torch.cat([s.hidden for s in halves]), torch.cat([s.wanted for s in halves]))
     tell("fitting the temperature")
     temperature = fit_temperature(both)
-    each = [fit_temperature(half, start=temperature) for half in steps]
-    plain = [_judged(half, 1.0) for half in steps]
-    own = [_judged(half, value) for half, value in zip(steps, each, strict=True)]
-    others = [_judged(half, value) for half, value in zip(steps, reversed(each), strict=True)]
-    tokens = {
-        "before": _report(plain),
-        "temperature": _report(others),
-        "after": _report([one.read_by(other) for one, other in zip(others, reversed(own), strict=True)]),
-    }
-
+    tokens = _tokens(halves, temperature)
     tell("translating")
     found = [t.hypotheses[0] for t in translator.translate(sources, from_=from_, to=to, precision="float32")]
-    outputs = [candidate.ids for candidate in found]
-    right = [_right(candidate.text, line) for candidate, line in zip(found, references, strict=True)]
-
-    def of_words(value: float) -> list[_Verdicts]:
-        """Of each half."""
-        made = forced(translator.model, ids, outputs, temperature=value)
-        sums = [
-            sums_of(one.log_probabilities, target_spans(translator.target, candidate), words(candidate.text))
-            for candidate, one in zip(found, made, strict=True)
-        ]
-        return [
-            _Verdicts(np.exp([x for i in half for x in sums[i]]), np.array([r for i in half for r in right[i]], bool))
-            for half in halves
-        ]
-
-    warm = of_words(temperature)
+    warm, cold = (_words(translator, pairs, found, value) for value in (temperature, 1.0))
     if not all(len(half.given) for half in warm):
         raise DataError("the model's translations of these lines have too few words to calibrate by; give more lines.")
     tell("reading attention")
-    rule, layer, tried = _reading(translator, sources, references, ids, written, to)
+    rule, layer, tried = _reading(translator, pairs)
     return Calibration(
         temperature=temperature,
         tokens=_judged(both, temperature).curve,
@@ -169,16 +144,60 @@ def calibrate(
         rule=rule,
         layer=layer,
         report={
-            "lines": len(pairs),
+            "lines": len(kept),
             "tokens": tokens,
-            "words": {
-                "before": _report(of_words(1.0)),
-                "temperature": _report(warm),
-                "after": _report([one.read_by(other) for one, other in zip(warm, reversed(warm), strict=True)]),
-            },
+            "words": {"before": _report(cold), "temperature": _report(warm), "after": _report(_crossed(warm, warm))},
             "mutual_information": tried,
         },
     )
+
+
+_HALVES = slice(0, None, 2), slice(1, None, 2)
+"""Every other line, and those between."""
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Lines and their references, as text and as ids."""
+
+    sources: list[str]
+    references: list[str]
+    ids: list[list[int]]
+    written: list[list[int]]
+    to: str | None
+
+
+def _crossed(halves: Sequence[_Verdicts], fitted: Sequence[_Verdicts]) -> list[_Verdicts]:
+    """Each half as the curve of the other one reads it."""
+    return [one.read_by(other) for one, other in zip(halves, reversed(fitted), strict=True)]
+
+
+def _tokens(halves: Sequence[_Steps], start: float) -> dict[str, Any]:
+    """The report on tokens; each half is judged by the temperature and the curve of the other one."""
+    each = [fit_temperature(half, start=start) for half in halves]
+    own = [_judged(half, value) for half, value in zip(halves, each, strict=True)]
+    others = [_judged(half, value) for half, value in zip(halves, reversed(each), strict=True)]
+    return {
+        "before": _report([_judged(half, 1.0) for half in halves]),
+        "temperature": _report(others),
+        "after": _report(_crossed(others, own)),
+    }
+
+
+def _words(translator: Translator, pairs: _Pairs, found: Sequence[Candidate], temperature: float) -> list[_Verdicts]:
+    """Of each half, the probabilities of the words of its translations, and whether they stand in the reference."""
+    made = forced(translator.model, pairs.ids, [candidate.ids for candidate in found], temperature=temperature)
+    given = [
+        sums_of(one.log_probabilities, target_spans(translator.target, candidate), words(candidate.text))
+        for candidate, one in zip(found, made, strict=True)
+    ]
+    right = [_right(candidate.text, line) for candidate, line in zip(found, pairs.references, strict=True)]
+    return [
+        _Verdicts(
+            np.exp([x for line in given[half] for x in line]), np.array([r for line in right[half] for r in line], bool)
+        )
+        for half in _HALVES
+    ]
 
 
 @torch.inference_mode()
@@ -206,42 +225,35 @@ def fit_temperature(parts: Parts, start: float = 1.0) -> float:
 
 def mutual_information(pairs: Sequence[tuple[str, str]]) -> float:
     """How much linked words tell of each other, in nats a link; 0 for links at random, and for none."""
-    ensemble_with, one, other = Counter(pairs), Counter(s for s, _ in pairs), Counter(t for _, t in pairs)
+    both, one, other = Counter(pairs), Counter(s for s, _ in pairs), Counter(t for _, t in pairs)
     n = len(pairs)
-    return sum(count / n * math.log(count * n / (one[s] * other[t])) for (s, t), count in ensemble_with.items())
+    return sum(count / n * math.log(count * n / (one[s] * other[t])) for (s, t), count in both.items())
 
 
-def _reading(
-    translator: Translator,
-    sources: Sequence[str],
-    references: Sequence[str],
-    ids: Sequence[Sequence[int]],
-    written: Sequence[Sequence[int]],
-    to: str | None,
-) -> tuple[Any, int, dict[str, float]]:
+def _reading(translator: Translator, pairs: _Pairs) -> tuple[Any, int, dict[str, float]]:
     """The rule and the layer (0: the mean of all), and what each was found worth; the defaults without attention."""
-    pairs: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    linked: dict[tuple[str, int], list[tuple[str, str]]] = {}
 
     def add(i: int, made: Forced) -> None:
-        source, target = sources[i], references[i]
-        reading, read = translator.reading.spans(source, to)
+        source, target = pairs.sources[i], pairs.references[i]
+        reading, read = translator.reading.spans(source, pairs.to)
         wrote, tokens = words(target), translator.target.spans(target)
         for rule in ("output", "input"):
             for layer in range(len(made.attention) + 1):
                 links = links_of(steps_of(made.attention, rule, layer), tokens, reading, wrote, read)
-                pairs.setdefault((rule, layer), []).extend(
+                linked.setdefault((rule, layer), []).extend(
                     (source[slice(*read[link.source])].lower(), target[slice(*wrote[link.target])].lower())
                     for link in links
                 )
 
-    for start in range(0, len(ids), _BATCH):
-        numbers = range(start, min(start + _BATCH, len(ids)))
-        made = forced(translator.model, [ids[i] for i in numbers], [written[i] for i in numbers], attention=True)
+    for start in range(0, len(pairs.ids), _BATCH):
+        batch = slice(start, start + _BATCH)
+        made = forced(translator.model, pairs.ids[batch], pairs.written[batch], attention=True)
         if not made[0].attention:
             return Calibration().rule, Calibration().layer, {}
-        for i, one in zip(numbers, made, strict=True):
+        for i, one in enumerate(made, start):
             add(i, one)
-    worth = {reading: mutual_information(links) for reading, links in pairs.items()}
+    worth = {reading: mutual_information(links) for reading, links in linked.items()}
     rule, layer = max(worth, key=lambda reading: worth[reading])
     return rule, layer, {f"{rule} {layer or 'mean'}": value for (rule, layer), value in worth.items()}
 

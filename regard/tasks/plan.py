@@ -5,10 +5,9 @@ Sizes: S source and T target tokens of a pair, ends counted.
 
 from __future__ import annotations
 
-import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -18,27 +17,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.data.batches import Batch, Batches
-from regard.data.reading import pairs_of
+from regard.data.batches import Batch
 from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.models.interface import device_named
 from regard.recipe import Recipe
-from regard.text import PAD, write_lines
+from regard.text import PAD
 from regard.train import OBJECTIVES, Trainer, resolve_precision
 from regard.train.memory import is_out_of_memory
 
 from .costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
-from .fit import view_of
-from .prepare import Prepared, given_by, prepare
+from .survey import Progress, Survey, survey
 
 __all__ = ["GPUS", "Gpu", "Measured", "OnGpu", "Plan", "plan"]
 
-Progress = Callable[[str, int], None]
-Pair = tuple[str, str]
 
-_SAMPLE = 20_000
-"""Pairs that stand for the corpus where it is not prepared."""
 _BATCHES = 200
 """Batches that stand for an epoch's."""
 _LAUNCHING = 0.015
@@ -93,16 +86,11 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class OnGpu:
+class OnGpu(Gpu):
     """An estimate for a GPU, from its data sheet."""
 
-    name: str
-    fits: bool
-    seconds: float
-    teraflops: float
-    gigabytes: int
-    utilisation: float
-    note: str
+    fits: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -163,198 +151,70 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
     """
     out, device = Path(out), device_named(recipe.train.device)
     with TemporaryDirectory(prefix="regard-plan-") as folder:
-        corpus = _Corpus.of(recipe, out, Path(folder), progress)
+        corpus = survey(recipe, out, Path(folder), progress)
         bfloat16 = resolve_precision(recipe.train.precision, device)
         here = count_costs(recipe.model, *corpus.tokens, bfloat16=bfloat16, objective=recipe.objective)
-        fast = recipe.train.precision != "float32"
-        on_gpu = here
-        if bfloat16 != fast:
-            on_gpu = count_costs(recipe.model, *corpus.tokens, bfloat16=fast, objective=recipe.objective)
-        longest, tokens = recipe.data.context or corpus.longest, recipe.data.batch_tokens
-        if chosen := tokens == 0:
-            tokens = fitting_tokens(here, recipe.train, device.type, free=free_memory(device), longest=longest)
-        batches = list(islice(corpus.batches(recipe, tokens), _BATCHES))
-        written = sum(batch.target_tokens for batch in batches)
-        per_token = sum(_flops(here, batch) for batch in batches) / written
-        per_batch = written / len(batches)
-        rows = -(-corpus.target_tokens // recipe.data.context) if recipe.data.context else corpus.pairs
-        an_epoch = max(1, round(rows * len(batches) / sum(map(len, batches))))
-        updates = recipe.train.max_updates
-        if recipe.train.epochs:
-            updates = min(updates, -(-recipe.train.epochs * an_epoch // recipe.train.accumulate))
-        in_all = updates * recipe.train.accumulate * per_batch
-        memory = {
-            "cpu": training_memory(here, recipe.train, "cpu", tokens=tokens, longest=longest),
-            "cuda": training_memory(on_gpu, recipe.train, "cuda", tokens=tokens, longest=longest),
-        }
-        memory["cpu"]["lengths of the lines"] = 16 * corpus.pairs
-        need = sum(memory["cuda"].values())
-        made = Plan(
-            parts=here.parts,
-            tokens=corpus.tokens,
-            exact=corpus.exact,
-            pairs=corpus.pairs,
-            source_tokens=corpus.source_tokens,
-            target_tokens=corpus.target_tokens,
-            longest=longest,
-            device=str(device),
-            batch_tokens=tokens,
-            chosen=chosen,
-            batches=an_epoch,
-            updates=updates,
-            epochs=updates * recipe.train.accumulate / an_epoch,
-            flops_per_token=per_token,
-            flops=per_token * in_all,
-            memory=memory,
-            free=free_memory(device),
-            disk=_disk(recipe, here.parameters, corpus),
-            disk_free=shutil.disk_usage(next(p for p in (out, *out.absolute().parents) if p.exists())).free,
-            measured=None,
-            gpus=tuple(_on_gpu(gpu, per_token * per_batch, updates * recipe.train.accumulate, need) for gpu in GPUS),
-            notes=tuple(_notes(recipe, corpus)),
-        )
-        if measure:
-            try:
-                # A run that does not fit here is still timed, on batches that do.
-                most = tokens
-                if not made.fits:
-                    most = fitting_tokens(here, recipe.train, device.type, free=made.free, longest=longest)
-                rate, size = _rate(recipe, corpus, device, most, Path(folder))
-            except ModelError as error:
-                return replace(made, notes=(*made.notes, f"no time was measured: {error}"))
-            precision = "bfloat16" if bfloat16 else "float32"
-            measured = Measured(str(device), precision, size, rate, rate * per_token, in_all / rate)
-            made = replace(made, measured=measured)
-    return made
+        made = _foreseen(recipe, corpus, here, device, out)
+        if not measure:
+            return made
+        try:
+            # A run that does not fit here is still timed, on batches that do.
+            most = made.batch_tokens
+            if not made.fits:
+                most = fitting_tokens(here, recipe.train, device.type, free=made.free, longest=made.longest)
+            rate, size = _rate(recipe, corpus, device, most, Path(folder))
+        except ModelError as error:
+            return replace(made, notes=(*made.notes, f"no time was measured: {error}"))
+    precision, seconds = "bfloat16" if bfloat16 else "float32", made.flops / made.flops_per_token / rate
+    return replace(made, measured=Measured(str(device), precision, size, rate, rate * made.flops_per_token, seconds))
 
 
-# -- the corpus --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Corpus:
-    """The prepared store, or a sample that was prepared aside and stands for it."""
-
-    held: Prepared
-    tokens: tuple[int, int]
-    pairs: int
-    source_tokens: int
-    target_tokens: int
-    bytes: int
-    exact: bool
-
-    @classmethod
-    def of(cls, recipe: Recipe, out: Path, folder: Path, progress: Progress | None) -> _Corpus:
-        if (found := _found(recipe, out)) is not None:
-            train = found.train
-            return cls(
-                found,
-                (len(found.source_tokenizer), len(found.target_tokenizer)),
-                len(train),
-                int(train.source_lengths.sum()) + len(train),
-                int(train.target_lengths.sum()) + len(train),
-                _size(train.path.parent),
-                exact=True,
-            )
-        pairs, sample = _sampled(pairs_of(recipe.data), progress)
-        files = [folder / "sample.source", folder / "sample.target"]
-        for side, file in enumerate(files):
-            write_lines(file, (pair[side] for pair in sample))
-        names = {"text": str(files[1])} if recipe.data.texts else {"source": str(files[0]), "target": str(files[1])}
-        sampled = recipe.corpus.model_copy(
-            update={
-                **names,
-                "labels": "",
-                "valid_source": None,
-                "valid_target": None,
-                "valid_text": None,
-                "valid_lines": max(1, len(sample) // 10),
-                "cache": None,
-            }
-        )
-        text = recipe.spelling.model_copy(update={"shrink": True})
-        held = prepare(sampled, text, folder, given=given_by(recipe), progress=progress)
-        # What the subwords were not learnt from tells how many tokens a line has: what they were learnt from has fewer.
-        unseen, share = held.valid, pairs / len(sample)
-        kept = pairs * held.report.kept / held.report.read
-        if not recipe.data.valid_files:
-            kept -= min(recipe.data.valid_lines, pairs / 10)
-        whole = recipe.text.shrink and pairs <= _SAMPLE
-        source, target = (
-            len(learnt) if whole or kind in ("characters", "words") else recipe.text.size
-            for learnt, kind in (
-                (held.source_tokenizer, recipe.text.kind),
-                (held.target_tokenizer, recipe.text.target_kind or recipe.text.kind),
-            )
-        )
-        return cls(
-            held,
-            (source, target),
-            round(kept),
-            round(kept * (float(unseen.source_lengths.mean()) + 1)),
-            round(kept * (float(unseen.target_lengths.mean()) + 1)),
-            round(_size(held.train.path.parent) * share),
-            exact=False,
-        )
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest line of either side, its end counted."""
-        train = self.held.train
-        return int(max(train.source_lengths.max(), train.target_lengths.max())) + 1
-
-    def batches(self, recipe: Recipe, tokens: int) -> Batches:
-        held = self.held
-        return Batches(
-            held.train,
-            batch_tokens=tokens,
-            layout=recipe.data.layout,
-            seed=recipe.seed,
-            pool=recipe.data.pool,
-            sampling=held.sampling(recipe.text.sampling),
-            context=recipe.data.context,
-            view=view_of(recipe.objective, held.target_tokenizer),
-        )
-
-
-class _NotThere(Exception):  # noqa: N818  (it is no error)
-    """Something would have to be prepared."""
-
-
-def _found(recipe: Recipe, out: Path) -> Prepared | None:
-    """What `prepare` left for exactly these files and settings, or None."""
-    if recipe.data.cache is None and not (out / "prepared" / "train").exists():
-        return None
-    if recipe.data.cache is not None and not Path(recipe.data.cache).is_dir():
-        return None
-
-    def stop(what: str, number: int) -> None:
-        # `prepare` tells of its progress only when it makes something, and keeps nothing that is cut off.
-        raise _NotThere
-
-    try:
-        return prepare(recipe.corpus, recipe.spelling, out, given=given_by(recipe), progress=stop)
-    except _NotThere:
-        return None
-
-
-def _sampled(pairs: Iterator[Pair], progress: Progress | None) -> tuple[int, list[Pair]]:
-    """How many pairs there are, and up to `_SAMPLE` of them, each with the same chance."""
-    chance = random.Random(0)
-    kept: list[Pair] = []
-    count = 0
-    for count, pair in enumerate(pairs, start=1):
-        if len(kept) < _SAMPLE:
-            kept.append(pair)
-        elif (place := chance.randrange(count)) < _SAMPLE:
-            kept[place] = pair
-        if progress is not None and count % 10_000 == 0:
-            progress("pairs read", count)
-    return count, kept
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def _foreseen(recipe: Recipe, corpus: Survey, here: Costs, device: torch.device, out: Path) -> Plan:
+    """What can be said without training; `here` are the costs on this device."""
+    train, on_gpu = recipe.train, here
+    if here.bfloat16 != (train.precision != "float32"):
+        on_gpu = count_costs(recipe.model, *corpus.tokens, bfloat16=not here.bfloat16, objective=recipe.objective)
+    longest, tokens, free = recipe.data.context or corpus.longest, recipe.data.batch_tokens, free_memory(device)
+    if chosen := tokens == 0:
+        tokens = fitting_tokens(here, train, device.type, free=free, longest=longest)
+    batches = list(islice(corpus.batches(recipe, tokens), _BATCHES))
+    written = sum(batch.target_tokens for batch in batches)
+    per_token = sum(_flops(here, batch) for batch in batches) / written
+    rows = -(-corpus.target_tokens // recipe.data.context) if recipe.data.context else corpus.pairs
+    an_epoch = max(1, round(rows * len(batches) / sum(map(len, batches))))
+    updates = min(train.max_updates, -(-train.epochs * an_epoch // train.accumulate) or train.max_updates)
+    read = updates * train.accumulate  # batches of the whole run
+    per_batch = written / len(batches)
+    memory = {
+        kind: training_memory(costs, train, kind, tokens=tokens, longest=longest)
+        for kind, costs in (("cpu", here), ("cuda", on_gpu))
+    }
+    memory["cpu"]["lengths of the lines"] = 16 * corpus.pairs
+    need = sum(memory["cuda"].values())
+    return Plan(
+        parts=here.parts,
+        tokens=corpus.tokens,
+        exact=corpus.exact,
+        pairs=corpus.pairs,
+        source_tokens=corpus.source_tokens,
+        target_tokens=corpus.target_tokens,
+        longest=longest,
+        device=str(device),
+        batch_tokens=tokens,
+        chosen=chosen,
+        batches=an_epoch,
+        updates=updates,
+        epochs=read / an_epoch,
+        flops_per_token=per_token,
+        flops=per_token * read * per_batch,
+        memory=memory,
+        free=free,
+        disk=_disk(recipe, here.parameters, corpus),
+        disk_free=shutil.disk_usage(next(p for p in (out, *out.absolute().parents) if p.exists())).free,
+        measured=None,
+        gpus=tuple(_on_gpu(gpu, per_token * per_batch, read, need) for gpu in GPUS),
+        notes=tuple(_notes(recipe, corpus)),
+    )
 
 
 # -- what follows from it ----------------------------------------------------------------------------------------------
@@ -365,7 +225,7 @@ def _flops(costs: Costs, batch: Batch) -> float:
     return costs.flops.fixed + float(costs.flops.of(batch.source_lengths, batch.target_lengths).sum())
 
 
-def _disk(recipe: Recipe, parameters: int, corpus: _Corpus) -> dict[str, int]:
+def _disk(recipe: Recipe, parameters: int, corpus: Survey) -> dict[str, int]:
     """Bytes on disk when the run has ended; one more checkpoint stands while one is saved."""
     weights, train = 4 * parameters, recipe.train
     checkpoint = weights * (4 if train.average == "ema" else 3) + (weights if train.accumulate > 1 else 0)
@@ -381,14 +241,13 @@ def _disk(recipe: Recipe, parameters: int, corpus: _Corpus) -> dict[str, int]:
 def _on_gpu(gpu: Gpu, flops: float, batches: int, need: int) -> OnGpu:
     """flops: of a batch; need: bytes of memory."""
     seconds = batches * max(_LAUNCHING, flops / (gpu.teraflops * 1e12 * gpu.utilisation))
-    fits = need <= gpu.gigabytes * 10**9
-    return OnGpu(gpu.name, fits, seconds, gpu.teraflops, gpu.gigabytes, gpu.utilisation, gpu.note)
+    return OnGpu(**vars(gpu), fits=need <= gpu.gigabytes * 10**9, seconds=seconds)
 
 
-def _notes(recipe: Recipe, corpus: _Corpus) -> Iterator[str]:
+def _notes(recipe: Recipe, corpus: Survey) -> Iterator[str]:
     if not corpus.exact:
         yield (
-            f"pairs, tokens and tokens are estimated from {len(corpus.held.train) + len(corpus.held.valid):,} pairs of "
+            f"pairs and tokens are estimated from {len(corpus.held.train) + len(corpus.held.valid):,} pairs of "
             "the raw files; `regard prepare` on this recipe makes them exact"
         )
     if recipe.train.minutes:
@@ -404,7 +263,7 @@ class _Enough(Exception):  # noqa: N818  (it is no error)
     """Training has shown what it was to show."""
 
 
-def _rate(recipe: Recipe, corpus: _Corpus, device: torch.device, tokens: int, folder: Path) -> tuple[float, int]:
+def _rate(recipe: Recipe, corpus: Survey, device: torch.device, tokens: int, folder: Path) -> tuple[float, int]:
     """Target tokens a second, and the tokens of the batches that showed it: the recipe's, or fewer if they are slow."""
     with torch.random.fork_rng():
         model: nn.Module = FAMILIES[recipe.model.family].build(recipe.model, *corpus.tokens, PAD).to(device)
@@ -414,7 +273,7 @@ def _rate(recipe: Recipe, corpus: _Corpus, device: torch.device, tokens: int, fo
         return _trained(recipe, corpus, model, size, _SECONDS, folder), size
 
 
-def _trained(recipe: Recipe, corpus: _Corpus, model: nn.Module, tokens: int, seconds: float, folder: Path) -> float:
+def _trained(recipe: Recipe, corpus: Survey, model: nn.Module, tokens: int, seconds: float, folder: Path) -> float:
     """Train for at least two updates and about `seconds` after the first, which is slow; target tokens a second."""
     began: list[tuple[float, int]] = []
 
@@ -426,19 +285,12 @@ def _trained(recipe: Recipe, corpus: _Corpus, model: nn.Module, tokens: int, sec
             raise _Enough
 
     # So many updates that nothing else than training happens before it is enough.
-    never = {
-        "max_updates": 10**9,
-        "minutes": 0.0,
-        "epochs": 0,
-        "patience": 0,
-        "save_every": 10**9,
-        "average_every": 10**9,
-    }
-    config = recipe.train.model_copy(update={**never, "accumulate": 1, "log_every": 1})
+    never = {"max_updates": 10**9, "save_every": 10**9, "average_every": 10**9}
+    never |= {"minutes": 0.0, "epochs": 0, "patience": 0, "accumulate": 1, "log_every": 1}
     trainer = Trainer(
         model,
         corpus.batches(recipe, tokens),
-        config,
+        recipe.train.model_copy(update=never),
         folder,
         seed=recipe.seed,
         width=recipe.model.width,
