@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,21 @@ class Finding:
 
 
 def doctor(directory: str | Path = ".", bundle: str | Path | None = None) -> list[Finding]:
-    """All findings; `directory` is where a run would be written. Of a bundle also what translates with it, and why."""
-    return [
-        *(*_versions(), *_processor(), *_devices(), *_arithmetic()),
-        *(*_kernels(), *_training(), *_disk(Path(directory))),
-        *(() if bundle is None else _translating(bundle)),
-    ]
+    """All findings; `directory` is where a run would be written. Of a bundle also what translates with it, and why.
+
+    What cannot be looked at here is a finding too. Raises RegardError for a bundle that cannot be used.
+    """
+    parts = (_versions, _processor, _devices, _arithmetic, _kernels, _training, partial(_disk, Path(directory)))
+    found = [finding for part in parts for finding in _safely(part)]
+    return found if bundle is None else [*found, *_translating(bundle)]
+
+
+def _safely(part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from part()
+    except Exception as error:  # a machine may be in any state, and this is what is asked when it is in a bad one
+        topic = getattr(part, "__name__", "_machine").strip("_")
+        yield Finding(topic, "could not be looked at", f"{type(error).__name__}: {error}", good=False)
 
 
 def rows_differ_by(dtype: torch.dtype, width: int = 512) -> float:

@@ -285,7 +285,7 @@ def _trained(recipe: Recipe, corpus: Survey, model: nn.Module, tokens: int, seco
             raise _Enough
 
     # So many updates that nothing else than training happens before it is enough.
-    never = {"max_updates": 10**9, "save_every": 10**9, "average_every": 10**9}
+    never: dict[str, float] = {"max_updates": 10**9, "save_every": 10**9, "average_every": 10**9}
     never |= {"minutes": 0.0, "epochs": 0, "patience": 0, "accumulate": 1, "log_every": 1}
     trainer = Trainer(
         model,

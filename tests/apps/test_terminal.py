@@ -104,3 +104,21 @@ def test_a_pipe_gets_the_lines(tmp_path: Path) -> None:
     reader.join(20)
     assert got == ["a\nb\n"]
     assert (tmp_path / "pipe").is_fifo()
+
+
+# -- the doctor --------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_in_a_bad_state_is_described_all_the_same(monkeypatch, tmp_path, capsys) -> None:
+    """A folder that is gone, a kernel that cannot be asked, a package whose description is damaged."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError("broken\x1b[2J on purpose")
+
+    monkeypatch.setattr("regard.engine.decoding.refusal", broken)
+    monkeypatch.setattr("regard.tasks.doctor.shutil.disk_usage", broken)
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("OSError: broken\\x1b[2J on purpose") == 2
+    assert "\x1b" not in said
+    assert "versions" in said
