@@ -31,7 +31,8 @@ from regard.text.words import words
 
 from .details import links_of, steps_of, sums_of, target_spans
 from .forced import Forced, forced, hidden_of, logits_of
-from .translate import Candidate, Translator
+from .translate import Translator
+from .translation import Candidate
 
 __all__ = ["calibrate", "fit_temperature", "mutual_information"]
 
