@@ -21,24 +21,27 @@ import torch
 from variants import compared, keep, show, train_all
 from workers import ROOT, at_least, exit_code, threads_option
 
-_DAMPED = {"damping 0.1": ["train.damping=0.1"], "damping 0.01": ["train.damping=0.01"]}
+_DAMPED = {
+    "damping 0.1": ["train.regularizers.token-weights=0.1"],
+    "damping 0.01": ["train.regularizers.token-weights=0.01"],
+}
 
 FAMILIES: dict[str, dict[str, list[str]]] = {
     "transformer": {
         "transformer": [],
         "right to left": ['text.order="right-to-left"'],
         **_DAMPED,
-        "frequent words cost 0.1": ["train.attention_penalty=0.1"],
+        "frequent words cost 0.1": ["train.regularizers.attention-cost=0.1"],
         "source table apart": ['model.share="target"'],
-        "source table apart, frequent words short": ['model.share="target"', "train.input_damping=0.01"],
+        "source table apart, frequent words short": ['model.share="target"', "train.regularizers.input-weights=0.01"],
         "mean pooling": ['model.score="mean"'],
         "no places": ['model.positions="none"'],
     },
     "bahdanau": {
         "bahdanau": [],
         "bahdanau, right to left": ['text.order="right-to-left"'],
-        "bahdanau, frequent words cost 0.1": ["train.attention_penalty=0.1"],
-        "bahdanau, frequent words short": ["train.input_damping=0.01"],
+        "bahdanau, frequent words cost 0.1": ["train.regularizers.attention-cost=0.1"],
+        "bahdanau, frequent words short": ["train.regularizers.input-weights=0.01"],
         "bahdanau, mean pooling": ['model.score="mean"'],
     },
 }

@@ -75,7 +75,7 @@ def curve(recipe: Recipe) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     reference = only_references() if recipe.train.precision == "float32" else nullcontext()
     with tempfile.TemporaryDirectory() as folder, reference:
-        regard.fit(recipe, folder, report=events.append)
+        regard.fit(recipe, folder, callbacks=[events.append])
     made: dict[str, Any] = {"precision": next(e["precision"] for e in events if e["event"] == "start")}
     for name, event in (("train", "train"), ("dev", "validate")):
         made[name] = {e["update"]: e["loss"] for e in events if e["event"] == event}

@@ -140,7 +140,7 @@ def watched(folder: Path, arguments: list[str]) -> int:
 
         def seen(self: Any, batch: Any, *part: int) -> float:
             nonlocal at
-            at = self.microstep
+            at = self.progress.microstep
             batches.write(f"{at} {hashlib.sha256(batch.lines.tobytes()).hexdigest()}\n")
             batches.flush()
             return float(backward(self, batch, *part))

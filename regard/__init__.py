@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         RecipeError,
         RegardError,
         TextError,
+        TrainingError,
     )
     from regard.parsing.parse import parse
     from regard.recipe import Recipe
@@ -55,6 +56,7 @@ __all__ = [
     "RecipeError",
     "RegardError",
     "TextError",
+    "TrainingError",
     "Translation",
     "Translator",
     "__version__",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_rename", "digest", "sync"]
+__all__ = ["atomic_rename", "digest", "locked", "sync", "write_atomically"]
 
 
 def sync(path: Path) -> None:
@@ -23,6 +26,37 @@ def atomic_rename(part: Path, path: Path) -> None:
     sync(part)
     os.replace(part, path)
     sync(path.parent)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a crash at any moment leaves the old one, or the new one, whole."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        atomic_rename(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Whether this process alone is inside with this lock file, which is made and removed; a killed one is not inside.
+
+    On a file system without locks everybody is let in.
+    """
+    with path.open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except BlockingIOError:
+            free = False
+        except OSError:
+            free = True
+        try:
+            yield free
+        finally:
+            if free:
+                path.unlink(missing_ok=True)
 
 
 def digest(path: Path) -> str:

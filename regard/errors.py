@@ -16,6 +16,7 @@ __all__ = [
     "RegardError",
     "RegardWarning",
     "TextError",
+    "TrainingError",
     "install",
 ]
 
@@ -50,6 +51,10 @@ class KernelError(RegardError):
 
 class CheckpointError(RegardError):
     """A checkpoint is missing, damaged or belongs to another run."""
+
+
+class TrainingError(RegardError):
+    """Training cannot go on: it has diverged, or another process trains in the same directory."""
 
 
 class ParallelError(RegardError):

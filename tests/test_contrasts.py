@@ -33,7 +33,8 @@ from regard.tasks.score import score_lines
 from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer, write_lines
 from regard.text.order import Backwards, in_order
-from regard.train import OBJECTIVES, TrainConfig, Trainer, importance, inputs, label_smoothed, projected_loss
+from regard.train import OBJECTIVES, TrainConfig, Trainer, inputs, label_smoothed, projected_loss
+from regard.train.regularizers import token_weights
 
 LINES = [" ".join(random.Random(n).choices("abcdef", k=1 + n % 6)) for n in range(80)]
 
@@ -152,12 +153,12 @@ def test_the_bundle_verifies_and_names_its_order(pair: tuple[Translator, Transla
 
 def test_what_is_frequent_counts_less_and_the_corpus_one_on_average() -> None:
     counts = torch.tensor([0, 0, 0, 50, 100, 800, 50])
-    found = importance(counts, 0.1)
+    found = token_weights(counts, 0.1)
     share = counts / counts.sum()
     assert float((share * found).sum()) == pytest.approx(1.0)
     assert found[5] < found[4] < found[3]
     assert float(found[3] / found[5]) == pytest.approx((0.1 + 0.8) / (0.1 + 0.05))
-    torch.testing.assert_close(importance(counts, 1e6), torch.ones(7), rtol=1e-4, atol=0)
+    torch.testing.assert_close(token_weights(counts, 1e6), torch.ones(7), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["reference", "native"])
@@ -168,7 +169,7 @@ def test_a_weighted_loss_is_the_weighted_sum_with_its_gradient(chunk: int, compi
     targets, counts = torch.tensor([3, 4, -1, 5, 3, -1, 6, 7, 9]), torch.rand(9) + 0.1
     leaves = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
     with nullcontext() if compiled else only_references():
-        loss = projected_loss(*leaves, targets, 0.1, chunk, importance=counts)
+        loss = projected_loss(*leaves, targets, 0.1, chunk, token_weights=counts)
         loss.backward()  # type: ignore[no-untyped-call]
     exact = [x.double().requires_grad_() for x in (hidden, weight, bias)]
     logits = F.linear(*exact)
@@ -178,7 +179,7 @@ def test_a_weighted_loss_is_the_weighted_sum_with_its_gradient(chunk: int, compi
     for made, right in zip(leaves, exact, strict=True):
         torch.testing.assert_close(made.grad.double(), right.grad, rtol=1e-4, atol=1e-5)  # type: ignore[union-attr]
     with torch.no_grad():
-        again = projected_loss(hidden, weight, bias, targets, 0.1, chunk, importance=counts)
+        again = projected_loss(hidden, weight, bias, targets, 0.1, chunk, token_weights=counts)
     assert float(again) == pytest.approx(float(loss.detach()), rel=1e-5)
 
 
@@ -190,14 +191,19 @@ def test_a_store_counts_its_tokens(tmp_path: Path) -> None:
     assert {tokenizer.tokens([i])[0]: int(n) for i, n in enumerate(counts) if n} == {"▁b": 3, "▁c": 1, "</s>": 2}
 
 
-def test_damping_is_a_key_of_a_recipe_and_dev_loss_is_not_weighted(tmp_path: Path) -> None:
+def test_token_weights_are_a_key_of_a_recipe_and_dev_loss_is_not_weighted(tmp_path: Path) -> None:
     found = {}
     for damping in (0.0, 1e9, 0.01):
         events: list[dict[str, Any]] = []
         recipe = _recipe(
-            tmp_path / str(damping), LINES, "left-to-right", damping=damping, learning_rate=1e-9, log_every=1
+            tmp_path / str(damping),
+            LINES,
+            "left-to-right",
+            regularizers={"token-weights": damping},
+            learning_rate=1e-9,
+            log_every=1,
         )
-        fit(recipe, tmp_path / str(damping) / "run", report=events.append)
+        fit(recipe, tmp_path / str(damping) / "run", callbacks=[events.append])
         found[damping] = [next(e["loss"] for e in events if e["event"] == kind) for kind in ("train", "validate")]
     assert found[1e9] == pytest.approx(found[0.0], rel=1e-4)
     assert found[0.01][0] != pytest.approx(found[0.0][0], rel=1e-4)
@@ -249,10 +255,10 @@ def test_windows_as_wide_as_the_learned_places_train_whatever_their_number(layou
     model: Any = toy.make(GPTConfig(width=16, heads=2, layers=1, max_positions=7, dropout=0.0), len(tokenizer))  # type: ignore[arg-type]
     batches = Batches(store, batch_tokens=60, layout=layout, context=7)
     config = TrainConfig(max_updates=2, warmup=1, precision="float32", average="none")
-    aim = OBJECTIVES["continue"]
+    aim = OBJECTIVES["language-model"]
     trainer = Trainer(model.train(), batches, config, tmp_path / "run", seed=1, width=16, objective=aim)
     trainer.run()
-    assert trainer.places == 7
-    made = inputs(next(Batches(store, batch_tokens=60, layout=layout, context=7)), torch.device("cpu"), places=7)
+    assert trainer.positions == 7
+    made = inputs(next(Batches(store, batch_tokens=60, layout=layout, context=7)), torch.device("cpu"), positions=7)
     assert made.widths[1] == 7
     assert made.tokens.shape[-1] == 7 or layout == "packed"

@@ -15,32 +15,28 @@ from torch import Tensor
 from regard import bundle as bundles
 from regard.errors import ModelError
 from regard.models import FAMILIES
-from regard.models.interface import Observer, Part
+from regard.models.interface import Observer
 from regard.nn.embedding import fold_scale, scale_rows
-from regard.tasks.fit import _price, fit
+from regard.tasks.fit import counts_of, fit
 from regard.tasks.inspect import inspect
 from regard.tasks.prepare import prepare
 from regard.text import END
-from regard.train import OBJECTIVES, Inputs, Step, rarity
+from regard.train import OBJECTIVES, REGULARIZERS, Inputs, Step
+from regard.train.regularizers import Term, rarity, terms_of
 
 COMMON = 6
 SOURCES = [[COMMON, 5, 7, COMMON, toy.END], [8, COMMON, toy.END], [COMMON, 9, 10, 11, COMMON, 12, toy.END]]
 TARGETS = [[toy.BEGIN, COMMON, 5, COMMON], [toy.BEGIN, COMMON, 9, 9, COMMON, 8], [toy.BEGIN, COMMON, 14]]
 BLIND = ["rnn-lm", "seq2seq"]
-PARTS: dict[Any, Part] = {
-    ("source", "source"): "encoder",
-    ("target", "target"): "decoder",
-    ("target", "source"): "cross",
-}
 LOOKING = [family for family in FAMILIES if family not in BLIND]
 
 
 def _inputs(family: str, kind: str) -> Inputs:
     """Lines as the family's objective is given them."""
-    if _aim(family) in ("translate", "fill"):
+    if _aim(family) in ("translate", "cmlm"):
         sources, tokens = SOURCES, TARGETS
     else:
-        sources = tokens = SOURCES if _aim(family) in ("mask", "classify") else TARGETS
+        sources = tokens = SOURCES if _aim(family) in ("masked-lm", "classify") else TARGETS
     targets = [[*row[1:], toy.END] for row in tokens]
     lay = toy.packed if kind == "packed" else toy.padded
     (source, reading), (given, writing), (right, _) = lay(sources), lay(tokens), lay(targets)
@@ -54,8 +50,9 @@ def _model(family: str) -> Any:
     return toy.make(FAMILIES[family].config(**FAMILIES[family].small, dropout=0.0), dtype=torch.float64).train()
 
 
-def _step(family: str, model: Any, price: Tensor | None) -> Step:
-    return Step(model, 0.1, chunk=64, objective=OBJECTIVES[_aim(family)], price=price)
+def _step(family: str, model: Any, cost: Tensor | None) -> Step:
+    terms = [] if cost is None else [Term(REGULARIZERS["attention-cost"], cost)]
+    return Step(model, 0.1, chunk=64, objective=OBJECTIVES[_aim(family)], terms=terms)
 
 
 def _looked(family: str, model: Any, price: Tensor) -> list[Tensor]:
@@ -68,12 +65,10 @@ def _looked(family: str, model: Any, price: Tensor) -> list[Tensor]:
         alone = Inputs(
             "padded", source, x.source_lengths[i : i + 1], tokens, tokens, x.target_lengths[i : i + 1], (many, more)
         )
-        observe = Observer(PARTS[aim.looks])
+        observe = Observer(aim.attention)
         _step(family, model, None).hidden(alone, observe)
-        keys = (source if aim.looks[1] == "source" else tokens)[0]
-        paid.append(
-            torch.stack([(w[0] * price[keys]).sum(-1).mean() for w in observe.weights[PARTS[aim.looks]]]).mean()
-        )
+        keys = (tokens if aim.attention == "decoder" else source)[0]
+        paid.append(torch.stack([(w[0] * price[keys]).sum(-1).mean() for w in observe.weights[aim.attention]]).mean())
     return paid
 
 
@@ -124,7 +119,7 @@ def test_who_pays_looks_less_at_what_is_common(family: str) -> None:
 
 @pytest.mark.parametrize("family", BLIND)
 def test_who_does_not_look_is_told_so(family: str) -> None:
-    with pytest.raises(ModelError, match=r"train\.attention_penalty is a price of looking, and this model has no"):
+    with pytest.raises(ModelError, match="attention-cost is a cost of attention, and this model has no"):
         _step(family, _model(family), torch.ones(20))(_inputs(family, "padded"))
 
 
@@ -133,19 +128,19 @@ def test_every_family_looks_or_is_blind() -> None:
 
 
 def test_the_price_is_of_what_is_read_and_a_lines_end_is_free(tmp_path: Path) -> None:
-    recipe = _recipe(tmp_path, LINES, "left-to-right", attention_penalty=2.0, log_every=1)
+    recipe = _recipe(tmp_path, LINES, "left-to-right", regularizers={"attention-cost": 2.0}, log_every=1)
     prepared = prepare(recipe.corpus, recipe.spelling, tmp_path)
-    price = _price(recipe, prepared, torch.device("cpu"))
-    assert price is not None
+    (term,) = terms_of(recipe.train.regularizers, counts_of(recipe, prepared), torch.device("cpu"))
+    price = term.value
     counts = prepared.train.source.counts(len(prepared.source_tokenizer))
     counts[END] = 0
     share = counts / counts.sum()
     assert price.tolist() == pytest.approx((2.0 * share / (0.01 + share)).tolist(), rel=1e-5)
     assert price[END] == 0
     events: list[dict[str, Any]] = []
-    fit(recipe, tmp_path / "run", report=events.append)
-    free = recipe.model_copy(update={"train": recipe.train.model_copy(update={"attention_penalty": 0.0})})
-    fit(free, tmp_path / "free", report=events.append)
+    fit(recipe, tmp_path / "run", callbacks=[events.append])
+    free = recipe.model_copy(update={"train": recipe.train.model_copy(update={"regularizers": {}})})
+    fit(free, tmp_path / "free", callbacks=[events.append])
     first, second = ([e["loss"] for e in events if e["event"] == "train"][i::3] for i in (0, 1))
     assert first[0] == pytest.approx(first[1], rel=1e-5), "the loss that is told is the model's own"
     assert second[0] != second[1], "and it learns otherwise"
@@ -205,7 +200,7 @@ def test_the_first_table_is_the_one_of_what_is_read(family: str) -> None:
 
 @pytest.mark.parametrize("family", [*TIED, "transformer"])
 def test_a_table_with_other_uses_is_refused(family: str) -> None:
-    with pytest.raises(ModelError, match=r"keep them apart .* or leave train\.input_damping out"):
+    with pytest.raises(ModelError, match=r"keep them apart .* or leave input-weights out"):
         scale_rows(_model(family), SCALE)
 
 
@@ -232,7 +227,7 @@ def test_a_bundle_has_the_scales_in_its_table(tmp_path: Path) -> None:
     rows = []
     for damping in (0.0, 0.05):
         changes = {"model": recipe.model.model_copy(update={"share": "target"})}
-        changes["train"] = recipe.train.model_copy(update={"input_damping": damping})
+        changes["train"] = recipe.train.model_copy(update={"regularizers": {"input-weights": damping}})
         out = tmp_path / str(damping)
         path = fit(recipe.model_copy(update=changes), out)
         rows.append(bundles.load(path).model().source.table.weight.detach())  # type: ignore[union-attr]

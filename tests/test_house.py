@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"settings", "text"},
     "models": {"nn", "kernels"},
     "search": {"nn.state"},
-    "train": {"settings", "data", "models", "nn", "kernels"},
+    "train": {"settings", "text", "data", "nn", "models", "kernels"},
     "engine": {"models", "kernels"},
     "recipe": {"settings", "text", "models", "search", "train"},
     "bundle": {"recipe", "text", "models"},
@@ -154,13 +154,11 @@ MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 6
 
 NOT_YET: dict[str, dict[str, int]] = {
     "lines": {
-        "regard": 28_500,
+        "regard": 29_300,
     },
     "file": {
         "models/transformer.py": 445,
         "tasks/align.py": 447,
-        "tasks/fit.py": 613,
-        "train/loop.py": 423,
     },
     "function": {
         "apps/use.py:evaluate": 92,
@@ -168,9 +166,6 @@ NOT_YET: dict[str, dict[str, int]] = {
         "models/transformer.py:build": 76,
         "studies/lineage/command.py:lineage": 85,
         "tasks/evaluate.py:evaluate_lines": 100,
-        "tasks/fit.py:_fit": 82,
-        "tasks/fit.py:_finish": 62,
-        "train/loop.py:__init__": 75,
     },
     "parameters": {
         "apps/language.py:generate": 14,
@@ -189,8 +184,6 @@ NOT_YET: dict[str, dict[str, int]] = {
         "tasks/align.py:choose": 9,
         "tasks/evaluate.py:evaluate_lines": 16,
         "text/tokenizer.py:train": 9,
-        "train/loop.py:__init__": 12,
-        "train/objectives.py:forward": 9,
     },
     "holes": {
         "type: ignore without a reason": 98,

@@ -24,11 +24,13 @@ from regard.text import Tokenizer
 from regard.train import (
     SCHEDULES,
     Interrupted,
+    Options,
     Plateau,
     Schedule,
     Step,
     TrainConfig,
     Trainer,
+    checkpoint,
     inputs,
     label_smoothed,
     projected_loss,
@@ -170,7 +172,7 @@ def test_plateau_waits_then_cuts() -> None:
     plateau = Plateau(0.5, patience=1)
     scales = []
     for improved in (True, False, False, False, False, True):
-        plateau.saw(improved)
+        plateau.validated(improved)
         scales.append(plateau.scale)
     assert scales == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
 
@@ -216,16 +218,20 @@ def _trainer(
         out,
         seed=5,
         width=16,
-        validate=lambda m: {"loss": float(sum(p.detach().abs().sum() for p in m.parameters()))},
-        report=events.append,
+        options=Options(
+            validate=lambda m: {"loss": float(sum(p.detach().abs().sum() for p in m.parameters()))},
+            report=events.append,
+        ),
     )
 
 
 def _everything(trainer: Trainer) -> dict[str, Tensor]:
     found = {f"weight.{n}": p.detach().clone() for n, p in trainer.parameters.items()}
-    found |= {f"ema.{n}": w.clone() for n, w in trainer.ema.items()}
+    found |= {f"ema.{n}": w.clone() for n, w in trainer.averaging.ema.items()}
     for name, parameter in trainer.parameters.items():
-        found |= {f"{k}.{name}": v.clone() for k, v in trainer.optimizer.state[parameter].items()}
+        for optimizer in trainer.optimizers:
+            held = optimizer.state.get(parameter, {}).items()
+            found |= {f"{k}.{name}": v.clone() if isinstance(v, Tensor) else torch.tensor(v) for k, v in held}
     return found
 
 
@@ -244,7 +250,7 @@ def test_resuming_after_any_batch_is_exact(corpus: tuple[Store, Tokenizer], tmp_
         backward = first._backward
 
         def counting(batch: Any, first: Trainer = first, stop: int = stop, backward: Any = backward) -> float:
-            first.stop = first.microstep + 1 == stop
+            first.stop = first.progress.microstep + 1 == stop
             return float(backward(batch))
 
         first._backward = counting  # type: ignore[method-assign]
@@ -254,7 +260,7 @@ def test_resuming_after_any_batch_is_exact(corpus: tuple[Store, Tokenizer], tmp_
         again: list[dict[str, Any]] = []
         second = _trainer(*corpus, out, config, again)
         assert second.resume() is not None
-        assert second.microstep == stop
+        assert second.progress.microstep == stop
         second.run()
         for name, value in _everything(second).items():
             assert torch.equal(value, expected[name]), name
@@ -270,14 +276,19 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(
     tensors = newest / "tensors.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-7] + b"tampers")
     with pytest.raises(CheckpointError, match="not the file that was saved"):
+        checkpoint.load(newest)
+    events: list[dict[str, Any]] = []
+    assert _trainer(*corpus, tmp_path, CONFIG, events).resume() == older
+    assert [(e["event"], e["checkpoint"], e["instead"]) for e in events] == [("damaged", str(newest), str(older))]
+    assert "not the file that was saved" in events[0]["why"]
+    assert not newest.exists(), "it is never taken for a checkpoint again"
+    state = older / "state.json"
+    state.write_text(state.read_text().replace('"update": 10', '"update": 11'))
+    with pytest.raises(CheckpointError, match=r"state\.json: not the file that was saved"):
         _trainer(*corpus, tmp_path, CONFIG, []).resume()
-    (newest / "state.json").write_text("{")
-    with pytest.raises(CheckpointError, match="remove it to resume from the one before"):
+    state.write_text("{")
+    with pytest.raises(CheckpointError, match="damaged checkpoint"):
         _trainer(*corpus, tmp_path, CONFIG, []).resume()
-    for path in newest.iterdir():
-        path.unlink()
-    newest.rmdir()
-    assert _trainer(*corpus, tmp_path, CONFIG, []).resume() == older
 
 
 def test_early_stopping_and_the_best_weights(corpus: tuple[Store, Tokenizer], tmp_path: Path) -> None:
@@ -301,8 +312,8 @@ def test_early_stopping_and_the_best_weights(corpus: tuple[Store, Tokenizer], tm
 
     trainer.validate = validate
     trainer.run()
-    assert trainer.update == 10
-    assert trainer.best["update"] == 4
+    assert trainer.progress.update == 10
+    assert trainer.progress.best["update"] == 4
     assert all(torch.equal(v, kept[1][n]) for n, v in trainer.final_weights().items())
 
 
@@ -312,13 +323,13 @@ def test_the_mean_of_the_last_snapshots(corpus: tuple[Store, Tokenizer], tmp_pat
     )
     trainer = _trainer(*corpus, tmp_path, config, [])
     held: list[dict[str, Tensor]] = []
-    snapshot = trainer._snapshot
+    snapshot = trainer.averaging.snapshot
 
-    def spy() -> None:
+    def spy(weights: dict[str, Tensor], update: int) -> None:
         held.append({n: p.detach().clone() for n, p in trainer.parameters.items()})
-        snapshot()
+        snapshot(weights, update)
 
-    trainer._snapshot = spy  # type: ignore[method-assign]
+    trainer.averaging.snapshot = spy  # type: ignore[method-assign]
     trainer.run()
     assert len(held) == 3
     for name, value in trainer.final_weights().items():
@@ -338,7 +349,9 @@ def test_a_batch_that_does_not_fit_is_cut_and_training_goes_on(
         sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, dropout=0.0)
         config = CONFIG.model_copy(update={"max_updates": 2, "precision": precision})
         batches, model = Batches(store, batch_tokens=400, seed=5), build(sizes, len(tokenizer), len(tokenizer))
-        trainer = Trainer(model, batches, config, tmp_path / f"{short}", seed=5, width=16, report=events.append)
+        trainer = Trainer(
+            model, batches, config, tmp_path / f"{short}", seed=5, width=16, options=Options(report=events.append)
+        )
         forward = trainer.step.forward
 
         def little(x: Any, forward: Any = forward) -> Tensor:
@@ -354,7 +367,7 @@ def test_a_batch_that_does_not_fit_is_cut_and_training_goes_on(
         found.append((losses, dict(trainer.weights.gradients)))
         trainer.run()
     cuts = [e["cuts"] for e in events if e["event"] == "cut"]
-    assert cuts == list(range(1, trainer.cuts + 1))
+    assert cuts == list(range(1, trainer.progress.cuts + 1))
     assert len(cuts) > 6
     bound = 1e-4 if precision == "float32" else 5e-2
     torch.testing.assert_close(found[1], found[0], rtol=bound, atol=bound * 20)
@@ -381,7 +394,7 @@ def _reversed(model: Any, rate: float, updates: int, layout: Any, corpus: tuple[
     batches = Batches(store, batch_tokens=600, layout=layout, seed=1, pool=2000)
     trainer = Trainer(model, batches, config, out, seed=1, width=64)
     trainer.run()
-    trainer.weights.put(trainer.final_weights())
+    trainer.weights.copy_to_model(trainer.final_weights())
     model.float()
     seen = set(_words(1500, 1))
     fresh = [line for line in _words(400, 2) if line not in seen][:100]

@@ -62,10 +62,10 @@ def _timed(place: Path, **train: Any) -> Recipe:
 def test_training_stops_by_the_clock_and_the_schedule_ends_there(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "time", Clock())
     events: list[dict[str, Any]] = []
-    fit(_timed(tmp_path, validate_every=7), tmp_path / "run", report=events.append)
+    fit(_timed(tmp_path, validate_every=7), tmp_path / "run", callbacks=[events.append])
     trained = [event for event in events if event["event"] == "train"]
     assert [event["trained"] for event in trained] == list(range(1, 31)), "a second an update, and no other"
-    rates = [event["rate"] for event in trained]
+    rates = [event["learning_rate"] for event in trained]
     assert max(rates) == pytest.approx(0.01, rel=0.3)
     assert rates[-1] == pytest.approx(0.0, abs=1e-3)
     assert rates[6:] == sorted(rates[6:], reverse=True)
@@ -85,13 +85,13 @@ def test_a_run_that_is_resumed_has_the_time_that_is_left(tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         fit(recipe.model_copy(update={"train": recipe.train.model_copy(update={"save_every": 10})}), tmp_path / "run",
-            report=stop)  # fmt: skip
+            callbacks=[stop])  # fmt: skip
     events: list[dict[str, Any]] = []
     fit(
         recipe.model_copy(update={"train": recipe.train.model_copy(update={"save_every": 10})}),
         tmp_path / "run",
         resume=True,
-        report=events.append,
+        callbacks=[events.append],
     )
     assert [event["trained"] for event in events if event["event"] == "train"] == list(range(11, 31))
 

@@ -25,12 +25,12 @@ from regard.models.bert import BERTClassifierConfig, BERTConfig
 from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig
 from regard.settings.data import Filters
-from regard.tasks.fit import fit, view_of
+from regard.tasks.fit import fit
 from regard.tasks.generate import stream
 from regard.tasks.inspect import inspect
 from regard.tasks.measure import measure
-from regard.text import BEGIN, END, Tokenizer, write_lines
-from regard.train import GAPS, MASK, OBJECTIVES, Interrupted, Step, TrainConfig, Trainer, inputs
+from regard.text import BEGIN, END, GAPS, MASK, Tokenizer, write_lines
+from regard.train import OBJECTIVES, Interrupted, Options, Step, TrainConfig, Trainer, inputs
 
 SMALL = {"width": 16, "heads": 2, "feedforward": 32, "layers": 2, "dropout": 0.0, "max_positions": 32}
 CPU = torch.device("cpu")
@@ -123,7 +123,7 @@ def test_a_window_reads_any_place_of_the_ring(text: Store) -> None:
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_masks_hide_their_share_and_do_not_depend_on_the_batch(text: Store, tokenizer: Tokenizer, layout: Any) -> None:
-    view = view_of("mask", tokenizer)
+    view = OBJECTIVES["masked-lm"].view(tokenizer)
     mask = tokenizer.id_of(MASK)
     assert isinstance(view, Masks)
     assert view.mask == mask
@@ -157,7 +157,7 @@ def test_masks_hide_their_share_and_do_not_depend_on_the_batch(text: Store, toke
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_what_fell_into_gaps_can_be_put_back(text: Store, tokenizer: Tokenizer, layout: Any) -> None:
-    view = view_of("denoise", tokenizer)
+    view = OBJECTIVES["denoise"].view(tokenizer)
     assert isinstance(view, SpanCorruption)
     assert len(view.marks) == len(GAPS)
     found: list[dict[int, list[int]]] = []
@@ -270,17 +270,17 @@ def test_a_reader_sees_both_ways() -> None:
 # -- training ----------------------------------------------------------------------------------------------------------
 
 CONFIGS: dict[str, Any] = {
-    "continue": GPTConfig(**{**SMALL, "dropout": 0.1}),
-    "mask": BERTConfig(**{**SMALL, "dropout": 0.1}),
+    "language-model": GPTConfig(**{**SMALL, "dropout": 0.1}),
+    "masked-lm": BERTConfig(**{**SMALL, "dropout": 0.1}),
     "classify": BERTClassifierConfig(**{**SMALL, "dropout": 0.1}),
     "denoise": TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1),
 }
 
 
 def _batches(objective: str, text: Store, labelled: Store, tokenizer: Tokenizer, layout: Any = "packed") -> Batches:
-    context = 8 if objective == "continue" else 0
+    context = 8 if objective == "language-model" else 0
     store = labelled if objective == "classify" else text
-    view = view_of(objective, tokenizer)
+    view = OBJECTIVES[objective].view(tokenizer)
     return Batches(store, batch_tokens=120, layout=layout, seed=3, context=context, view=view)
 
 
@@ -311,7 +311,7 @@ def test_resuming_is_exact(objective: str, text: Store, labelled: Store, tokeniz
         model = toy.make(CONFIGS[objective], vocabulary=len(tokenizer))
         batches = _batches(objective, text, labelled, tokenizer)
         aim = OBJECTIVES[objective]
-        made = Trainer(model, batches, config, out, seed=1, width=16, report=hear, objective=aim)
+        made = Trainer(model, batches, config, out, seed=1, width=16, objective=aim, options=Options(report=hear))
         return made
 
     whole = trainer(tmp_path / "whole")
@@ -513,7 +513,7 @@ def test_a_classifier_begins_with_what_a_reader_has_learnt(reader: Path, tmp_pat
         },
     }
     heard: list[dict[str, Any]] = []
-    made = bundles.load(fit(recipes.validate(tables), tmp_path / "run", report=heard.append))
+    made = bundles.load(fit(recipes.validate(tables), tmp_path / "run", callbacks=[heard.append]))
     (begun,) = (event for event in heard if event["event"] == "begin")
     assert begun["new"] == ["pooler.weight", "pooler.bias", "output.weight", "output.bias"]
     before = bundles.load(reader)

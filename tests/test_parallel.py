@@ -105,7 +105,7 @@ def test_bfloat16_copies_give_the_gradients_of_a_bfloat16_model() -> None:
         weights = Weights(one, True)
         other = Step(one, 0.1, 8)(inputs(batch, torch.device("cpu")))
         other.backward()
-        weights.gather()
+        weights.accumulate()
         assert loss == float(other.detach())
         for name, gradient in weights.gradients.items():
             assert gradients[f"step.model.{name}"].dtype == torch.float32
@@ -121,7 +121,7 @@ def test_what_several_processes_cannot_do_is_said(tmp_path: Path, monkeypatch: p
     trainer = Trainer(model, batches, TrainConfig(precision="float32"), tmp_path, seed=1, width=16)
     trainer.parallel = Parallel(1, 2)
 
-    def full(*given: Any, places: int | None) -> None:
+    def full(*given: Any, positions: int | None) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     trainer.step = nn.Identity()

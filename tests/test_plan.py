@@ -29,7 +29,7 @@ from regard.tasks.costs import MOST_TOKENS, _kept, count_costs, fitting_tokens, 
 from regard.tasks.fit import fit
 from regard.tasks.plan import plan
 from regard.tasks.prepare import prepare
-from regard.train import Step, TrainConfig, inputs
+from regard.train import OBJECTIVES, Step, TrainConfig, inputs
 from regard.train.memory import halves, is_out_of_memory
 
 # -- costs -------------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_activations_are_those_that_the_real_model_keeps(bfloat16: bool) -> None
 def test_a_language_models_flops_are_the_formula_and_do_not_know_a_source() -> None:
     c, v, t = GPTConfig(width=16, heads=2, layers=3, feedforward=32), 23, 37
     adds = c.layers * ((4 * 16 * 16 + 2 * 16 * 32) * t + 2 * 16 * t * t) + 16 * v * t
-    costs = count_costs(c, v, v, bfloat16=False, objective="continue")
+    costs = count_costs(c, v, v, bfloat16=False, objective="language-model")
     assert float(costs.flops.of(1, t)) == pytest.approx(6 * adds, rel=1e-9)
     assert float(costs.flops.of(1, t)) == pytest.approx(float(costs.flops.of(9, t)), rel=1e-9)
 
@@ -78,7 +78,7 @@ def test_a_language_models_flops_are_the_formula_and_do_not_know_a_source() -> N
 def test_what_is_masked_alone_is_projected() -> None:
     c, v, s = BERTConfig(width=16, heads=2, layers=1, feedforward=32), 50, 20
     adds = (4 * 16 * 16 + 2 * 16 * 32) * s + 2 * 16 * s * s + 16 * 16 * s + 0.15 * 16 * v * s
-    costs = count_costs(c, v, v, bfloat16=False, objective="mask")
+    costs = count_costs(c, v, v, bfloat16=False, objective="masked-lm")
     assert float(costs.flops.of(s, s)) == pytest.approx(6 * adds, rel=1e-9)
 
 
@@ -180,7 +180,7 @@ def test_a_run_on_text_of_one_side_or_labels_is_planned_and_its_batches_found(fa
     assert found.batch_tokens == fitting._fitting(recipe, prepared, torch.device("cpu")) == MOST_TOKENS
     few = recipe.model_copy(update={"data": recipe.data.model_copy(update={"batch_tokens": 300})})
     counted = plan(few, tmp_path / "run", measure=False)
-    view = fitting.view_of(recipe.objective, prepared.target_tokenizer)
+    view = OBJECTIVES[recipe.objective].view(prepared.target_tokenizer)
     batches = Batches(prepared.train, batch_tokens=300, layout="packed", context=recipe.data.context, view=view)
     assert counted.batches == pytest.approx(len(list(batches.one_epoch())), rel=0.15)
     assert counted.flops_per_token > 0
@@ -248,12 +248,12 @@ def test_batches_as_large_as_fit_stay_so_when_resumed(
     open_recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"batch_tokens": 0})})
     monkeypatch.setattr(fitting, "free_memory", lambda device: 540 << 20)
     events: list[dict[str, Any]] = []
-    fit(open_recipe, tmp_path, report=events.append)
+    fit(open_recipe, tmp_path, callbacks=[events.append])
     chosen = next(e["tokens"] for e in events if e["event"] == "batch")
     assert 300 < chosen < MOST_TOKENS
     assert recipes.load(tmp_path / "recipe.toml").data.batch_tokens == chosen
     monkeypatch.setattr(fitting, "free_memory", lambda device: 1 << 40)
-    fit(open_recipe, tmp_path, resume=True, report=events.append)
+    fit(open_recipe, tmp_path, resume=True, callbacks=[events.append])
     assert recipes.load(tmp_path / "recipe.toml").data.batch_tokens == chosen
     assert sum(e["event"] == "batch" for e in events) == 1
 

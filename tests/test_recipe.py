@@ -107,11 +107,11 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         ),
         (
             DATA + '[model]\nfamily = "gpt"',
-            "train.objective = 'continue' learns from text of one side and the data are pairs",
+            "train.objective = 'language-model' learns from text of one side and the data are pairs",
         ),
         (
-            DATA + '[train]\nobjective = "mask"',
-            "'mask' is not for model.family = 'transformer', an encoder-decoder; it can: ",
+            DATA + '[train]\nobjective = "masked-lm"',
+            "'masked-lm' is not for model.family = 'transformer', an encoder-decoder; it can: ",
         ),
         (
             TEXT + '[model]\nfamily = "gpt"\nheads = 5',
@@ -119,7 +119,7 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         ),
         (
             CONTEXT + '[model]\nfamily = "bert"',
-            "data.context cuts a stream to be continued, and train.objective = 'mask'",
+            "data.context cuts a stream to be continued, and train.objective = 'masked-lm'",
         ),
         (
             DATA + '[text]\ntarget_kind = "words"',
@@ -199,8 +199,8 @@ def test_the_objective_follows_from_the_family_and_the_data() -> None:
     asked = [
         (DATA, "", "translate"),
         (TEXT, "", "denoise"),
-        (CONTEXT, "gpt", "continue"),
-        (TEXT, "bert", "mask"),
+        (CONTEXT, "gpt", "language-model"),
+        (TEXT, "bert", "masked-lm"),
         (DATA, "bert-classifier", "classify"),
     ]
     for data, family, wanted in asked:

@@ -22,8 +22,7 @@ from regard.nn.attention.kernels import KERNELS, Call, Flexible, Reference
 from regard.nn.mixing import FullyConnected
 from regard.nn.positions import BIASES, POSITIONS, ROTARY
 from regard.tasks.costs import count_costs
-from regard.train.step import Inputs, Step
-from regard.train.weights import Weights
+from regard.train.step import Inputs, Step, Weights
 
 SMALL: dict[str, Any] = {
     "width": 16,
@@ -444,11 +443,11 @@ def test_running_averages_stay_exact_beside_bfloat16_weights() -> None:
     norm = BatchNorm(16)
     weights = Weights(norm, bfloat16=True)
     norm(torch.randn(8, 16).bfloat16() + 3).float().sum().backward()
-    weights.gather()
+    weights.accumulate()
     assert sorted(weights.gradients) == ["bias", "weight"]
     before = norm.running_mean.detach().clone()
     assert before.dtype == torch.float32
     assert before.mean().item() == pytest.approx(0.3, abs=0.15)
-    weights.put(weights.masters)
+    weights.copy_to_model(weights.masters)
     assert torch.equal(norm.running_mean, before)
     assert norm.weight.dtype == torch.bfloat16

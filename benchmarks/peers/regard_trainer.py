@@ -18,7 +18,7 @@ from loop import PAD, finish, read_job
 from regard.data.batches import Batch, Batches
 from regard.data.store import Store
 from regard.models import FAMILIES
-from regard.train import TrainConfig, Trainer
+from regard.train import Options, TrainConfig, Trainer
 
 
 class Given:
@@ -112,7 +112,9 @@ def main() -> None:
         mark = time.perf_counter()
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(model, batches, settings, Path(folder), seed=job["seed"], width=shape["width"], report=hear)
+        trainer = Trainer(
+            model, batches, settings, Path(folder), seed=job["seed"], width=shape["width"], options=Options(report=hear)
+        )
         trainer.run()
     each = [after - before for before, after in pairwise(tokens)]
     finish(job, model, seconds, losses, each, gains)

@@ -115,7 +115,7 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
     again = shlex.join(["regard", "train", str(out / "recipe.toml"), "--out", str(out), "--resume"])
     try:
         with Display(console) as display:
-            bundle = fit(recipe, out, resume=resume, report=display)
+            bundle = fit(recipe, out, resume=resume, callbacks=[display])
     except (Interrupted, KeyboardInterrupt) as stop:
         held = f"; everything is saved in {stop.checkpoint}" if isinstance(stop, Interrupted) else " at once"
         say(console, f"Stopped{held}.\nGo on with:  {again}")

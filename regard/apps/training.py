@@ -113,6 +113,13 @@ class Display:
             "and was cut in two; lower data.batch_tokens if this goes on"
         )
 
+    def _damaged(self, event: dict[str, Any]) -> None:
+        self._say(f"{event['why']}\nIt was renamed, and the run goes on from {event['instead']}")
+
+    def _unscored(self, event: dict[str, Any]) -> None:
+        files = f" ({', '.join(event['files'])})" if event["files"] else ""
+        self._say(f"{event['set']}{files}: was not scored: {event['why']}")
+
     def _score(self, event: dict[str, Any]) -> None:
         for score in event["scores"].values():
             interval = score["interval"]

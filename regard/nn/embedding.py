@@ -57,7 +57,7 @@ def scale_rows(model: nn.Module, scale: Tensor) -> None:
     if len(uses) > 1:
         raise ModelError(
             f"what is read can have scales only by a table of its own, and {uses[0]} is {uses[1]} too; keep them apart "
-            'where the family can (model.share = "target", model.tied = false), or leave train.input_damping out'
+            'where the family can (model.share = "target", model.tied = false), or leave input-weights out'
         )
     table.register_buffer("scale", scale, persistent=False)
 

@@ -44,7 +44,7 @@ def _keys(config: type[BaseModel], given: Mapping[str, Any], table: str) -> Iter
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             name = f"{table}.{key}"
             below += ["", f"[{name}]  # {field.description}", *_keys(inner, given.get(key, {}), name)]
-        elif typing.get_origin(inner) is dict:
+        elif typing.get_origin(inner) is dict and issubclass(typing.get_args(inner)[1], BaseModel):
             if key in given:
                 below += ["", *tomli_w.dumps({table: {key: given[key]}}).strip().splitlines()]
             else:
@@ -59,6 +59,8 @@ def _key(key: str, field: FieldInfo, given: Mapping[str, Any]) -> Iterator[str]:
     value = given.get(key, field.get_default(call_default_factory=True))
     if value is None:
         yield f'# {key} = ""'
+    elif isinstance(value, dict):
+        yield f"{key} = {{{', '.join(f'{name} = {inner!r}' for name, inner in value.items())}}}"
     else:
         written = tomli_w.dumps({key: list(value) if isinstance(value, tuple) else value}, indent=0).strip()
         yield written.replace("[\n", "[").replace(",\n]", "]").replace(",\n", ", ")

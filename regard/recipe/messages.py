@@ -78,12 +78,17 @@ class Reader:
             return (
                 f"[model] family = {family!r}: must be one of {_list(FAMILIES)}{_nearest(str(family), FAMILIES, HINT)}"
             )
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and kind != "unknown_name":
             return f"{self.show(key)}: is a table here, and must be a single value{about}."
         shown = json.dumps(value, ensure_ascii=False, default=str)
         shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
         if new := self.renamed_values.get(key, {}).get(str(value)):
             return f'{self.show(key)} = {shown}: this is called "{new}" now; write that instead.'
+        if kind == "unknown_name":
+            choices, name = [name for name in details["ctx"]["names"] if name], details["ctx"]["name"]
+            return (
+                f"{self.show(key)} = {json.dumps(name)}: must be one of {_list(choices)}{_nearest(name, choices, HINT)}"
+            )
         if kind == "literal_error" and field is not None:
             choices = [str(choice) for choice in typing.get_args(field.annotation)]
             return f"{self.show(key)} = {shown}: must be one of {_list(choices)}{_nearest(str(value), choices, HINT)}"
@@ -95,7 +100,7 @@ class Reader:
         fields = known.model_fields if known is not None else {}
         what = "table" if isinstance(value, Mapping) else "key"
         where = f"[{'.'.join(key)}]" if what == "table" else self.show(key)
-        if (new := self.renamed.get(key)) in fields:
+        if (new := self.renamed.get(key)) and new.partition(".")[0] in fields:
             return f"{where}: this key is called {new} now; write {new} instead."
         if near := _close(name, fields):
             return f"{where}: unknown {what}; did you mean {near}?"

@@ -33,13 +33,18 @@ Key = tuple[str, ...]
 RENAMED: dict[Key, str] = {
     ("train", "updates"): "max_updates",
     ("train", "rate"): "learning_rate",
+    ("train", "damping"): "regularizers.token-weights",
+    ("train", "input_damping"): "regularizers.input-weights",
+    ("train", "attention_penalty"): "regularizers.attention-cost",
     ("model", "initial"): "init_range",
     ("model", "score_size"): "score_width",
     ("search", "no_repeat"): "no_repeat_ngram_size",
 }
 """Keys of older recipes and what they are called now: errors name the new key, and older bundles are read with it."""
 
-RENAMED_VALUES: dict[Key, dict[str, str]] = {}
+RENAMED_VALUES: dict[Key, dict[str, str]] = {
+    ("train", "objective"): {"continue": "language-model", "mask": "masked-lm", "fill": "cmlm"},
+}
 """The same of values, by the key whose value it is: ("train", "objective") -> {"old": "new"}."""
 
 _SIDES = {"text": "text of one side", "pairs": "pairs of lines"}
@@ -85,13 +90,16 @@ class Recipe(BaseModel):
         from regard.train import OBJECTIVES
 
         kind, side = FAMILIES[self.model.family].kind, self.data.side
-        fitting = [name for name, o in OBJECTIVES.items() if o.kind == kind and side in ("", o.reads)]
+        fitting = [name for name, o in OBJECTIVES.items() if kind in o.kinds and side in ("", o.reads)]
         return self.train.objective or next(iter(fitting), "")
 
     @property
     def corpus(self) -> DataConfig:
         """`data` as the objective wants it: what a classifier learns to write is labels."""
-        return self.data.model_copy(update={"targets": "labels"}) if self.objective == "classify" else self.data
+        from regard.train import OBJECTIVES
+
+        wanted = OBJECTIVES[self.objective].target
+        return self.data if wanted == "text" else self.data.model_copy(update={"targets": wanted})
 
     @property
     def spelling(self) -> TextConfig:
@@ -108,35 +116,36 @@ class Recipe(BaseModel):
         from regard.train import OBJECTIVES
 
         kind, side = FAMILIES[self.model.family].kind, self.data.side
-        possible = {name: o.reads for name, o in OBJECTIVES.items() if o.kind == kind}
+        possible = {name: o for name, o in OBJECTIVES.items() if kind in o.kinds}
         wanted = self.objective or next(iter(possible))
         if wanted not in possible:
             raise ValueError(
                 f"train.objective = {wanted!r} is not for model.family = {self.model.family!r}, {_article(kind)}; "
                 f"it can: {', '.join(possible)}."
             )
-        if side not in ("", possible[wanted]):
-            key = "data.text" if possible[wanted] == "text" else "data.source and data.target"
+        objective = possible[wanted]
+        if side not in ("", objective.reads):
+            key = "data.text" if objective.reads == "text" else "data.source and data.target"
             raise ValueError(
-                f"train.objective = {wanted!r} learns from {_SIDES[possible[wanted]]} and the data are {_SIDES[side]}; "
+                f"train.objective = {wanted!r} learns from {_SIDES[objective.reads]} and the data are {_SIDES[side]}; "
                 f"name files in {key}, or choose another objective or family."
             )
         judge = self.train.validate_with
-        if (judge == "accuracy") != (wanted == "classify") and judge != "loss":
-            raise ValueError(
-                f"train.validate_with = {judge!r} is not for train.objective = {wanted!r}; choose loss"
-                + (" or accuracy." if wanted == "classify" else " or bleu." if possible[wanted] == "pairs" else ".")
-            )
-        if judge == "bleu" and possible[wanted] == "text":
+        if judge == "bleu" and objective.reads == "text":
             raise ValueError(
                 f"train.validate_with = 'bleu' needs references, and {_SIDES['text']} has none; choose loss."
             )
-        if self.text.order != "left-to-right" and wanted != "translate":
+        if judge not in objective.measures:
+            raise ValueError(
+                f"train.validate_with = {judge!r} is not for train.objective = {wanted!r}; choose "
+                f"{' or '.join(objective.measures)}."
+            )
+        if self.text.order != "left-to-right" and (objective.reads, objective.targets) != ("pairs", "every"):
             raise ValueError(
                 f"text.order = {self.text.order!r} is for train.objective = 'translate', which writes a target of its "
                 f"own, and not for {wanted!r}; leave text.order out."
             )
-        if self.data.context and wanted != "continue":
+        if self.data.context and not objective.stream:
             raise ValueError(
                 f"data.context cuts a stream to be continued, and train.objective = {wanted!r} reads line by line; "
                 "leave data.context out."
@@ -198,7 +207,7 @@ def parse(
 
 def validate(tables: Mapping[str, Any], *, name: str = "recipe", trained: bool = False) -> Recipe:
     """A recipe from plain dicts; raises RecipeError with a line for each wrong key or value."""
-    context = _TRAINED if trained else None
+    context = _TRAINED if trained else _with_names()
     try:
         # Strict, so that "12" is no number; by way of JSON, which lets a list stand for a tuple.
         return Recipe.model_validate_json(json.dumps(tables, default=str), strict=True, context=context)
@@ -209,6 +218,12 @@ def validate(tables: Mapping[str, Any], *, name: str = "recipe", trained: bool =
 
         reader = Reader(Recipe, tables, (RENAMED, RENAMED_VALUES))
         raise RecipeError(explain(error, tables, name, reader)) from None
+
+
+def _with_names() -> dict[str, Any]:
+    from regard.train.tables import known_names
+
+    return {"known_names": known_names}
 
 
 def to_toml(recipe: Recipe, *, defaults: bool = True) -> str:
@@ -225,7 +240,10 @@ def _rename(tables: dict[str, Any]) -> None:
     for (table, old), new in RENAMED.items():
         keys = tables.get(table)
         if isinstance(keys, dict) and old in keys:
-            keys.setdefault(new, keys.pop(old))
+            value, (*above, last) = keys.pop(old), new.split(".")
+            for name in above:
+                keys = keys.setdefault(name, {})
+            keys.setdefault(last, value)
     for (table, key), values in RENAMED_VALUES.items():
         keys = tables.get(table)
         if isinstance(keys, dict) and isinstance(keys.get(key), str):

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from regard.extensions import load_installed
 
 __all__ = ["TrainConfig"]
 
 
 class TrainConfig(BaseModel):
-    """How weights are found; the defaults follow the paper (sections 5.3 and 5.4)."""
+    """How weights are found; the defaults follow the paper (sections 5.3 and 5.4).
+
+    Objectives, optimisers, schedules and regularisers are named as the visible tables of `regard.train` have them, to
+    which a script may have added its own. A recipe that is to be trained is validated with a function that knows these
+    names as its context.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    objective: Literal["", "translate", "fill", "denoise", "continue", "mask", "classify"] = Field(
+    objective: str = Field(
         "",
-        description="what is learnt: translate pairs, fill (translate at masked places), denoise (mend gaps in text), "
-        "continue text, mask (fill in text) or classify; empty: what the model's family and the data are for",
+        description="what is learnt: translate, cmlm (translate at masked positions), denoise (fill gaps in text), "
+        "language-model, masked-lm or classify; empty: what the model's family and the data are for",
     )
     start_from: str = Field(
         "",
@@ -32,7 +40,8 @@ class TrainConfig(BaseModel):
         "schedule ending there; not reproducible bit for bit; 0: no limit",
     )
     accumulate: int = Field(1, gt=0, description="batches whose gradients are summed for one update")
-    schedule: Literal["paper", "inverse-sqrt", "cosine", "linear", "constant", "plateau"] = Field(
+    optimizer: str = Field("adamw", description="how weights are changed: adamw, adafactor, lion or muon")
+    schedule: str = Field(
         "paper", description="learning rate over time: paper, inverse-sqrt, cosine, linear, constant or plateau"
     )
     learning_rate: float = Field(
@@ -41,28 +50,15 @@ class TrainConfig(BaseModel):
     warmup: int = Field(4000, ge=0, description="updates of linear warm-up")
     plateau_factor: float = Field(0.5, gt=0, lt=1, description="plateau: what the rate is multiplied by")
     plateau_patience: int = Field(3, ge=0, description="plateau: validations without gain before that")
-    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's beta 1")
-    beta2: float = Field(0.98, ge=0, lt=1, description="Adam's beta 2")
+    beta1: float = Field(0.9, ge=0, lt=1, description="of momentum: Adam's beta 1, and Lion's")
+    beta2: float = Field(0.98, ge=0, lt=1, description="of the second moment: Adam's beta 2; of Lion's momentum")
     epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay (AdamW)")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, not of norms and biases")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread evenly over the vocabulary")
-    damping: float = Field(
-        0.0,
-        ge=0,
-        description="frequent target tokens count less in the loss: a token of share p has the weight a / (a + p), "
-        "scaled so that the corpus has a mean of 1; this is a (try 0.01, smaller damps more), 0: all count alike",
-    )
-    input_damping: float = Field(
-        0.0,
-        ge=0,
-        description="vectors of frequent source tokens are scaled by a / (a + p) where they are read, as train.damping "
-        "scales losses; this is a, 0: none are; for models whose source has a table of its own",
-    )
-    attention_penalty: float = Field(
-        0.0,
-        ge=0,
-        description="nats that a target adds to the objective for looking at frequent tokens alone: p / (0.01 + p) of "
-        "it for attention to a token of share p, none to a line's end; 0: looking costs nothing, and is faster",
+    regularizers: dict[str, float] = Field(
+        default_factory=dict,
+        description="what is added to training, each with its strength: token-weights, input-weights, attention-cost "
+        "or word-dropout",
     )
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
@@ -75,8 +71,9 @@ class TrainConfig(BaseModel):
     average_every: int = Field(1000, gt=0, description="last: updates between snapshots")
     ema_decay: float = Field(0.999, gt=0, lt=1, description="ema: decay an update")
     validate_every: int = Field(1000, gt=0, description="updates between validations")
-    validate_with: Literal["loss", "bleu", "accuracy"] = Field(
-        "loss", description="what tells better from worse on the dev set"
+    validate_with: str = Field(
+        "loss",
+        description="what tells better from worse on the dev set: loss, bleu (translations) or accuracy (classes)",
     )
     patience: int = Field(0, ge=0, description="validations without gain before training stops; 0: never")
     keep: Literal["last", "best"] = Field("last", description="the bundle holds the last weights, or those best on dev")
@@ -89,3 +86,22 @@ class TrainConfig(BaseModel):
     )
     compile: bool = Field(True, description="on a GPU: PyTorch compiles the step, which takes minutes at the beginning")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
+
+    @field_validator("objective", "optimizer", "schedule", "regularizers")
+    @classmethod
+    def _known(cls, value: str | dict[str, float], info: ValidationInfo) -> str | dict[str, float]:
+        if known_names := (info.context or {}).get("known_names"):
+            for name in [value] if isinstance(value, str) else value:
+                if name not in known_names()[info.field_name]:
+                    load_installed()
+                if name not in (names := known_names()[info.field_name]):
+                    raise PydanticCustomError("unknown_name", "must be a known name", {"names": names, "name": name})
+        return value
+
+    @field_validator("regularizers")
+    @classmethod
+    def _at_least_0(cls, value: dict[str, float]) -> dict[str, float]:
+        for name, strength in value.items():
+            if not 0 <= strength < float("inf"):
+                raise ValueError(f"{name} = {strength} is a strength, and must be a number of at least 0.")
+        return value

@@ -36,7 +36,7 @@ from regard.search.steps import (
 )
 from regard.search.table import Search, search_of
 from regard.text.shortlist import Shortlist
-from regard.text.tokenizer import BEGIN, END, PAD, Tokenizer
+from regard.text.tokenizer import BEGIN, END, MASK, PAD, Tokenizer
 
 from .engine import Backend, backend_of
 from .lines import pad
@@ -139,8 +139,6 @@ def mask_of(recipe: Recipe, target: Tokenizer) -> int | None:
     """The id of the mask that a mask-predictor writes over; None for every other model."""
     if FAMILIES[recipe.model.family].kind != "mask-predictor":
         return None
-    from regard.train import MASK
-
     return target.id_of(MASK)
 
 

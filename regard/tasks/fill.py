@@ -16,8 +16,7 @@ from regard.errors import ModelError, TextError
 from regard.models import FAMILIES
 from regard.models.interface import device_of
 from regard.nn.pooling import POOLS
-from regard.text import BEGIN, END, PAD, UNK
-from regard.train import MASK
+from regard.text import BEGIN, END, MASK, PAD, UNK
 
 from .lines import pad
 from .open import Pipeline, open_bundle
@@ -97,7 +96,7 @@ def mask_of(opened: Pipeline) -> int:
     """The id of the mask; ModelError where the vocabulary has none."""
     mask = opened.source.id_of(MASK)
     if mask is None:
-        raise ModelError(f"this bundle's vocabulary has no {MASK}; it was not trained with train.objective = mask.")
+        raise ModelError(f"this bundle's vocabulary has no {MASK}; it was not trained to fill it in.")
     return mask
 
 

@@ -10,10 +10,12 @@ from torch import nn
 
 from regard.bundle import Golden
 from regard.data.store import Store
+from regard.models import FAMILIES
+from regard.models.interface import Kind
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
-from regard.text import BEGIN, END, Tokenizer
-from regard.train import MASK
+from regard.text import BEGIN, END, MASK, Tokenizer
+from regard.train import OBJECTIVES
 
 from .decode import decode, mask_of
 from .engine import backend_of, exact_copy
@@ -37,8 +39,8 @@ def golden(model: nn.Module, recipe: Recipe, source: Tokenizer, target: Tokenize
     order = sorted((i for i in range(len(store)) if pairs or lengths[i] > 1), key=lambda i: int(lengths[i]))
     lines = [order[i * (len(order) - 1) // max(1, _COUNT - 1)] for i in range(min(_COUNT, len(order)))]
     text = store.source_text if pairs else store.target_text
-    question = _QUESTIONS.get(recipe.objective)
-    asked = [question(source, text(i)) if question else text(i) for i in dict.fromkeys(lines)]
+    question = OBJECTIVES[recipe.objective].example
+    asked = [question(source, text(i)) for i in dict.fromkeys(lines)]
     ids = [source.encode(line) for line in asked]
     return [
         Golden(source=line, source_ids=tuple(read), target_ids=tuple(found), output=target.decode(found))
@@ -49,7 +51,7 @@ def golden(model: nn.Module, recipe: Recipe, source: Tokenizer, target: Tokenize
 @torch.inference_mode()
 def answers(model: nn.Module, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     """What the model makes of rows of ids: translations, how they go on, what masks stand for, or labels."""
-    return _ANSWERS[recipe.objective](model, recipe, source, rows)
+    return _ANSWERS[FAMILIES[recipe.model.family].kind](model, recipe, source, rows)
 
 
 def _translations(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
@@ -78,29 +80,11 @@ def _labels(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) 
     return [[i] for i in chances.argmax(-1).tolist()]
 
 
-_ANSWERS: dict[str, Callable[[Any, Recipe, Tokenizer, Sequence[Ids]], list[list[int]]]] = {
-    "translate": _translations,
-    "fill": _translations,
-    "denoise": _translations,
-    "continue": _continuations,
-    "mask": _fillings,
-    "classify": _labels,
+_ANSWERS: dict[Kind, Callable[[Any, Recipe, Tokenizer, Sequence[Ids]], list[list[int]]]] = {
+    "encoder-decoder": _translations,
+    "mask-predictor": _translations,
+    "language-model": _continuations,
+    "reader": _fillings,
+    "classifier": _labels,
 }
-_QUESTIONS: dict[str, Callable[[Tokenizer, str], str]] = {
-    "continue": lambda source, line: _begun(source, line),
-    "mask": lambda source, line: _masked(source, line),
-}
-"""Objective -> a line to what is asked of it; where none stands here, the line itself."""
-
-
-def _begun(source: Tokenizer, line: str) -> str:
-    """The first half of the line, or less."""
-    ids = source.encode(line)
-    return source.decode(ids[: max(1, min(8, len(ids) // 2))])
-
-
-def _masked(source: Tokenizer, line: str) -> str:
-    """The line with its middle token masked."""
-    ids, mask = source.encode(line), source.id_of(MASK)
-    assert mask is not None
-    return source.decode([*ids[: len(ids) // 2], mask, *ids[len(ids) // 2 + 1 :]])
+"""What a model of each kind is used for, whatever it was trained to make small."""

@@ -23,10 +23,11 @@ from regard.models import FAMILIES
 from regard.models.interface import device_named
 from regard.recipe import Recipe
 from regard.text import PAD
-from regard.train import OBJECTIVES, Trainer, resolve_precision
+from regard.train import OBJECTIVES, Options, Trainer, resolve_precision
 from regard.train.memory import is_out_of_memory
 
 from .costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
+from .fit import batches_of, counts_of
 from .survey import Progress, Survey, survey
 
 __all__ = ["GPUS", "Gpu", "Measured", "OnGpu", "Plan", "plan"]
@@ -177,7 +178,7 @@ def _foreseen(recipe: Recipe, corpus: Survey, here: Costs, device: torch.device,
     longest, tokens, free = recipe.data.context or corpus.longest, recipe.data.batch_tokens, free_memory(device)
     if chosen := tokens == 0:
         tokens = fitting_tokens(here, train, device.type, free=free, longest=longest)
-    batches = list(islice(corpus.batches(recipe, tokens), _BATCHES))
+    batches = list(islice(batches_of(recipe, corpus.held, tokens), _BATCHES))
     written = sum(batch.target_tokens for batch in batches)
     per_token = sum(_flops(here, batch) for batch in batches) / written
     rows = -(-corpus.target_tokens // recipe.data.context) if recipe.data.context else corpus.pairs
@@ -289,13 +290,13 @@ def _trained(recipe: Recipe, corpus: Survey, model: nn.Module, tokens: int, seco
     never |= {"minutes": 0.0, "epochs": 0, "patience": 0, "accumulate": 1, "log_every": 1}
     trainer = Trainer(
         model,
-        corpus.batches(recipe, tokens),
+        batches_of(recipe, corpus.held, tokens),
         recipe.train.model_copy(update=never),
         folder,
         seed=recipe.seed,
         width=recipe.model.width,
-        report=listen,
         objective=OBJECTIVES[recipe.objective],
+        options=Options(report=listen, counts=counts_of(recipe, corpus.held)),
     )
     try:
         trainer.run()

@@ -28,7 +28,7 @@ from regard.text.tokenizer import Tokenizer
 
 from .tokenizers import MOST_PAIRS, Given, Notes, Progress, given_by, tokenizers
 
-__all__ = ["Prepared", "given_by", "prepare", "with_corpus"]
+__all__ = ["Prepared", "check_lines", "given_by", "prepare", "with_corpus"]
 
 Lengths = tuple[int, int]
 """Most tokens of a source and of a target, ends counted; 0: any number."""
@@ -111,11 +111,11 @@ def prepare(
         pairs = _counted(data, "pairs searched for those held out", progress)
         valid = store("valid", pairs, _held_out(limit, data), _filters(data), "held out", training)
     for made, of_valid in ((train, False), (valid, limit is None)):
-        _check(made, data, longest, of_valid)
+        check_lines(made, data, longest, valid=of_valid)
     return Prepared(source, target, train, valid, train.report, hashes, longest)
 
 
-def _check(store: Store, data: DataConfig, longest: Lengths, valid: bool) -> None:
+def check_lines(store: Store, data: DataConfig, longest: Lengths, *, valid: bool) -> None:
     """Raises DataError for a line that is longer than the model can take, and for a label that is no single token."""
 
     def pair(line: int) -> Pair:

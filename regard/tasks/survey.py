@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.batches import Batches
 from regard.data.reading import pairs_of
 from regard.recipe import Recipe
 from regard.text import write_lines
 
-from .fit import view_of
-from .prepare import Prepared, given_by, prepare
+from .lengths import longest_of
+from .prepare import Prepared, check_lines, given_by, prepare
 
 __all__ = ["Survey", "survey"]
 
@@ -46,19 +45,6 @@ class Survey:
         train = self.held.train
         return int(max(train.source_lengths.max(), train.target_lengths.max())) + 1
 
-    def batches(self, recipe: Recipe, tokens: int) -> Batches:
-        held = self.held
-        return Batches(
-            held.train,
-            batch_tokens=tokens,
-            layout=recipe.data.layout,
-            seed=recipe.seed,
-            pool=recipe.data.pool,
-            sampling=held.sampling(recipe.text.sampling),
-            context=recipe.data.context,
-            view=view_of(recipe.objective, held.target_tokenizer),
-        )
-
 
 def survey(recipe: Recipe, out: Path, folder: Path, progress: Progress | None) -> Survey:
     """The survey of a recipe's corpus for a run into `out`; a sample, where one is needed, is prepared in `folder`."""
@@ -87,6 +73,8 @@ def _of_sample(recipe: Recipe, folder: Path, progress: Progress | None) -> Surve
     sampled = recipe.corpus.model_copy(update={**names, **none, "labels": "", "valid_lines": max(1, len(sample) // 10)})
     text = recipe.spelling.model_copy(update={"shrink": True})
     held = prepare(sampled, text, folder, given=given_by(recipe), progress=progress)
+    for store in (held.train, held.valid):
+        check_lines(store, recipe.corpus, longest_of(recipe), valid=False)
     # What the subwords were not learnt from tells how many tokens a line has: what they were learnt from has fewer.
     unseen, share = held.valid, pairs / len(sample)
     kept = pairs * held.report.kept / held.report.read
@@ -127,7 +115,8 @@ def _found(recipe: Recipe, out: Path) -> Prepared | None:
         raise _NotThere
 
     try:
-        return prepare(recipe.corpus, recipe.spelling, out, given=given_by(recipe), progress=stop)
+        given, longest = given_by(recipe), longest_of(recipe)
+        return prepare(recipe.corpus, recipe.spelling, out, given=given, longest=longest, progress=stop)
     except _NotThere:
         return None
 

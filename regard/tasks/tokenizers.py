@@ -56,7 +56,7 @@ def given_by(recipe: Recipe) -> Given:
     if not recipe.train.start_from:
         return None, None
     bundle = bundles.load(recipe.train.start_from)
-    return bundle.source, None if recipe.objective == "classify" else bundle.target
+    return bundle.source, None if recipe.corpus.target_kind.one_token else bundle.target
 
 
 def tokenizers(

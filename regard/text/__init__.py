@@ -6,11 +6,13 @@ from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import iter_lines, read_lines, write_lines
 from regard.text.shortlist import Shortlist
-from regard.text.tokenizer import BEGIN, END, PAD, UNK, Tokenizer
+from regard.text.tokenizer import BEGIN, END, GAPS, MASK, PAD, UNK, Tokenizer
 
 __all__ = [
     "BEGIN",
     "END",
+    "GAPS",
+    "MASK",
     "PAD",
     "UNK",
     "Shortlist",

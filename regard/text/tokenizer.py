@@ -28,9 +28,13 @@ from regard.errors import TextError
 from regard.text.model_file import Algorithm, algorithm_of
 from regard.text.sampling import Sampler
 
-__all__ = ["BEGIN", "END", "PAD", "UNK", "Tokenizer"]
+__all__ = ["BEGIN", "END", "GAPS", "MASK", "PAD", "UNK", "Tokenizer"]
 
 PAD, UNK, BEGIN, END = 0, 1, 2, 3
+MASK = "<mask>"
+"""The token that stands for one to be filled in."""
+GAPS = tuple(f"<gap{number}>" for number in range(1, 33))
+"""The tokens that stand for gaps to be filled in, the first for the first."""
 
 Kind = Literal["bpe", "unigram", "characters", "words"]
 Normalization = Literal["identity", "nfc", "nfkc"]

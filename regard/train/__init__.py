@@ -2,42 +2,41 @@
 
 from regard.settings.train import TrainConfig
 
-from .loop import Interrupted, Trainer
-from .objectives import (
-    GAPS,
-    MASK,
-    OBJECTIVES,
-    Objective,
-    importance,
-    label_smoothed,
-    projected_loss,
-    rarity,
-    token_log_probabilities,
-)
+from .loop import Trainer
+from .losses import label_smoothed, projected_loss, token_log_probabilities
+from .objectives import OBJECTIVES, Inputs, Objective, Outputs
+from .optimizers import OPTIMIZERS, Optimizer
+from .progress import Callback, Event, Interrupted, Options, Progress, Report
+from .regularizers import REGULARIZERS, Counts, Regularizer
 from .schedules import SCHEDULES, Plateau, Schedule
-from .step import Inputs, Step, inputs
-from .weights import Weights, mixed, resolve_precision
+from .step import Step, Weights, inputs, resolve_precision
 
 __all__ = [
-    "GAPS",
-    "MASK",
     "OBJECTIVES",
+    "OPTIMIZERS",
+    "REGULARIZERS",
     "SCHEDULES",
+    "Callback",
+    "Counts",
+    "Event",
     "Inputs",
     "Interrupted",
     "Objective",
+    "Optimizer",
+    "Options",
+    "Outputs",
     "Plateau",
+    "Progress",
+    "Regularizer",
+    "Report",
     "Schedule",
     "Step",
     "TrainConfig",
     "Trainer",
     "Weights",
-    "importance",
     "inputs",
     "label_smoothed",
-    "mixed",
     "projected_loss",
-    "rarity",
     "resolve_precision",
     "token_log_probabilities",
 ]

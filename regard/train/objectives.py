@@ -1,43 +1,101 @@
-"""Objectives: what training makes small.
+"""Objectives: what training makes small. One more is one more entry of `OBJECTIVES`.
 
-An objective says which models and which text it is for, and what a model computes; the loss is one for all.
-Sizes: N target tokens, D width, V vocabulary. Losses are sums over tokens in natural logarithms; who reports divides.
-A target below 0 is padding: it is not scored and gives no gradient.
+An entry carries all that the rest of the program needs to know of an objective: how it sees a batch, what a model
+computes for it, its loss, how validation judges it, and what a trained bundle is asked as its golden question.
+Sizes: B lines, S and T longest source and target, N targets, D width. Losses are sums over targets in natural
+logarithms. A target below 0 is padding: it is not scored and gives no gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, Protocol
 
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from regard.models.interface import Kind, Layout, Observer
-from regard.nn.stand_ins import stand_in
+from regard.data.batches import View
+from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
+from regard.errors import ModelError
+from regard.models.interface import Kind, Layout, Observer, Part, layout_of
+from regard.text.tokenizer import GAPS, MASK, Tokenizer
+
+from .losses import projected_loss, token_log_probabilities
 
 __all__ = [
-    "GAPS",
-    "MASK",
     "OBJECTIVES",
+    "Inputs",
+    "LossSettings",
+    "Model",
     "Objective",
-    "importance",
-    "label_smoothed",
-    "projected_loss",
-    "rarity",
-    "token_log_probabilities",
-    "token_losses",
+    "Outputs",
+    "Side",
+    "accuracy",
+    "cross_entropy",
+    "perplexity",
 ]
 
-MASK = "<mask>"
-"""The token that stands for one to be filled in."""
-GAPS = tuple(f"<gap{number}>" for number in range(1, 33))
-"""The tokens that stand for gaps to be mended, the first for the first."""
-
 Side = Literal["source", "target"]
+Model = Any
+"""A model of one of the objective's kinds, each of which has a protocol of its own in `regard.models.interface`."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A batch as tensors on the model's device: ids (B, S) and (B, T), or packed (L,); targets below 0 are padding."""
+
+    kind: str
+    source: Tensor
+    source_lengths: Tensor
+    tokens: Tensor
+    targets: Tensor
+    target_lengths: Tensor
+    widths: tuple[int, int]
+    """S and T."""
+
+    def layout(self, side: Side) -> Layout:
+        """Where the lines of a side lie."""
+        if side == "source":
+            return layout_of(self.kind, self.source_lengths, self.widths[0], len(self.source))
+        return layout_of(self.kind, self.target_lengths, self.widths[1], len(self.tokens))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model computed for the N targets of a batch: what losses and regularisers are given."""
+
+    inputs: Inputs
+    hidden: Tensor
+    """(N, D), what the model's `output` projects."""
+    targets: Tensor
+    """(N,), below 0 for padding."""
+    attention: Part
+    """Whose attention the objective trains: see `weights`."""
+    lines: Tensor | None = None
+    """(N,), which line of the batch each target is of, B for padding; only in training, where something asks."""
+    weights: Sequence[Tensor] | None = None
+    """Weights (B, H, T, S) of each layer of that attention, where something asks."""
+
+    def sum_lines(self, each: Tensor) -> Tensor:
+        """Values of the targets (N,) -> their sum over each line (B,)."""
+        assert self.lines is not None
+        count = len(self.inputs.source_lengths)
+        return each.new_zeros(count + 1).index_add(0, self.lines, each)[:count]
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """What a recipe says to a loss."""
+
+    smoothing: float
+    """Mass of label smoothing."""
+    chunk: int
+    """Targets whose logits may stand in memory at a time."""
+    compiled: bool = False
+    """Whether PyTorch is to compile it."""
+    token_weights: Tensor | None = None
+    """(N,), what each target counts; None: all count 1."""
 
 
 class Forward(Protocol):
@@ -45,7 +103,7 @@ class Forward(Protocol):
 
     def __call__(
         self,
-        model: Any,
+        model: Model,
         source: Tensor,
         reading: Layout,
         tokens: Tensor,
@@ -59,198 +117,186 @@ class Forward(Protocol):
         ...
 
 
+def cross_entropy(model: Model, outputs: Outputs, settings: LossSettings) -> Tensor:
+    """The summed cross-entropy of the targets with label smoothing, projected by the model's `output`."""
+    output, s = model.output, settings
+    return projected_loss(
+        outputs.hidden, output.weight, output.bias, outputs.targets, s.smoothing, s.chunk, s.compiled, s.token_weights
+    )
+
+
+def perplexity(model: Model, batches: Iterable[Outputs], chunk: int) -> dict[str, float]:
+    """The mean negative log-probability of a target ("loss") and its exponential ("perplexity")."""
+    return _judged(model, batches, chunk, classes=False)
+
+
+def accuracy(model: Model, batches: Iterable[Outputs], chunk: int) -> dict[str, float]:
+    """What `perplexity` gives, and how many targets of a hundred are the likeliest token ("accuracy")."""
+    return _judged(model, batches, chunk, classes=True)
+
+
+def _judged(model: Model, batches: Iterable[Outputs], chunk: int, *, classes: bool) -> dict[str, float]:
+    total, count, right = 0.0, 0, 0
+    for each in batches:
+        hidden, targets = each.hidden[each.targets >= 0], each.targets[each.targets >= 0]
+        total += float(token_log_probabilities(model.output, hidden, targets, chunk).double().sum())
+        if classes:
+            right += int((model.output(hidden).argmax(-1) == targets).sum())
+        count += len(targets)
+    loss = -total / max(1, count)
+    scores = {"loss": loss, "perplexity": math.exp(min(50.0, loss))}
+    return {**scores, "accuracy": 100.0 * right / max(1, count)} if classes else scores
+
+
+def _unchanged(tokenizer: Tokenizer) -> View | None:
+    """Batches are used as they are."""
+    return None
+
+
+def _whole_line(tokenizer: Tokenizer, line: str) -> str:
+    return line
+
+
 @dataclass(frozen=True)
 class Objective:
-    """What a model learns to do."""
+    """What a model learns to do, and all that the rest of the program needs to know of it."""
 
-    kind: Kind
-    """Of the models that can."""
+    kinds: tuple[Kind, ...]
+    """Kinds of model families that can learn it."""
     reads: Literal["pairs", "text"]
-    """Two sides, or one."""
+    """Whether it learns from pairs of lines or from text of one side."""
     hidden: Forward
-    looks: tuple[Side, Side]
-    """Whose tokens look, and whose are looked at."""
-    places: Literal["every", "some", "one"] = "every"
-    """Which places of a row have a target: every one, few of them, or the row as a whole."""
+    attention: Part
+    """Whose attention it trains: the encoder's or the decoder's to its own side, or the decoder's to the source."""
+    targets: Literal["every", "some", "one"] = "every"
+    """Which positions of a line have a target: every one, few of them, or the line as a whole."""
+    target: str = "text"
+    """What a target line must be, as `data.targets` says; "text": whatever the recipe says."""
     symbols: tuple[str, ...] = ()
-    """Tokens that the text is changed with."""
+    """Tokens that the text is changed with; the vocabulary gets them."""
     share: float = 1.0
-    """Of the places that `hidden` is of, how many have a target, on average: what is projected to the vocabulary."""
+    """Of the positions that `hidden` is of, how many have a target, on average: what is projected to the vocabulary."""
+    stream: bool = False
+    """Whether it can learn from one stream of text cut into windows (data.context)."""
+    view: Callable[[Tokenizer], View | None] = _unchanged
+    """The target's tokenizer -> how batches are changed before the model is given them; None: they are not."""
+    loss: Callable[[Model, Outputs, LossSettings], Tensor] = cross_entropy
+    """The model, what it computed, settings -> the summed loss."""
+    judge: Callable[[Model, Iterable[Outputs], int], dict[str, float]] = perplexity
+    """The model, what it computed of each dev batch, the chunk -> scores by name, "loss" among them (lower is better).
+    """
+    measures: tuple[str, ...] = ("loss",)
+    """What `train.validate_with` may name: scores of `judge`, and "bleu" for what writes translations."""
+    example: Callable[[Tokenizer, str], str] = _whole_line
+    """The source's tokenizer, a line of the corpus -> what a bundle is asked as its golden question."""
+    scored: Literal["outputs", "predictions", ""] = ""
+    """How dev and test sets are scored in the end: by what the bundle writes, by the probabilities that it gives, or
+    by the dev loss alone."""
 
 
-def _write(
-    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
+def _translate(
+    model: Model, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
     memory = model.encode(source, reading, observe)
     return model.decode(tokens, model.start(memory, reading), writing, observe)[0]  # type: ignore[no-any-return]
 
 
-def _go_on(
-    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
+def _continue(
+    model: Model, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
     return model.decode(tokens, model.start(), writing, observe)[0]  # type: ignore[no-any-return]
 
 
 def _fill(
-    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
+    model: Model, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
     return model.head(model.encode(source, reading, observe))  # type: ignore[no-any-return]
 
 
 def _classify(
-    model: Any, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
+    model: Model, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
     return model.classify(source, reading, observe)  # type: ignore[no-any-return]
 
 
+def _ids(tokenizer: Tokenizer, symbols: tuple[str, ...]) -> tuple[int, ...]:
+    """The ids of those symbols that a vocabulary has; raises ModelError if it has none of them."""
+    found = [i for symbol in symbols if (i := tokenizer.id_of(symbol)) is not None]
+    if not found:
+        raise ModelError(
+            f"the vocabulary has no {symbols[0]}, which the objective needs; leave train.start_from out, or start from "
+            f'a bundle whose recipe has text.symbols = ["{symbols[0]}"].'
+        )
+    return tuple(found)
+
+
+def _beginning(tokenizer: Tokenizer, line: str) -> str:
+    """The first half of the line, at most 8 tokens."""
+    ids = tokenizer.encode(line)
+    return tokenizer.decode(ids[: max(1, min(8, len(ids) // 2))])
+
+
+def _masked(tokenizer: Tokenizer, line: str) -> str:
+    """The line with its middle token masked."""
+    ids, (mask,) = tokenizer.encode(line), _ids(tokenizer, (MASK,))
+    return tokenizer.decode([*ids[: len(ids) // 2], mask, *ids[len(ids) // 2 + 1 :]])
+
+
 OBJECTIVES: dict[str, Objective] = {
-    "translate": Objective("encoder-decoder", "pairs", _write, ("target", "source")),
-    "fill": Objective("mask-predictor", "pairs", _write, ("target", "source"), "some", (MASK,), share=0.5),
-    "denoise": Objective("encoder-decoder", "text", _write, ("target", "source"), symbols=GAPS),
-    "continue": Objective("language-model", "text", _go_on, ("target", "target")),
-    "mask": Objective("reader", "text", _fill, ("source", "source"), "some", (MASK,), share=0.15),
-    "classify": Objective("classifier", "pairs", _classify, ("source", "source"), "one"),
+    "translate": Objective(
+        ("encoder-decoder",), "pairs", _translate, "cross", measures=("loss", "bleu"), scored="outputs"
+    ),
+    "cmlm": Objective(
+        ("mask-predictor",),
+        "pairs",
+        _translate,
+        "cross",
+        targets="some",
+        symbols=(MASK,),
+        share=0.5,
+        view=lambda tokenizer: CMLMMask(*_ids(tokenizer, (MASK,))),
+        measures=("loss", "bleu"),
+        scored="outputs",
+    ),
+    "denoise": Objective(
+        ("encoder-decoder",),
+        "text",
+        _translate,
+        "cross",
+        symbols=GAPS,
+        view=lambda tokenizer: SpanCorruption(_ids(tokenizer, GAPS)),
+    ),
+    "language-model": Objective(
+        ("language-model",),
+        "text",
+        _continue,
+        "decoder",
+        stream=True,
+        example=_beginning,
+        scored="predictions",
+    ),
+    "masked-lm": Objective(
+        ("reader",),
+        "text",
+        _fill,
+        "encoder",
+        targets="some",
+        symbols=(MASK,),
+        share=0.15,
+        view=lambda tokenizer: Masks(_ids(tokenizer, (MASK,))[0], len(tokenizer)),
+        example=_masked,
+    ),
+    "classify": Objective(
+        ("classifier",),
+        "pairs",
+        _classify,
+        "encoder",
+        targets="one",
+        target="labels",
+        view=lambda tokenizer: Label(),
+        judge=accuracy,
+        measures=("loss", "accuracy"),
+        scored="predictions",
+    ),
 }
-"""What `train.objective` names; the first of a model's kind that is for its text is the default."""
-
-
-def _smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Of each token (N,) what `label_smoothed` sums."""
-    log_probabilities = logits.float().log_softmax(-1)
-    right = log_probabilities.gather(-1, targets.clamp(min=0)[:, None])[:, 0]
-    losses = -((1.0 - smoothing) * right + smoothing * log_probabilities.mean(-1))
-    return losses.masked_fill(targets < 0, 0.0)
-
-
-def label_smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Sum over tokens of cross-entropy with `smoothing` of the mass spread over V (Szegedy et al. 2016, section 7)."""
-    return _smoothed(logits, targets, smoothing).sum()
-
-
-def rarity(counts: Tensor, damping: float) -> Tensor:
-    """a / (a + p) of each token's share p, (V,): 1 of what never occurs, a half at a share of a = `damping`.
-
-    Arora et al. 2017 weight the words of a sentence by it.
-    """
-    share = counts.double() / counts.sum()
-    return (damping / (damping + share)).float()
-
-
-def importance(counts: Tensor, damping: float) -> Tensor:
-    """What a target of each token counts in the loss (Gu et al. 2020), (V,): its rarity, 1 on average."""
-    weights = rarity(counts, damping).double()
-    return (weights * counts.sum() / (counts * weights).sum()).float()
-
-
-def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """What `label_smoothed` sums, (n,), of logits (n, V), and its gradient in their own type, in few passes over V.
-
-    The logits are spent.
-    """
-    if (fast := stand_in("loss", logits)) is not None:
-        return fast(logits, targets, smoothing), logits
-    real = targets >= 0
-    right = targets.clamp(min=0)[:, None]
-    largest, where = logits.max(-1, keepdim=True)
-    gradient = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    # The likeliest token has at least 1 / V, so its logarithm is always finite.
-    normalizer = largest.to(gradient.dtype) - gradient.gather(-1, where).log()
-    chosen = logits.gather(-1, right).to(gradient.dtype)
-    losses = normalizer - (1.0 - smoothing) * chosen - smoothing * logits.mean(-1, keepdim=True, dtype=gradient.dtype)
-    gradient -= smoothing / logits.shape[-1]
-    gradient.scatter_add_(-1, right, gradient.new_full(right.shape, smoothing - 1.0))
-    gradient *= real[:, None]
-    return losses[:, 0].masked_fill(~real, 0.0), gradient.to(logits.dtype)
-
-
-@cache
-def _compiled() -> Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]:
-    return torch.compile(_loss_and_gradient, dynamic=False)
-
-
-class _ProjectedLoss(torch.autograd.Function):
-    """Makes the gradients beside the loss, `chunk` tokens at a time, so that N·V logits never stand at once."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        smoothing: float,
-        chunk: int,
-        compiled: bool,
-        importance: Tensor | None,
-    ) -> Tensor:
-        fast = None if importance is not None else stand_in("projected_loss", hidden, weight, bias)
-        if fast is not None:
-            losses, *made = fast(hidden, weight, bias, targets, smoothing)
-            ctx.save_for_backward(*made)
-            total: Tensor = losses.sum()
-            return total
-        score = _compiled() if compiled else _loss_and_gradient
-        total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-        into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
-        for start in range(0, len(hidden), chunk):
-            token = hidden[start : start + chunk]
-            logits = F.linear(token, weight, bias)
-            losses, gradient = score(logits, targets[start : start + chunk], smoothing)
-            if importance is not None:
-                counts = importance[start : start + chunk]
-                losses, gradient = losses * counts, gradient * counts[:, None].to(gradient.dtype)
-            total += losses.sum()
-            torch.mm(gradient, weight, out=into[0][start : start + chunk])
-            into[1].addmm_(gradient.T, token)
-            if into[2] is not None:
-                into[2].add_(gradient.sum(0))
-        ctx.save_for_backward(*into)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        scale = gradients[0]
-        if scale.device.type == "cpu" and scale == 1:  # as in training: no need to go through them all
-            return (*ctx.saved_tensors, *[None] * 5)
-        made = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
-        return (*made, *[None] * 5)
-
-
-def projected_loss(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    smoothing: float,
-    chunk: int,
-    compiled: bool = False,
-    importance: Tensor | None = None,
-) -> Tensor:
-    """`label_smoothed` of hidden (N, D) projected by weight (V, D) and bias (V,), targets (N,) -> a scalar sum.
-
-    Equal to the plain composition, but needs memory for `chunk` tokens' logits only; `compiled`: by PyTorch. Each
-    token's loss is multiplied with its `importance` (N,).
-    """
-    if torch.is_grad_enabled():
-        settings = targets, smoothing, chunk, compiled, importance
-        return _ProjectedLoss.apply(hidden, weight, bias, *settings)  # type: ignore[no-any-return, no-untyped-call]
-    losses = token_losses(hidden, weight, bias, targets, smoothing, chunk)
-    return (losses if importance is None else losses * importance).sum()
-
-
-@torch.no_grad()
-def token_losses(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, chunk: int
-) -> Tensor:
-    """Of each token (N,) what `projected_loss` sums; no gradient flows."""
-    tokens = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    return torch.cat([_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in tokens])
-
-
-def token_log_probabilities(project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, chunk: int) -> Tensor:
-    """log p of each target: hidden (N, D), targets (N,) -> (N,) float32."""
-    tokens = [
-        -F.cross_entropy(project(h).float(), t, reduction="none")
-        for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    ]
-    return torch.cat(tokens)
+"""What `train.objective` names; the first that is for a model's kind and for the data is the default."""

@@ -6,17 +6,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["SCHEDULES", "Plateau", "Schedule", "constant", "cosine", "inverse_sqrt", "linear", "paper"]
+__all__ = ["SCHEDULES", "Plateau", "Schedule", "constant", "cosine", "inverse_sqrt", "linear", "paper", "plateau"]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a schedule may depend on: peak rate, updates of warm-up, updates in all, width of the model."""
+    """What a schedule may depend on."""
 
     peak: float
+    """The highest learning rate; with the paper's schedule a factor."""
     warmup: int
+    """Updates of warm-up."""
     total: int
+    """Updates in all."""
     width: int
+    """Of the model."""
+    scale: float = 1.0
+    """What validations without gain have made of the peak so far: see `Plateau`."""
 
 
 def _ramp(s: Schedule, update: int) -> float:
@@ -46,8 +52,13 @@ def linear(s: Schedule, update: int) -> float:
 
 
 def constant(s: Schedule, update: int) -> float:
-    """A linear rise, then the peak; also what "plateau" cuts down."""
+    """A linear rise, then the peak."""
     return s.peak * _ramp(s, update)
+
+
+def plateau(s: Schedule, update: int) -> float:
+    """A linear rise, then the peak, lowered whenever validations bring no gain."""
+    return s.peak * _ramp(s, update) * s.scale
 
 
 SCHEDULES: dict[str, Callable[[Schedule, int], float]] = {
@@ -56,20 +67,23 @@ SCHEDULES: dict[str, Callable[[Schedule, int], float]] = {
     "cosine": cosine,
     "linear": linear,
     "constant": constant,
-    "plateau": constant,
+    "plateau": plateau,
 }
+"""What `train.schedule` names: settings and the update's number -> the learning rate."""
 
 
 @dataclass
 class Plateau:
-    """Multiplies the rate by `factor` whenever `patience` validations in a row bring nothing new."""
+    """A scale of the learning rate, multiplied by `factor` when `patience` validations in a row bring no gain."""
 
-    factor: float
-    patience: int
+    factor: float = 0.5
+    patience: int = 3
     scale: float = 1.0
     waited: int = 0
+    """Validations without gain since the last gain, or since the scale was last lowered."""
 
-    def saw(self, improved: bool) -> None:
+    def validated(self, improved: bool) -> None:
+        """Count one validation."""
         self.waited = 0 if improved else self.waited + 1
         if self.waited > self.patience:
             self.scale *= self.factor

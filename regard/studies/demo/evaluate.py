@@ -150,7 +150,7 @@ def run(out: str | Path = "demo", *, report: Report | None = None) -> Demo:
     tell({"event": "stage", "stage": "corpus"})
     train, heldout = _write_corpus(directory)
     tell({"event": "stage", "stage": "training"})
-    bundle = fit(demo_recipe(directory), directory, resume=True, report=tell)
+    bundle = fit(demo_recipe(directory), directory, resume=True, callbacks=[tell])
     tell({"event": "stage", "stage": "answering"})
     translator = load(bundle)
     outputs = [result.text for result in translator.translate([example.source for example in heldout])]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from regard.nn import ACTIVATIONS, BatchNorm, FeedForward, LayerNorm, Padded, PostNorm
 from regard.pictures import bars, curves
-from regard.train.objectives import label_smoothed
+from regard.train.losses import label_smoothed
 from regard.train.schedules import Schedule, paper
 
 from .page import Lecture, heat, listed

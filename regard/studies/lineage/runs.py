@@ -128,7 +128,7 @@ def plan_runs(
 
 def train(run: Run, report: Callable[[dict[str, Any]], None] | None = None) -> None:
     """Train and score a run, or go on with it where it was; raises Interrupted as `fit` does."""
-    fit(run.recipe, run.place, resume=True, report=report)
+    fit(run.recipe, run.place, resume=True, callbacks=[report] if report else [])
     shutil.rmtree(run.place / "checkpoints", ignore_errors=True)  # it is done: its bundle is what remains
 
 
