@@ -106,7 +106,7 @@ def _parts(file: str, model: bytes) -> tuple[list[Token], bytes]:
     try:
         tokens = tokens_of(model)
         algorithm = algorithm_of(model)
-    except (IndexError, KeyError, UnicodeDecodeError, struct.error):
+    except (TextError, ValueError, struct.error):
         tokens, algorithm = [], 0
     if not tokens:
         raise TextError(f"{file}: this is not a SentencePiece model, or it is damaged; get it again.")

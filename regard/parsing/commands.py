@@ -1,4 +1,4 @@
-"""The words of parsing: parse, and trees, which makes text of a treebank. Tasks are imported when a word is used."""
+"""The commands `regard parse` and `regard trees`, which makes text of a treebank."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import BaseModel, ConfigDict, Field
 
-from regard.apps.options import BundlePath, Device, Json, Options, takes
+from regard.apps.options import BundlePath, Device, Json, Options, Output, takes
 from regard.apps.terminal import console_on, write, write_json
 from regard.errors import TextError
 
@@ -20,25 +21,39 @@ if TYPE_CHECKING:
     from .parse import ParseEvaluation
     from .trees import Tree
 
-__all__ = ["parse", "trees"]
+__all__ = ["Asked", "parse", "trees"]
 
 _CHUNK = 1024
 """Lines parsed together; results do not depend on it."""
 
 
-@takes("beam", "alpha", "batch_size", "precision")
+class Asked(BaseModel):
+    """What is wanted of the trees."""
+
+    model_config = ConfigDict(frozen=True)
+
+    indented: bool = Field(
+        False, description="each tree on several lines, indented", json_schema_extra={"flag": "--trees"}
+    )
+    evaluate: Path | None = Field(
+        None,
+        description="parse the words of these trees, and score the trees",
+        json_schema_extra={"metavar": "TREEBANK"},
+    )
+    resamples: int = Field(
+        1000, description="bootstrap samples behind the intervals, 1000 unless given; 0: no intervals"
+    )
+
+
+@takes("beam", "alpha", "batch_size", "precision", asked=Asked)
 def parse(
     bundle: BundlePath,
     options: Options,
+    asked: Asked,
     file: Annotated[
         str, typer.Argument(metavar="[FILE|-]", help="Words between spaces, a sentence a line; - is standard input.")
     ] = "-",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of standard output.")] = None,
-    in_trees: Annotated[bool, typer.Option("--trees", help="Each tree on several lines, indented.")] = False,
-    evaluate: Annotated[
-        Path | None, typer.Option(metavar="TREEBANK", help="Parse the words of these trees, and score the trees.")
-    ] = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap samples behind the intervals; 0: no intervals.")] = 1000,
+    output: Output = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -46,14 +61,14 @@ def parse(
     from regard.tasks.translate import load
     from regard.text import write_lines
 
-    asked = dict(options.search)
+    evaluate, in_trees = asked.evaluate, asked.indented
     if evaluate is not None and file != "-":
         raise TextError(f"--evaluate parses the words of {evaluate}, so {file} is not read; leave one of the two out.")
     if evaluate is None and as_json:
         raise TextError("--json shows scores; give --evaluate and gold trees, or leave --json out.")
     translator = load(bundle, device=device)
     if evaluate is not None:
-        found = _evaluated(translator, evaluate, asked | {"resamples": resamples})
+        found = _evaluated(translator, evaluate, options, asked.resamples)
         if output is not None:
             write_lines(output, _lines(found.trees, in_trees))
         if as_json:
@@ -61,15 +76,15 @@ def parse(
         else:
             _show(found)
     elif output is not None:
-        write_lines(output, _lines(_parsed(translator, file, asked), in_trees))
+        write_lines(output, _lines(_parsed(translator, file, options), in_trees))
     else:
-        for line in _lines(_parsed(translator, file, asked), in_trees):
+        for line in _lines(_parsed(translator, file, options), in_trees):
             write(f"{line}\n")
             if sys.stdin.isatty() and file == "-":
                 sys.stdout.flush()
 
 
-def _parsed(translator: Translator, file: str, options: dict[str, Any]) -> Iterator[Tree | None]:
+def _parsed(translator: Translator, file: str, options: Options) -> Iterator[Tree | None]:
     """Each line's tree, a chunk at a time, so that a file may be of any length."""
     from regard.text import iter_lines
 
@@ -80,7 +95,7 @@ def _parsed(translator: Translator, file: str, options: dict[str, Any]) -> Itera
     number = 1
     while chunk := list(islice(lines, 1 if typed else _CHUNK)):
         try:
-            yield from (each.tree for each in parse(translator, chunk, first_line=number, **options))
+            yield from (each.tree for each in parse(translator, chunk, options, first_line=number))
         except TextError as error:
             raise TextError(f"{'standard input' if file == '-' else file}: {error}") from None
         number += len(chunk)
@@ -94,7 +109,7 @@ def _lines(found: Iterator[Tree | None] | list[Tree], in_trees: bool) -> Iterato
             yield "" if tree is None else str(tree)
 
 
-def _evaluated(translator: Translator, gold: Path, options: dict[str, Any]) -> ParseEvaluation:
+def _evaluated(translator: Translator, gold: Path, options: Options, resamples: int) -> ParseEvaluation:
     from .parse import evaluate_trees
     from .trees import iter_trees
 
@@ -103,8 +118,9 @@ def _evaluated(translator: Translator, gold: Path, options: dict[str, Any]) -> P
         return evaluate_trees(
             translator,
             wanted,
+            options,
+            resamples=resamples,
             progress=lambda done: status.update(f"parsed {done:,} of {len(wanted):,} sentences"),
-            **options,
         )
 
 

@@ -16,7 +16,7 @@ from regard.bundle import Bundle
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score
 from regard.tasks.decode import decode
-from regard.tasks.options import search_with
+from regard.tasks.options import Options, search_with
 from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer
 
@@ -72,23 +72,20 @@ class ParseEvaluation:
 def parse(
     bundle: str | Path | Bundle | Translator,
     lines: Sequence[str],
+    options: Options | None = None,
     *,
-    beam: int | None = None,
-    alpha: float | None = None,
-    batch_size: int | None = None,
-    precision: str | None = None,
     first_line: int = 1,
     progress: Callable[[int], None] | None = None,
+    **others: Any,
 ) -> list[Parse]:
-    """The tree of each line, in order; words stand between spaces, as the treebank's do. What is None is as the bundle
-    says.
+    """The tree of each line, in order; words stand between spaces, as the treebank's do.
 
-    Raises ModelError for a bundle that writes no trees and for a length limit too short for one, TextError, naming the
-    line from `first_line` on, for what cannot be read.
+    `options`, or `others` by name, replace keys of the bundle's [search]. Raises ModelError for a bundle that writes no
+    trees and for a length limit too short for one, TextError, naming the line from `first_line` on, for what cannot be
+    read.
     """
     translator = bundle if isinstance(bundle, Translator) else load(bundle)
-    asked = {"beam": beam, "alpha": alpha, "batch_size": batch_size, "precision": precision}
-    search = search_with(translator.recipe.search, asked)
+    search = search_with(translator.recipe.search, Options.of(options, **others).search)
     translator.check_forwards("a tree's brackets are kept whole from left to right")
     symbols = symbols_of(translator.target)
     if isinstance(lines, str):
@@ -114,13 +111,11 @@ def parse(
 def evaluate_trees(
     bundle: str | Path | Bundle | Translator,
     gold: Sequence[Tree],
+    options: Options | None = None,
     *,
-    beam: int | None = None,
-    alpha: float | None = None,
-    batch_size: int | None = None,
-    precision: str | None = None,
     resamples: int = 1000,
     progress: Callable[[int], None] | None = None,
+    **others: Any,
 ) -> ParseEvaluation:
     """Parse the words of gold trees and score the trees; `resamples` bootstrap samples give the 95 % intervals.
 
@@ -133,17 +128,14 @@ def evaluate_trees(
     parses = parse(
         translator,
         [" ".join(word.text for word in tree.words()) for tree in gold],
-        beam=beam,
-        alpha=alpha,
-        batch_size=batch_size,
-        precision=precision,
+        options,
         progress=progress,
+        **others,
     )
     seconds = time.perf_counter() - began
     trees = [each.tree for each in parses if each.tree is not None]
     short = [i for i, tree in enumerate(gold) if len(tree.words()) <= SHORT]
-    asked = {"beam": beam, "alpha": alpha, "batch_size": batch_size, "precision": precision}
-    search = search_with(translator.recipe.search, asked)
+    search = search_with(translator.recipe.search, Options.of(options, **others).search)
     return ParseEvaluation(
         scores=score_trees(trees, gold, resamples=resamples),
         short=score_trees([trees[i] for i in short], [gold[i] for i in short], resamples=resamples) if short else {},

@@ -18,6 +18,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 COMMAND = re.compile(r"regard ([a-z]+)\b[^`.;]*")
 OF_OTHERS = {
     "regard/kernels/build.py": {"--version"},  # the compiler's
+    "regard/apps/options.py": {"--no"},  # put before a flag's name
     "regard/text/tokenizer.py": {"--pad", "--unk", "--bos", "--eos"},  # spm_train's --pad_id=0 and so on
 }
 
@@ -28,10 +29,11 @@ def options() -> dict[str, set[str]]:
     group = typer.main.get_command(app)
     context = group.make_context("regard", [], resilient_parsing=True)
     found = {}
+    common = {option for p in group.get_params(context) for option in p.opts} | {"--help"}
     for name in group.list_commands(context):  # type: ignore[attr-defined]
         command = group.get_command(context, name)  # type: ignore[attr-defined]
         given = [o for p in command.get_params(context) for o in (*p.opts, *p.secondary_opts)]
-        found[name] = {option for option in given if option.startswith("--")} | {"--help", "--version"}
+        found[name] = {option for option in given if option.startswith("--")} | common
     return found
 
 

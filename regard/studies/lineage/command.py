@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -10,106 +11,124 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel, ConfigDict, Field
 
+from regard.apps.options import takes
 from regard.apps.terminal import console_on, write
 from regard.errors import DataError, RecipeError
+
+from .html import LANGUAGES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from .runs import Run
 
-__all__ = ["lineage"]
+__all__ = ["Comparison", "lineage"]
 
-_MINUTES = 15.0
 _QUICK = 2.0
 """Minutes of training for each family: with preparing and scoring five of them, it is done in twenty."""
 
 
+class Comparison(BaseModel):
+    """What is compared: corpus, families, time. The command's flags are made of these fields."""
+
+    model_config = ConfigDict(frozen=True)
+
+    data: Path | None = Field(
+        None,
+        description="what REGARD_DATA is for the recipes: it holds multi30k/",
+        json_schema_extra={"metavar": "DIR"},
+    )
+    source: Path | None = Field(None, description="train on this instead, a line a sentence")
+    target: Path | None = Field(None, description="its translations")
+    valid_source: Path | None = Field(None, description="dev set; else some pairs are split off")
+    valid_target: Path | None = Field(None, description="dev set; else some pairs are split off")
+    test_source: Path | None = Field(None, description="test set; else the dev set is reported")
+    test_reference: Path | None = Field(None, description="its translations, untouched")
+    from_: str | None = Field(
+        None, description="source language", json_schema_extra={"flag": "--from", "metavar": "CODE"}
+    )
+    to: str | None = Field(None, description="target language", json_schema_extra={"metavar": "CODE"})
+    families: str = Field(
+        "", description="which, between commas; every one that has a recipe", json_schema_extra={"metavar": "A,B"}
+    )
+    recipes: Path = Field(
+        Path("recipes/multi30k-de-en"), description="holds FAMILY.toml for each", json_schema_extra={"metavar": "DIR"}
+    )
+    minutes: float = Field(15.0, description="of training for each run; 15 unless given")
+    seeds: int = Field(1, description="runs of each family; more may follow on another day")
+    quick: bool = Field(False, description="five families, two minutes each")
+    gold: Path | None = Field(None, description="gold links for alignment error rates, with --gold-text")
+    gold_text: Path | None = Field(None, description="their pairs, a line `source ||| target` each")
+    extrapolation: bool = Field(True, description="train five position schemes on short pairs, a run's time in all")
+    language: str = Field("en", description="of the page, at first", json_schema_extra={"metavar": "en|zh"})
+    settings: tuple[str, ...] = Field(
+        (),
+        description="replace a value of every recipe",
+        json_schema_extra={"flag": "--set", "metavar": "TABLE.KEY=VALUE"},
+    )
+
+    def check(self) -> None:
+        """Raises RecipeError or DataError, before hours of training, for options that do not go together."""
+        if self.language not in LANGUAGES:
+            raise DataError(f"--language is {self.language}; the page speaks {' or '.join(LANGUAGES)}.")
+        if not (math.isfinite(self.minutes) and self.minutes >= 0.001):
+            raise RecipeError(f"--minutes is {self.minutes:g}; it must be 0.001 at least.")
+        if self.seeds < 1:
+            raise RecipeError(f"--seeds is {self.seeds}; it must be 1 at least.")
+        if (self.gold is None) != (self.gold_text is None):
+            raise RecipeError("--gold holds the links of the pairs in --gold-text; give both.")
+        if (self.files or self.test_source) and (self.source is None or self.data is not None):
+            raise RecipeError("files of your own begin with --source and --target, and go without --data.")
+        if (self.test_source is None) != (self.test_reference is None):
+            raise RecipeError("--test-source and --test-reference are the two sides of one set; give both.")
+
+    @property
+    def files(self) -> dict[str, Any]:
+        """Keys of [data] that are given here in the place of the recipes' own."""
+        keys = ("source", "target", "valid_source", "valid_target")
+        given = {key: getattr(self, key) for key in keys} | {"source_language": self.from_, "target_language": self.to}
+        table: dict[str, Any] = {key: str(value) for key, value in given.items() if value is not None}
+        if table and self.test_source is not None:
+            table["test"] = {"test": {"source": str(self.test_source), "reference": str(self.test_reference)}}
+        return table
+
+
+@takes(asked=Comparison)
 def lineage(
     out: Annotated[Path, typer.Option(metavar="DIR", help="For runs and report; the same one goes on.")],
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="What REGARD_DATA is for the recipes: it holds multi30k/.")
-    ] = None,
-    source: Annotated[Path | None, typer.Option(help="Train on this instead, a line a sentence.")] = None,
-    target: Annotated[Path | None, typer.Option(help="Its translations.")] = None,
-    valid_source: Annotated[Path | None, typer.Option(help="Dev set; else some pairs are split off.")] = None,
-    valid_target: Annotated[Path | None, typer.Option(help="Dev set; else some pairs are split off.")] = None,
-    test_source: Annotated[Path | None, typer.Option(help="Test set; else the dev set is reported.")] = None,
-    test_reference: Annotated[Path | None, typer.Option(help="Its translations, untouched.")] = None,
-    from_: Annotated[str | None, typer.Option("--from", metavar="CODE", help="Source language.")] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="CODE", help="Target language.")] = None,
-    families: Annotated[str, typer.Option(metavar="A,B", help="Which; every one that has a recipe.")] = "",
-    recipes: Annotated[Path, typer.Option(metavar="DIR", help="Holds FAMILY.toml for each.")] = Path(
-        "recipes/multi30k-de-en"
-    ),
-    minutes: Annotated[float, typer.Option(min=0.001, help="Of training for each run.")] = _MINUTES,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each family; more may follow on another day.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Five families, two minutes each.")] = False,
-    gold: Annotated[Path | None, typer.Option(help="Gold links for alignment error rates, with --gold-text.")] = None,
-    gold_text: Annotated[Path | None, typer.Option(help="Their pairs, a line `source ||| target` each.")] = None,
-    extrapolation: Annotated[
-        bool,
-        typer.Option(
-            "--extrapolation/--no-extrapolation",
-            help="Train five position schemes on short pairs, a run's time in all.",
-        ),
-    ] = True,
-    language: Annotated[str, typer.Option(metavar="en|zh", help="Of the page, at first.")] = "en",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of every recipe.")
-    ] = None,
+    asked: Comparison,
 ) -> None:
     """Train the families on one corpus, with equal data, vocabulary, time and search, and compare them."""
     from .report import compose
-    from .report_page import LANGUAGES, page
+    from .report_page import page
     from .runs import QUICK, builtin, plan_runs
     from .table import results
 
-    if language not in LANGUAGES:  # said now, not after hours of training
-        raise DataError(f"--language is {language}; the page speaks {' or '.join(LANGUAGES)}.")
-    if (gold is None) != (gold_text is None):
-        raise RecipeError("--gold holds the links of the pairs in --gold-text; give both.")
-    files = {
-        "source": source,
-        "target": target,
-        "valid_source": valid_source,
-        "valid_target": valid_target,
-        "source_language": from_,
-        "target_language": to,
-    }
-    table: dict[str, Any] | None = {key: str(value) for key, value in files.items() if value is not None} or None
-    place = str(data) if data is not None else os.environ.get("REGARD_DATA")
-    if table is not None:
-        if source is None or data is not None:
-            raise RecipeError("files of your own begin with --source and --target, and go without --data.")
-        if (test_source is None) != (test_reference is None):
-            raise RecipeError("--test-source and --test-reference are the two sides of one set; give both.")
-        if test_source is not None:
-            table["test"] = {"test": {"source": str(test_source), "reference": str(test_reference)}}
-    elif place is None:
+    asked.check()
+    table: dict[str, Any] | None = asked.files or None
+    place = str(asked.data) if asked.data is not None else os.environ.get("REGARD_DATA")
+    if table is None and place is None:
         table = builtin(out / "corpus")
     variables = {"REGARD_DATA": place} if place and table is None else {}
-    chosen = [name for name in families.replace(",", " ").split() if name]
-    more = list(settings or ())
-    if quick:
-        chosen, minutes, more = chosen or list(QUICK), min(minutes, _QUICK), ["search.beam=1", *more]
+    chosen, overrides = asked.families.replace(",", " ").split(), list(asked.settings)
     runs = plan_runs(
         out,
-        recipes,
-        families=chosen,
-        minutes=minutes,
-        seeds=seeds,
+        asked.recipes,
+        families=chosen or (list(QUICK) if asked.quick else []),
+        minutes=min(asked.minutes, _QUICK) if asked.quick else asked.minutes,
+        seeds=asked.seeds,
         variables=variables,
         data=table,
-        overrides=more,
+        overrides=["search.beam=1", *overrides] if asked.quick else overrides,
     )
-    schemes = _train_all(runs, seeds, extrapolation, out, variables)
-    both = (gold_text, gold) if gold_text is not None and gold is not None else None
+    schemes = _train_all(runs, asked.seeds, asked.extrapolation, out, variables)
+    gold = None if asked.gold_text is None or asked.gold is None else (asked.gold_text, asked.gold)
     with console_on(sys.stderr).status("") as status:
-        whole = compose(results(out, variables), out, gold=both, schemes=schemes, progress=status.update)
+        whole = compose(results(out, variables), out, gold=gold, schemes=schemes, progress=status.update)
     (out / "results" / "report.json").write_text(_json(whole), encoding="utf-8")
-    (out / "report.html").write_text(page(whole, language=language), encoding="utf-8")
+    (out / "report.html").write_text(page(whole, language=asked.language), encoding="utf-8")
     write(f"written: {out / 'report.html'}\n")
 
 

@@ -80,25 +80,25 @@ def restricted(queries: Tensor, keys: Tensor, values: Tensor, radius: int) -> Te
     return (F.pad(values, (0, 0, radius, radius)).unfold(0, width, 1) @ weights[..., None])[..., 0]
 
 
-def _recurrence(d: int) -> Callable[[Tensor], Any]:
+def _recurrence(d: int) -> Callable[[Tensor], object]:
     layer = Elman(d, d)
     return lambda x: layer(x[:, None])
 
 
-def _convolution(d: int) -> Callable[[Tensor], Any]:
+def _convolution(d: int) -> Callable[[Tensor], object]:
     layer = Convolution(d, d, KERNEL, 0.0, 1.0, causal=False)
     return lambda x: layer(x[None], whole(x[None, :, 0]))
 
 
-def _attention(d: int) -> Callable[[Tensor], Any]:
+def _attention(d: int) -> Callable[[Tensor], object]:
     return lambda x: F.scaled_dot_product_attention(*(x[None, None],) * 3)
 
 
-def _restricted(d: int) -> Callable[[Tensor], Any]:
+def _restricted(d: int) -> Callable[[Tensor], object]:
     return lambda x: restricted(x, x, x, RADIUS)
 
 
-def _projected(d: int) -> Callable[[Tensor], Any]:
+def _projected(d: int) -> Callable[[Tensor], object]:
     head = min(_HEAD, d)
     layer = MultiHead(d, d // head, head, head, SCORES["scaled_dot"](head)).eval()
 
@@ -110,7 +110,7 @@ def _projected(d: int) -> Callable[[Tensor], Any]:
     return run
 
 
-LAYERS: dict[str, Callable[[int], Callable[[Tensor], Any]]] = {
+LAYERS: dict[str, Callable[[int], Callable[[Tensor], object]]] = {
     "recurrence": _recurrence,
     "convolution": _convolution,
     "self-attention": _attention,
@@ -131,7 +131,7 @@ def measure_layers(
     """
     generator = torch.Generator().manual_seed(0)
 
-    def seconds(make: Callable[[int], Callable[[Tensor], Any]], n: int, d: int) -> float:
+    def seconds(make: Callable[[int], Callable[[Tensor], object]], n: int, d: int) -> float:
         layer, x = make(d), torch.randn(n, d, generator=generator)
         layer(x)
         least, spent, times = math.inf, 0.0, 0

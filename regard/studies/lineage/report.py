@@ -91,7 +91,7 @@ def _stamp(run: Result) -> str:
     return str(run.training["target_tokens"])
 
 
-def _kept(path: Path, key: Any, make: Callable[[], Any] | None) -> Any:
+def _kept(path: Path, key: object, make: Callable[[], Any] | None) -> Any:
     """What `make` gives, or what it gave before for the same key; None if it cannot be made."""
     digest = hashlib.sha256(json.dumps(key, ensure_ascii=False).encode()).hexdigest()
     if path.exists():

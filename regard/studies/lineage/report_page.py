@@ -9,13 +9,11 @@ from importlib.resources import files
 from regard.errors import DataError
 from regard.pictures import heatmap
 
-from .html import Plain, Words, chart, say, table
+from .html import LANGUAGES, Plain, Words, chart, say, table
 from .report_layers import beyond, costs
 from .table import interval, spread
 
-__all__ = ["LANGUAGES", "page"]
-
-LANGUAGES = ("en", "zh")
+__all__ = ["page"]
 
 
 def page(report: Plain, *, language: str = "en") -> str:
