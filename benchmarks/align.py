@@ -31,13 +31,14 @@ from record import RESULTS, circumstances, write
 import regard
 from regard.errors import DataError
 from regard.metrics.aer import Gold, Link, alignment_error_rate
-from regard.tasks.align import SYMMETRIES, Choice, align_lines, choose, read_gold
+from regard.tasks.align import AlignmentChoice, align_lines, choose, read_gold
+from regard.tasks.symmetries import SYMMETRIES
 from regard.tasks.translate import Translator
 from regard.text import read_lines, write_lines
 
 CHOSEN_ON = "zh-en"
 PAIRS = (CHOSEN_ON, "de-en", "en-fr")
-NAIVE = Choice(share=False, symmetry="target")
+NAIVE = AlignmentChoice(how=AlignmentChoice(share=False, symmetry="target"))
 ONE = "one direction"
 _CHINESE = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
 _Links = list[frozenset[Link]]
@@ -85,7 +86,7 @@ def joined(there: _Links, back: _Links, gold: Sequence[Gold]) -> dict[str, Any]:
     return found
 
 
-def attention(model: Translator, pair: str, lines: tuple[list[str], list[str]], how: Choice) -> _Links:
+def attention(model: Translator, pair: str, lines: tuple[list[str], list[str]], how: AlignmentChoice) -> _Links:
     """Links by the attention of a model that writes English."""
     if pair.endswith("-en"):
         return [frozenset(a.links) for a in align_lines(model, *lines, choice=how)]
@@ -97,16 +98,16 @@ def measure(arguments: argparse.Namespace, data: Path, found: dict[str, Any]) ->
     model = arguments.bundle and regard.load(arguments.bundle)
     if model:
         found["training"] = model.bundle.provenance.training
-    ways: dict[str, Choice] = {}
+    ways: dict[str, AlignmentChoice] = {}
     for pair in PAIRS:
         lines = tuple(read_lines(arguments.text / pair / f"gold.{language}") for language in pair.split("-"))
         gold = read_gold(data / "word_alignment" / f"{pair}.dev.gold.gz", len(lines[0]))
         if model and not ways:
             choice = choose(model, None, *lines, gold)
-            alone = choose(model, None, *lines, gold, share=False, symmetry="target")
-            best = Choice(readings=alone.readings[:1], share=False, symmetry="target")
+            alone = choose(model, None, *lines, gold, how=AlignmentChoice(share=False, symmetry="target"))
+            best = AlignmentChoice(readings=alone.readings[:1], how=AlignmentChoice(share=False, symmetry="target"))
             found["choice"] = choice.model_dump(exclude={"reverse"})
-            ways = {"attention": choice, "one reading": best, "naive shared out": Choice(), "naive": NAIVE}
+            ways = {"attention": choice, "one reading": best, "naive shared out": AlignmentChoice(), "naive": NAIVE}
         systems = found.setdefault("pairs", {}).setdefault(pair, {"lines": len(gold), "systems": {}})["systems"]
         for name, how in ways.items():
             systems[name] = {ONE: figures(attention(model, pair, lines, how), gold)}

@@ -19,7 +19,7 @@ from regard.metrics.aer import Gold, alignment_error_rate, parse_gold
 from regard.tasks.align import (
     SYMMETRIES,
     Alignment,
-    Choice,
+    AlignmentChoice,
     Reading,
     _choices,
     _of_tokens,
@@ -76,7 +76,7 @@ def looking(bundle):
 def plain(rule, layer, head=0, symmetry="target"):
     """Each target word with the source word that it looks at most."""
     one = (Reading(rule, layer, head),)
-    return Choice(readings=one, reverse=one, share=False, symmetry=symmetry)
+    return AlignmentChoice(readings=one, reverse=one, share=False, symmetry=symmetry)
 
 
 # -- links -------------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_the_output_rule_reads_the_step_before(looking):
 
 
 def test_each_target_word_has_one_link_whatever_its_neighbours(translator):
-    how = Choice(symmetry="target")
+    how = AlignmentChoice(symmetry="target")
     whole = align_lines(translator, ENGLISH, GERMAN, choice=how)
     for alignment, source, target in zip(whole, ENGLISH, GERMAN, strict=True):
         assert [j for _, j in sorted(alignment.links, key=lambda link: link[1])] == list(range(len(target.split())))
@@ -167,7 +167,7 @@ def test_normalization_moves_no_word(tmp_path, form):
 )
 def test_what_is_not_there_is_refused(translator, reading, message):
     with pytest.raises(ModelError, match=message):
-        align_lines(translator, ["a"], ["b"], choice=Choice(readings=(reading,)))
+        align_lines(translator, ["a"], ["b"], choice=AlignmentChoice(readings=(reading,)))
 
 
 def test_lines_that_cannot_be_read_are_named(translator):
@@ -178,7 +178,7 @@ def test_lines_that_cannot_be_read_are_named(translator):
     with pytest.raises(TextError, match="source line 1 contains a NUL"):
         align_lines(translator, ["a\0"], ["b"])
     with pytest.raises(ModelError, match="symmetry is 'both'"):
-        align_lines(translator, ["a"], ["b"], choice=Choice(symmetry="both"))
+        align_lines(translator, ["a"], ["b"], choice=AlignmentChoice(symmetry="both"))
 
 
 def test_the_tag_that_asks_for_a_language_is_no_word(tmp_path):
@@ -239,9 +239,9 @@ def test_what_every_word_looks_at_is_shared_out():
 
 def test_two_readings_are_better_than_one(looking):
     """Each looks right at one half of a line, and elsewhere in the line at nothing much."""
-    record = [np.zeros((1, 5, 4), np.float32), np.zeros((1, 5, 4), np.float32)]
-    record[0][0, 1:3], record[1][0, 1:3] = np.eye(4)[:2], 0.25
-    record[0][0, 3:], record[1][0, 3:] = 0.25, np.eye(4)[2:]
+    record = [np.zeros((1, 5, 5), np.float32), np.zeros((1, 5, 5), np.float32)]
+    record[0][0, 1:3, :4], record[1][0, 1:3, :4] = np.eye(4)[:2], 0.25
+    record[0][0, 3:, :4], record[1][0, 3:, :4] = 0.25, np.eye(4)[2:]
     both = _of_tokens(record, (Reading("input", 1), Reading("input", 2)))
     assert both.argmax(axis=1).tolist() == [0, 1, 2, 3]
     assert _of_tokens(record, (Reading("input", 1),)).argmax(axis=1).tolist() == [0, 1, 0, 0]
@@ -291,7 +291,7 @@ def test_gold_must_fit():
 def test_the_best_reading_is_chosen(looking, tmp_path):
     lines = ["A man in an orange hat .", "Two men are at the stove"]
     gold = [parse_gold(" ".join(f"{i}-{i}" for i in range(len(line.split()))), base=0) for line in lines]
-    found = choose(looking, looking, lines, lines, gold, share=False, symmetry="target")
+    found = choose(looking, looking, lines, lines, gold, how=AlignmentChoice(share=False, symmetry="target"))
     assert found.readings == found.reverse == (Reading("input", 2),)  # nothing is better beside it
     assert found.rates["forward input 2"] == found.rates["reverse input 2"] == 0
     assert len(found.rates) == 2 * 2 * 14  # each alone, and each beside the best

@@ -135,7 +135,7 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
         (["translate", "bundle", "good.en", "--to", "fr"], r"German \(de\), not to French \(fr\)"),
         (["translate", "bundle", "good.en", "--from", "de"], r"English \(en\), not from German \(de\)"),
         (["translate", "bundle", "good.en", "--beam", "0"], "beam = 0: must be greater than 0"),
-        (["translate", "bundle", "good.en", "--bfloat16"], "too coarse for batch-independent mode"),
+        (["translate", "bundle", "good.en", "--bfloat16"], "use --precision bfloat16"),
         (["translate", "bundle", "good.en", "-o", "no/such/folder"], "No such file or directory"),
         (["translate", ".", "good.en"], "did you mean bundle"),
         (["translate", "nowhere", "good.en"], "there is no such bundle"),
@@ -314,7 +314,7 @@ UNUSUAL = [
 
 def test_unusual_lines_come_back_as_a_line_each(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write("odd.en", "".join(f"{line}\n" for line in UNUSUAL))
-    for options in ([], ["--split"], ["--beam", "3", "--no-batch-independent"]):
+    for options in ([], ["--split"], ["--beam", "3", "--precision", "float32"]):
         assert main(["translate", "bundle", "odd.en", "-o", "odd.de", *options]) == 0
         found = Path("odd.de").read_bytes().decode("utf-8")
         assert found.count("\n") == len(UNUSUAL)
@@ -336,7 +336,7 @@ def test_a_line_of_fifty_thousand_characters(place: Path, capsys: pytest.Capture
     """What may be read is translated, in parts; a character more is refused."""
     line = ("A man is smiling at a stuffed lion. " * 1400)[:50_000]
     write("long.en", f"{line}\n")
-    assert main(["translate", "bundle", "long.en", "--beam", "1", "--max-length", "2", "--no-batch-independent"]) == 0
+    assert main(["translate", "bundle", "long.en", "--beam", "1", "--max-length", "2", "--precision", "float32"]) == 0
     assert capsys.readouterr().out.count("\n") == 1
     for word in (["score", "bundle", "long.en", "long.en"], ["align", "bundle", "long.en", "long.en"]):
         refused(word, r"line 1 has [\d,]+ tokens.* at most", capsys)

@@ -24,6 +24,7 @@ from regard.nn import KeysValues
 from regard.nn.stand_ins import only_references
 from regard.tasks.align import align_lines
 from regard.tasks.costs import count_costs
+from regard.tasks.details import with_unknown_replaced
 from regard.tasks.forced import forced
 from regard.tasks.translate import Translator, load
 from regard.tasks.translation import Candidate, Translation
@@ -183,7 +184,7 @@ def test_the_source_word_looked_at_most_takes_the_place_of_an_unknown_one(transl
         translation = Translation(text, hypotheses=(Candidate(text, 0.0, 0.0, ("a", "b", "c", "</s>"), True, written),))
         line = "A trendy girl"
         (made,) = forced(translator.model, [translator.source.encode(line)], [written], attention=True)
-        found = translator._replaced(translation, line, None, made).text
+        found = with_unknown_replaced(translation, line, made, translator.reading, translator.target, None).text
         places, words = translator.source.spans(line), line.split()
         starts = [0, 2, 9]
         for step, ahead in ((0, True), (2, False)):

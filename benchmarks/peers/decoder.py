@@ -46,8 +46,8 @@ def regard(job: Job) -> Translate:
             precision=job["precision"],
             shortlist=job["shortlist"],
         )
-        compiled = translator.compiled(search, batch_independent=False)  # the model itself is put aside
-        found = decode([], sources, search, compiled=compiled, shortlist=translator.shortlist(search))
+        backend = translator.backend(search)  # once compiled, the model itself is put aside
+        found = decode(backend, sources, search, shortlist=translator.shortlist(search))
         return [hypotheses[0].ids for hypotheses in found]
 
     return translate

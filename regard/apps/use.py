@@ -214,8 +214,7 @@ def align(
             sources,
             targets,
             known,
-            share=share,
-            symmetry=symmetry,
+            how=task.AlignmentChoice(share=share, symmetry=symmetry),
             languages=languages,
             batch_size=batch_size,
         )
@@ -224,7 +223,7 @@ def align(
         choice = task.read_choice(reading)
     else:
         one = task.Reading(rule, layer, head)  # type: ignore[arg-type]
-        choice = task.Choice(readings=(one,), reverse=(one,) if back else (), share=share, symmetry=symmetry)
+        choice = task.AlignmentChoice(readings=(one,), reverse=(one,) if back else (), share=share, symmetry=symmetry)
     found = task.align_lines(
         translator,
         sources,

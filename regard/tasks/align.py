@@ -16,30 +16,33 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics.aer import Gold, Link, alignment_error_rate, parse_gold
 from regard.models import FAMILIES
-from regard.models.interface import Observer, device_of, layout_of
-from regard.text import BEGIN, END, PAD, Tokenizer, read_lines, tag
+from regard.text.languages import tag
+from regard.text.lines import read_lines
 from regard.text.sentences import unspaced
+from regard.text.tokenizer import Tokenizer
 
+from .details import layers_of
+from .forced import forced
+from .lines import check_counts, check_length, check_line
+from .symmetries import SYMMETRIES, Links
 from .translate import Translator
 
 __all__ = [
-    "SYMMETRIES",
     "Alignment",
-    "Choice",
+    "AlignmentChoice",
     "Reading",
     "align_lines",
     "choose",
@@ -51,7 +54,6 @@ __all__ = [
     "write_choice",
 ]
 
-Links = frozenset[Link]
 Weights = NDArray[np.float32]
 
 _WORD = re.compile(r"\S+")
@@ -93,7 +95,7 @@ class Alignment:
         return [(sources[i], targets[j]) for i, j in self.links]
 
 
-class Choice(BaseModel):
+class AlignmentChoice(BaseModel):
     """How links are made, as `write_choice` keeps it in a file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -110,15 +112,15 @@ class Choice(BaseModel):
     """AER in percent of all that was tried on a gold set: "forward input 3", "reverse output 2 head 1" and the like."""
 
 
-def write_choice(path: str | Path, choice: Choice) -> None:
+def write_choice(path: str | Path, choice: AlignmentChoice) -> None:
     """Write a choice as JSON."""
     Path(path).write_text(choice.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
-def read_choice(path: str | Path) -> Choice:
+def read_choice(path: str | Path) -> AlignmentChoice:
     """Read a choice; ModelError for a file that holds none."""
     try:
-        return Choice.model_validate_json(Path(path).read_bytes())
+        return AlignmentChoice.model_validate_json(Path(path).read_bytes())
     except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(
@@ -133,17 +135,18 @@ def choose(
     targets: Sequence[str],
     gold: Sequence[Gold],
     *,
-    share: bool = True,
-    symmetry: str = "grow-diag",
+    how: AlignmentChoice | None = None,
     languages: tuple[str, str] = ("", ""),
     batch_size: int = 32,
-) -> Choice:
+) -> AlignmentChoice:
     """The readings of each direction with the lowest AER on a gold set: the best one, and the best one beside it.
 
-    A second reading is kept if their mean is better than the first alone. Each direction is chosen on its own.
+    A second reading is kept if their mean is better than the first alone. Each direction is chosen on its own. The rest
+    is as `how` says.
     """
-    _check(sources, targets, symmetry)
-    join, rates = SYMMETRIES[symmetry], dict[str, float]()
+    how = how or AlignmentChoice()
+    _check(sources, targets, how.symmetry)
+    join, share, rates = SYMMETRIES[how.symmetry], how.share, dict[str, float]()
     found: dict[str, tuple[Reading, ...]] = {"forward": (), "reverse": ()}
     for direction, by in (("forward", translator), ("reverse", reverse)):
         if by is None:
@@ -151,23 +154,23 @@ def choose(
         turned = direction == "reverse"
         read, written = (targets, sources) if turned else (sources, targets)
         every = _every_reading(by)
-        each = _weights(by, read, written, [(one,) for one in every], languages[not turned], batch_size, None)
+        each = _weights(by, read, written, [(one,) for one in every], languages[not turned], batch_size)
 
-        def rate(places: Sequence[int], each: list[list[Weights]] = each, turned: bool = turned) -> float:
+        def rate(numbers: Sequence[int], each: list[list[Weights]] = each, turned: bool = turned) -> float:
             links = []
             for weights in each:
-                mean = np.mean([weights[place] for place in places], axis=0)
+                mean = np.mean([weights[n] for n in numbers], axis=0)
                 links.append(join(*_choices(mean, share)))
             return alignment_error_rate(_turned(links) if turned else links, gold, resamples=0)["aer"].value
 
-        alone = [rate([place]) for place in range(len(every))]
+        alone = [rate([n]) for n in range(len(every))]
         best = int(np.argmin(alone))
-        pairs = [rate([best, place]) for place in range(len(every))]
+        pairs = [rate([best, n]) for n in range(len(every))]
         rates |= {f"{direction} {one}": value for one, value in zip(every, alone, strict=True)}
         rates |= {f"{direction} {every[best]} and {one}": value for one, value in zip(every, pairs, strict=True)}
         second = int(np.argmin(pairs))
         found[direction] = (every[best], every[second]) if pairs[second] < alone[best] else (every[best],)
-    return Choice(readings=found["forward"], reverse=found["reverse"], share=share, symmetry=symmetry, rates=rates)
+    return how.model_copy(update={"readings": found["forward"], "reverse": found["reverse"], "rates": rates})
 
 
 def read_lines_of(source: str | Path, target: str | Path | None) -> tuple[list[str], list[str]]:
@@ -210,11 +213,10 @@ def align_lines(
     sources: Sequence[str],
     targets: Sequence[str],
     *,
-    choice: Choice | None = None,
+    choice: AlignmentChoice | None = None,
     reverse: Translator | None = None,
     languages: tuple[str, str] = ("", ""),
     batch_size: int = 32,
-    progress: Callable[[int], None] | None = None,
 ) -> list[Alignment]:
     """The alignment of each pair of lines, in order; a pair with an empty side has no links.
 
@@ -224,13 +226,13 @@ def align_lines(
     Raises TextError for unequal counts and lines that cannot be read, ModelError for a layer, head, language or
     symmetry that is not there.
     """
-    how = choice or Choice()
+    how = choice or AlignmentChoice()
     _check(sources, targets, how.symmetry)
-    there = _weights(translator, sources, targets, [how.readings], languages[1], batch_size, progress)
+    there = _weights(translator, sources, targets, [how.readings], languages[1], batch_size)
     chosen = [_choices(weights[0], how.share) for weights in there]
     if reverse is not None:
         readings = how.reverse or (Reading(),)
-        back = _weights(reverse, targets, sources, [readings], languages[0], batch_size, progress)
+        back = _weights(reverse, targets, sources, [readings], languages[0], batch_size)
         others = _turned([_choices(weights[0], how.share)[0] for weights in back])
         chosen = [(own, other) for (own, _), other in zip(chosen, others, strict=True)]
     found = [SYMMETRIES[how.symmetry](*both) for both in chosen]
@@ -264,7 +266,6 @@ def _weights(
     ways: Sequence[tuple[Reading, ...]],
     to: str,
     batch_size: int,
-    progress: Callable[[int], None] | None,
 ) -> list[list[Weights]]:
     """For each pair, its weights (N, M) by each way, the mean of some readings; `to` is the target's code, if asked."""
     for reading in chain.from_iterable(ways):
@@ -278,51 +279,24 @@ def _weights(
     found = [[np.zeros((t.count, s.count), np.float32)] * len(ways) for s, t in zip(read, written, strict=True)]
     order = [i for i in range(len(read)) if read[i].ids and written[i].ids]
     order.sort(key=lambda i: (len(written[i].ids), len(read[i].ids), i), reverse=True)
+    model = translator.engine.model_for("exact")  # so that a pair's weights do not depend on its neighbours
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
-        pairs = [(read[i], written[i]) for i in batch]
-        for i, attention in zip(batch, _attention(translator, pairs), strict=True):
-            found[i] = [_of_words(_of_tokens(attention, way), read[i], written[i]) for way in ways]
-        if progress:
-            progress(min(start + batch_size, len(order)))
+        ids = [read[i].ids for i in batch], [written[i].ids for i in batch]
+        made = forced(model, *ids, attention=True, scores=False, batch_size=batch_size)
+        for i, one in zip(batch, made, strict=True):
+            found[i] = [_of_words(_of_tokens(layers_of(one), way), read[i], written[i]) for way in ways]
     return found
 
 
-@torch.inference_mode()
-def _attention(translator: Translator, pairs: Sequence[tuple[_Read, _Read]]) -> Iterator[list[Weights]]:
-    """Of each pair, each layer's weights (H, T + 1, S): a row for every step, the first of which reads BEGIN.
-
-    In float64, so that a pair's weights do not depend on its neighbours.
-    """
-    model = translator.engine.model_for("exact")
-    device = device_of(model)
-
-    def rows(lines: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        lengths = [len(line) for line in lines]
-        padded = [[*line, *[PAD] * (max(lengths) - len(line))] for line in lines]
-        return torch.tensor(padded, device=device), torch.tensor(lengths, device=device)
-
-    read, read_lengths = rows([[*source.ids, END] for source, _ in pairs])  # (B, S)
-    written, written_lengths = rows([[BEGIN, *target.ids] for _, target in pairs])  # (B, T)
-    reading = layout_of("padded", read_lengths, read.shape[1])
-    writing = layout_of("padded", written_lengths, written.shape[1])
-    observe = Observer("cross")
-    model.decode(written, model.start(model.encode(read, reading), reading), writing, observe)
-    if not (found := observe.weights["cross"]):
-        raise ModelError("this model has no attention to read alignments off; use one that has, such as a Transformer.")
-    layers = [layer.float().cpu().numpy() for layer in found]  # each (B, H, T, S)
-    for row, (source, target) in enumerate(pairs):
-        yield [layer[row, :, : len(target.ids) + 1, : len(source.ids)] for layer in layers]
-
-
 def _of_tokens(attention: Sequence[Weights], readings: Sequence[Reading]) -> Weights:
-    """(T, S): the row of each target token, the mean over the readings."""
+    """Each layer's weights (H, T + 1, S + 1) -> (T, S): the row of each target token, the mean over the readings."""
     found = []
     for reading in readings:
         chosen = attention if reading.layer == 0 else [attention[reading.layer - 1]]
         each = [layer.mean(axis=0) if reading.head == 0 else layer[reading.head - 1] for layer in chosen]
         weights = np.stack(each).mean(axis=0)
-        found.append(weights[1:] if reading.rule == "input" else weights[:-1])
+        found.append((weights[1:] if reading.rule == "input" else weights[:-1])[:, :-1])  # without the source's end
     mean: Weights = np.stack(found).mean(axis=0)
     return mean
 
@@ -330,8 +304,8 @@ def _of_tokens(attention: Sequence[Weights], readings: Sequence[Reading]) -> Wei
 def _of_words(weights: Weights, read: _Read, written: _Read) -> Weights:
     """(T, S) -> (N, M): the sum over a source word's tokens, the mean over a target word's."""
     sources = np.zeros((len(read.ids), read.count), np.float32)
-    spoken = [place for place, word in enumerate(read.words) if word >= 0]
-    sources[spoken, [read.words[place] for place in spoken]] = 1
+    spoken = [token for token, word in enumerate(read.words) if word >= 0]
+    sources[spoken, [read.words[token] for token in spoken]] = 1
     targets = np.zeros((written.count, len(written.ids)), np.float32)
     targets[written.words, np.arange(len(written.ids))] = 1
     targets /= np.maximum(targets.sum(axis=1, keepdims=True), 1)
@@ -358,9 +332,7 @@ def _turned(links: Sequence[Links]) -> list[Links]:
 
 def _side(tokenizer: Tokenizer, line: str, number: int, translator: Translator, side: str, asks: str = "") -> _Read:
     """A line as the model reads it, with the word of each token."""
-    for character, what in (("\0", "a NUL (U+0000)"), ("\n", "a line break")):
-        if character in line:
-            raise TextError(f"{side} line {number} contains {what}; a line is one segment of text: remove it.")
+    check_line(line, f"{side} line {number}")
     # U+2581 and its escape would move what comes behind; to an alignment they are a character like another.
     plain = line.replace("\u2581", "_").replace("\U000f2581", "_")
     if tokenizer.normalization != "identity":
@@ -375,22 +347,14 @@ def _side(tokenizer: Tokenizer, line: str, number: int, translator: Translator, 
         text += word
         owners += [count - 1] * len(word)
     ids = tokenizer.encode(text) if count else []
-    if len(ids) > translator.limit:
-        raise TextError(
-            f"{side} line {number} has {len(ids):,} tokens; this bundle takes at most {translator.limit:,} in one "
-            "line: split the pair into sentences."
-        )
+    check_length(ids, translator.limit, f"{side} line {number}")
     # A token may begin with the space before its word, or (Chinese) run over two words: its last character decides.
-    places = [owners[max(min(end, len(owners)) - 1, 0)] for _, end in tokenizer.spans(text)] if count else []
-    return _Read(ids, places, count)
+    of_words = [owners[max(min(end, len(owners)) - 1, 0)] for _, end in tokenizer.spans(text)] if count else []
+    return _Read(ids, of_words, count)
 
 
 def _check(sources: Sequence[str], targets: Sequence[str], symmetry: str) -> None:
-    if len(sources) != len(targets):
-        raise TextError(
-            f"{len(sources):,} source lines but {len(targets):,} target lines; line n of one must go with line n of "
-            "the other."
-        )
+    check_counts(sources, targets, "target")
     if symmetry not in SYMMETRIES:
         raise ModelError(f"symmetry is {symmetry!r}; choose one of {', '.join(SYMMETRIES)}.")
 
@@ -402,46 +366,3 @@ def _check_reading(reading: Reading, translator: Translator) -> None:
     for name, value, most in (("layer", reading.layer, layers), ("head", reading.head, heads)):
         if not 0 <= value <= most:
             raise ModelError(f"{name} is {value}; this model has {name}s 1 to {most}, and 0 stands for their mean.")
-
-
-# -- both sides --------------------------------------------------------------------------------------------------------
-
-
-def _grow_diag(forward: Links, backward: Links) -> Links:
-    """From the intersection, links of the union beside one that is in, of a word not linked yet (Koehn et al. 2003)."""
-    grown, union = set(forward & backward), forward | backward
-    sources, targets = {i for i, _ in grown}, {j for _, j in grown}
-    beside = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if (a, b) != (0, 0)]
-    fresh = sorted(grown)
-    while fresh:
-        reached = sorted({(i + a, j + b) for i, j in fresh for a, b in beside} & union - grown)
-        fresh = []
-        for i, j in reached:
-            if i not in sources or j not in targets:
-                fresh.append((i, j))
-                grown.add((i, j))
-                sources.add(i)
-                targets.add(j)
-    return frozenset(grown)
-
-
-def _final(forward: Links, backward: Links) -> Links:
-    """Then any link of either direction of a word that is not linked yet."""
-    grown = set(_grow_diag(forward, backward))
-    sources, targets = {i for i, _ in grown}, {j for _, j in grown}
-    for i, j in [*sorted(forward), *sorted(backward)]:
-        if i not in sources or j not in targets:
-            grown.add((i, j))
-            sources.add(i)
-            targets.add(j)
-    return frozenset(grown)
-
-
-SYMMETRIES: dict[str, Callable[[Links, Links], Links]] = {
-    "target": lambda forward, backward: forward,
-    "intersection": lambda forward, backward: forward & backward,
-    "union": lambda forward, backward: forward | backward,
-    "grow-diag": _grow_diag,
-    "grow-diag-final": _final,
-}
-"""How the choices of both sides are joined; "target" takes those of target words alone."""

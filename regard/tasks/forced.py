@@ -47,12 +47,13 @@ def forced(
     *,
     temperature: float = 1.0,
     attention: bool = False,
+    scores: bool = True,
     batch_size: int = 32,
 ) -> list[Forced]:
     """What the model makes of each target after its source, ids without ends, in order; it computes as it is.
 
     Logits are divided by `temperature` before the softmax. `attention` asks for the weights too; a model that has none
-    gives none.
+    gives none. Without `scores` there are no log-probabilities, and nothing is projected to the vocabulary.
     """
     backend = model if isinstance(model, Backend) else Backend([model])
     [model] = backend.models
@@ -64,10 +65,8 @@ def forced(
         observe = Observer("cross") if attention else None
         with backend.autocast():
             hidden, wanted = hidden_of(model, read, written, observe)  # (B, T, D), (B, T)
-            flat = hidden.flatten(0, 1)
-            parts = zip(logits_of(model, flat), wanted.flatten().split(_CHUNK), strict=True)
-            values = torch.cat([-functional.cross_entropy(z / temperature, w, reduction="none") for z, w in parts])
-        rows = values.view(wanted.shape).double().tolist()
+            values = _log_probabilities(model, hidden, wanted, temperature) if scores else wanted[:, :0]
+        rows = values.double().tolist()
         layers = [
             layer.float().cpu().numpy() for layer in (observe.weights["cross"] if observe else ())
         ]  # each (B, H, T, S)
@@ -75,6 +74,13 @@ def forced(
             t, s = len(targets[i]) + 1, len(sources[i]) + 1
             found[i] = Forced(tuple(rows[row][:t]), tuple(layer[row, :, :t, :s] for layer in layers))
     return [found[i] for i in range(len(sources))]
+
+
+def _log_probabilities(model: EncoderDecoder, hidden: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+    """Of each wanted token (B, T), by hidden (B, T, D)."""
+    parts = zip(logits_of(model, hidden.flatten(0, 1)), wanted.flatten().split(_CHUNK), strict=True)
+    values = torch.cat([-functional.cross_entropy(z / temperature, w, reduction="none") for z, w in parts])
+    return values.view(wanted.shape)
 
 
 def hidden_of(
