@@ -70,6 +70,8 @@ def commands(page: Path) -> list[list[str]]:
     for line in lines:
         for part in re.split(r"\s*(?:&&|\|)\s+", line):
             words = shlex.split(part, comments=True)
+            if words[1:2] == ["--import"]:  # what stands before the word
+                del words[1:3]
             if words and words[0] in ("regard", "./run"):
                 found.append(words)
     return found

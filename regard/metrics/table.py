@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import DataError
+from ..extensions import load_installed
 from .lines import exact_match, phoneme_error_rate, word_error_rate
 from .result import Comparison, Metric, References, Score
 from .rouge import rouge_1, rouge_2, rouge_l
@@ -75,7 +76,7 @@ def metric_names(metrics: Iterable[str] = ()) -> list[str]:
     asked = asked or [name for name, metric in METRICS.items() if metric.default]
     names = [name for ask in asked for name in GROUPS.get(ask, (ask,))]
     for name in names:
-        if name not in METRICS:
+        if name not in METRICS and not (load_installed() and name in METRICS):
             known = ", ".join([*METRICS, *GROUPS])
             raise DataError(f"there is no metric named {name!r}; choose from {known}.")
     return list(dict.fromkeys(names))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from regard.errors import ModelError
+from regard.extensions import entry
 
 from .beam import Beams, beam_search, beam_steps
 from .config import SearchConfig
@@ -131,9 +132,7 @@ def search_of(
     Raises ModelError for a name that is not there, and for settings that do not go together.
     """
     name = settings.method or _derived(settings, step_by_step, n_best, constrained)
-    if name not in SEARCHES:
-        raise ModelError(f"search.method = {name!r}: must be one of {', '.join(SEARCHES)}.")
-    search = SEARCHES[name]
+    search = entry(SEARCHES, name, "search.method", ModelError)
     if step_by_step != search.step_by_step:
         ways = ("token by token", "all positions at once")
         mine, its = ways if search.step_by_step else ways[::-1]

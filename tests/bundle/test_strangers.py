@@ -74,6 +74,18 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda f: edit_text(f, "recipe.toml", "max_positions = 1024", "max_positions = 1000000000"),
         "its recipe asks for tables of 24,000,000,000 numbers",
     ),
+    "endless output": (
+        lambda f: edit_text(f, "recipe.toml", "extra_length = 50", "extra_length = 1000000000"),
+        r"\[search\] extra_length = 1000000000: must be at most",
+    ),
+    "a beam without bound": (
+        lambda f: edit_text(f, "recipe.toml", "beam = 3", f"beam = {2**57}"),
+        r"\[search\] beam = \d+: must be",
+    ),
+    "a penalty without bound": (
+        lambda f: edit_text(f, "recipe.toml", "alpha = 0.6", "alpha = 1e308"),
+        r"\[search\] alpha = 1e\+308: must be",
+    ),
     "a feed-forward layer of a billion": (
         lambda f: edit_text(f, "recipe.toml", "feedforward = 48", "feedforward = 1000000000"),
         r"is \(48,\) and the recipe's model needs \(1000000000,\)",
