@@ -51,12 +51,15 @@ def unavailable(device: str, dtype: torch.dtype) -> str | None:
     return built(_SOURCE)[1] or None if dtype in TYPES else "it is for float32 and bfloat16"
 
 
-def refuses(*tensors: Tensor) -> str | None:
+def refuses(first: Tensor, *others: Tensor) -> str | None:
     """None if these tensors can be worked on: on a CPU, all float32 or all bfloat16; else why not."""
-    first = tensors[0]
-    if any(t.dtype != first.dtype for t in tensors[1:]):
-        return "its tensors are not all of one type"
-    return unavailable(first.device.type, first.dtype)
+    dtype = first.dtype
+    if dtype not in TYPES:
+        return "it is for float32 and bfloat16"
+    for other in others:
+        if other.dtype != dtype:
+            return "its tensors are not all of one type"
+    return unavailable(first.device.type, dtype)
 
 
 def refuses_norm(x: Tensor, *others: Tensor) -> str | None:
