@@ -305,9 +305,9 @@ def test_layouts_hold_the_same_tokens(lengths: list[int]) -> None:
     sizes = torch.tensor(lengths)
     flat = torch.arange(int(sizes.sum()) * 2.0).view(-1, 2)
     packed = Packed(sizes, max(lengths), len(flat))
-    rectangle = packed.rectangle(packed.rows(flat))
+    rectangle = packed.pad(flat)
     assert rectangle.shape == (len(lengths), max(lengths), 2)
-    assert torch.equal(packed.unrows(packed.unrectangle(rectangle)), flat)
+    assert torch.equal(packed.flatten(rectangle), flat)
     padded = Padded(sizes, max(lengths))
     for row, token in zip(rectangle, flat.split(lengths), strict=True):
         assert torch.equal(row[: len(token)], token)

@@ -13,7 +13,7 @@ from regard.metrics import bleu
 from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig, build
 from regard.nn import FeedForward, Padded
-from regard.nn.attention import Causal, Dot, MultiHead, ScaledDot, attend, softmax, weigh
+from regard.nn.attention import Causal, Dot, Heads, MultiHead, ScaledDot, attend, softmax, weigh
 from regard.nn.attention.masks import matrix
 from regard.nn.attention.scores import Additive, ReducedRank
 from regard.nn.positions import sinusoids
@@ -243,7 +243,7 @@ def test_root_of_dk_is_the_scale():
 
 
 def test_all_are_projections_of_the_same_input():
-    layer = MultiHead(16, 2, 8, 8, ScaledDot(8))
+    layer = MultiHead(Heads(16, 2, 8, 8), ScaledDot(8))
     assert layer.query.weight.shape == (16, 16)
     assert layer.key_value.weight.shape == (32, 16)
 
@@ -319,7 +319,7 @@ def test_perplexity_of_two_needs_log_two():
 
 
 def test_keys_and_values_have_heads_too():
-    own, shared = (MultiHead(16, 4, 4, 4, ScaledDot(4), key_value_heads=n) for n in (0, 1))
+    own, shared = (MultiHead(Heads(16, 4, 4, 4, n), ScaledDot(4)) for n in (0, 1))
     assert own.key_value.weight.shape[0] == 4 * shared.key_value.weight.shape[0]
 
 

@@ -406,7 +406,7 @@ def test_before_each_symbol_a_parser_is_given_the_word_that_comes_next(packed):
     tokens, places = lay(written)
     model.decode(tokens, model.start(memory, layout), places)
 
-    seen, added = layout.rectangle(layout.rows(memory[0])), places.rectangle(places.rows(given[0]))
+    seen, added = layout.pad(memory[0]), places.pad(given[0])
     for row, (ids, symbols, tree) in enumerate(zip(rows, written, trees, strict=False)):
         begins = [i for i, token in enumerate(source.tokens(ids)) if token.startswith("\u2581")]
         assert len(begins) == len(tree.words())

@@ -9,7 +9,8 @@ import torch
 import toy
 from torch import Tensor, nn
 
-from regard.models.transformer import TransformerConfig, build, parameter_count
+from regard.models import parameter_count
+from regard.models.transformer import TransformerConfig, build
 
 TABLE_3 = {
     "base": ({}, 65),

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import flex_attention
 
 from regard.errors import ModelError
+from regard.models import TransformerConfig, parameter_count
 from regard.models.interface import layout_of
-from regard.models.transformer import TransformerConfig, parameter_count
 from regard.nn import ACTIVATIONS, GATES, NORM_KINDS, BatchNorm, FeedForward, GatedFeedForward, Packed, RMSNorm
-from regard.nn.attention import NORMALIZERS, SCORES, Causal, MultiHead, attend
+from regard.nn.attention import NORMALIZERS, SCORES, Causal, Heads, MultiHead, attend
 from regard.nn.attention.kernels import KERNELS, Call, Flexible, Reference
 from regard.nn.mixing import FullyConnected
 from regard.nn.positions import BIASES, POSITIONS, ROTARY
@@ -193,8 +193,8 @@ def test_several_queries_over_the_same_keys_and_values_are_each_alone() -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_shared_heads_are_many_heads_with_equal_keys_and_values(groups: int) -> None:
     torch.manual_seed(0)
-    shared: Any = MultiHead(16, 4, 4, 4, SCORES["scaled_dot"](4), key_value_heads=groups)
-    full: Any = MultiHead(16, 4, 4, 4, SCORES["scaled_dot"](4))
+    shared: Any = MultiHead(Heads(16, 4, 4, 4, groups), SCORES["scaled_dot"](4))
+    full: Any = MultiHead(Heads(16, 4, 4, 4), SCORES["scaled_dot"](4))
     full.load_state_dict(
         {
             name: value
@@ -210,7 +210,7 @@ def test_shared_heads_are_many_heads_with_equal_keys_and_values(groups: int) -> 
 
 
 def test_split_keys_and_values_are_what_is_looked_at() -> None:
-    part: Any = MultiHead(16, 2, 4, 4, SCORES["dot"](4), split=True)
+    part: Any = MultiHead(Heads(16, 2, 4, 4, split=True), SCORES["dot"](4))
     x, layout = torch.randn(3, 6, 16), layout_of("padded", torch.tensor([6, 6, 6]), 6)
     memory = part.prepare(x, layout)
     for head in range(2):

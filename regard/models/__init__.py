@@ -7,8 +7,8 @@ from pkgutil import iter_modules
 
 import regard.kernels.table  # noqa: F401  (fills the table of compiled kernels that `nn` asks)
 
-from .interface import EncoderDecoder, Family, Kind, NeedsVocabulary
-from .transformer import TransformerConfig, parameter_count
+from .interface import EncoderDecoder, Family, Kind, NeedsVocabulary, parameter_count
+from .transformer import TransformerConfig
 
 __all__ = [
     "FAMILIES",

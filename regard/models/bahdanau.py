@@ -18,7 +18,7 @@ from regard.nn.attention.masks import matrix
 from regard.nn.attention.normalize import observed
 from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
 
-from .choices import NormalizerName, ScoreName, capacity, listed
+from .choices import CellName, NormalizerName, ScoreName, capacity, listed
 from .interface import Family, Observer
 
 __all__ = ["FAMILIES", "Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
@@ -30,7 +30,7 @@ class BahdanauConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Literal["bahdanau"] = Field("bahdanau", description="the model family")
-    cell: Literal["elman", "gru", "lstm"] = Field("gru", description="the recurrence: elman, gru (paper) or lstm")
+    cell: CellName = Field("gru", description="the recurrence: elman, gru (paper) or lstm")
     width: int = Field(1000, gt=0, description="n: features of the decoder's state")
     encoder_width: int = Field(2000, gt=0, description="2n: features of an annotation, half from each direction")
     encoder_layers: int = Field(1, gt=0, description="bidirectional layers of the encoder; the decoder has one layer")

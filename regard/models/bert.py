@@ -16,28 +16,32 @@ from regard.nn.attention import Lengths
 from regard.nn.pooling import POOLS
 from regard.nn.positions import shared_by_layers
 
-from .gpt import StackConfig, initialise
+from .blocks import Block, embedding_of, final_norm, initialise, stack_of
+from .choices import PoolName, StackConfig, own_capacity
 from .interface import Family, Observer, check_one_vocabulary
-from .transformer import EncoderLayer
 
 __all__ = ["BERT", "FAMILIES", "BERTClassifier", "BERTClassifierConfig", "BERTConfig", "build", "build_classifier"]
 
 
-class BERTConfig(StackConfig):
-    """The defaults are the paper's base model, but for its norm after each residual sum, which warms up badly."""
+class _BodyConfig(StackConfig):
+    """The paper's base model, but for its norm after each residual sum, which warms up badly."""
+
+    max_positions: int = Field(512, gt=0, description="positions that are learned: the longest line and its end")
+
+
+class BERTConfig(_BodyConfig):
+    """The body, and its defaults."""
 
     family: Literal["bert"] = Field("bert", description="the model family")
-    max_positions: int = Field(
-        512, gt=0, description="places that learned positions have: the longest line and its end"
-    )
 
 
-class BERTClassifierConfig(BERTConfig):
+class BERTClassifierConfig(_BodyConfig):
     """The same body, and how a line becomes one vector."""
 
-    family: Literal["bert-classifier"] = Field("bert-classifier", description="the model family")  # type: ignore[assignment]
-    pool: Literal["end", "mean"] = Field(
-        "end", description="a line's vector: what stands at its end (as the paper's [CLS]), or the mean of all places"
+    family: Literal["bert-classifier"] = Field("bert-classifier", description="the model family")
+    pool: PoolName = Field(
+        "end",
+        description="a line's vector: what stands at its end (as the paper's [CLS]), or mean, of all positions",
     )
     head_dropout: float = Field(0.1, ge=0, lt=1, description="on a line's vector")
 
@@ -64,15 +68,15 @@ def build_classifier(
     return model
 
 
-def _body(c: BERTConfig, vocabulary: int, pad: int) -> Body:
-    layers = [EncoderLayer(each, c.inner(), c.residual(), c.residual()) for each in c.attentions(causal=False)]
-    return Body(c.embedding(nn.Embedding(vocabulary, c.width, padding_idx=pad)), layers, c.final_norm())
+def _body(c: _BodyConfig, vocabulary: int, pad: int) -> Body:
+    layers = stack_of(c, causal=False)
+    return Body(embedding_of(c, nn.Embedding(vocabulary, c.width, padding_idx=pad)), layers, final_norm(c))
 
 
 class Body(nn.Module):
     """What both read with: ids (B, S) or (L,) -> hidden (…, D)."""
 
-    def __init__(self, embedding: Embedding, layers: list[EncoderLayer], norm: nn.Module) -> None:
+    def __init__(self, embedding: Embedding, layers: list[Block], norm: nn.Module) -> None:
         super().__init__()
         self.embedding, self.layers, self.norm = embedding, nn.ModuleList(layers), norm
 
@@ -80,7 +84,7 @@ class Body(nn.Module):
         x = self.embedding(source, layout.positions(), layout.width)
         mask = Lengths(layout.lengths)
         for layer in self.layers:
-            x = layer(x, layout, mask, observe)
+            x, _ = layer(x, layout, mask, observe=observe)
         return self.norm(x, layout)  # type: ignore[no-any-return]
 
 
@@ -132,7 +136,7 @@ FAMILIES = {
         build,
         _SMALL,
         "reader",
-        capacity=lambda config: config.capacity,
+        capacity=own_capacity,
         vectors=True,
         shares_parts=lambda config: shared_by_layers(config.positions),
     ),
@@ -141,7 +145,7 @@ FAMILIES = {
         build_classifier,
         _SMALL,
         "classifier",
-        capacity=lambda config: config.capacity,
+        capacity=own_capacity,
         vectors=True,
         shares_parts=lambda config: shared_by_layers(config.positions),
     ),

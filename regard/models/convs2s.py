@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.errors import ModelError
 from regard.nn import Dropout, Embedding, KeysValues, Layout, Packed, wanted, whole
 from regard.nn.attention import NORMALIZERS, SCORES, Lengths, Normalizer
 from regard.nn.attention.kernels import Call, run
@@ -21,8 +20,8 @@ from regard.nn.attention.scores import Score
 from regard.nn.convolution import Convolution, WeightNormed
 from regard.nn.positions import POSITIONS
 
-from .choices import NormalizerName, ScoreName, capacity, listed
-from .interface import Family, Observer
+from .choices import AddedName, NormalizerName, ScoreName, capacity, listed
+from .interface import Family, Observer, check_shared
 
 __all__ = ["FAMILIES", "ConvS2S", "ConvS2SConfig", "ConvS2SState", "build"]
 
@@ -42,9 +41,7 @@ class ConvS2SConfig(BaseModel):
     decoder_layers: int = Field(20, gt=0, description="gated convolutions of the decoder, each with attention")
     kernel: int = Field(3, gt=0, description="places that a convolution sees: odd")
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings, before each convolution and on the output")
-    positions: Literal["learned", "sinusoidal", "none"] = Field(
-        "learned", description="how a token knows its place: learned, sinusoidal or none"
-    )
+    positions: AddedName = Field("learned", description=f"how a token knows its position: {listed(*POSITIONS)}")
     max_positions: int = Field(1024, gt=0, description="places that learned positions have")
     score: ScoreName = Field("dot", description=f"how queries and keys are compared: {listed(*SCORES)}")
     score_width: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
@@ -67,11 +64,7 @@ class ConvS2SConfig(BaseModel):
 def build(config: ConvS2SConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> ConvS2S:
     """A new, randomly initialised model; both vocabularies must be equal when embeddings are shared by all."""
     c = config
-    if c.share == "all" and source_vocabulary != target_vocabulary:
-        raise ModelError(
-            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} tokens and the target '
-            f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
-        )
+    check_shared(c.share, source_vocabulary, target_vocabulary)
 
     def table(size: int) -> nn.Embedding:
         made = nn.Embedding(size, c.width, padding_idx=pad)
@@ -136,12 +129,12 @@ class Attention(nn.Module):
         mask: Lengths,
         observe: Observer | None,
     ) -> Tensor:
-        queries = score.queries(layout.rows((self.query(x) + embedded) * _HALF)[:, None])  # (B, 1, T, D)
+        queries = score.queries(layout.batch((self.query(x) + embedded) * _HALF)[:, None])  # (B, 1, T, D)
         asked = wanted(observe, "cross"), layout, memory.layout, self.normalize
         mixed, weights = run(Call(queries, memory.keys, memory.values, score, mask, *asked, observe=observe))
         if observe is not None and weights is not None:
             observe.weights["cross"].append(weights)
-        return self.output(layout.unrows(mixed[:, 0]))  # type: ignore[no-any-return]
+        return self.output(layout.unbatch(mixed[:, 0]))  # type: ignore[no-any-return]
 
 
 class Stack(nn.Module):
@@ -203,7 +196,7 @@ class ConvS2S(nn.Module):
 
     def start(self, memory: tuple[Tensor, Tensor], layout: Layout, capacity: int | None = None) -> ConvS2SState:
         """The state before the first token; it has one size, whatever the capacity."""
-        keys, values = (layout.rows(x)[:, None] for x in memory)  # (B, 1, S, D)
+        keys, values = (layout.batch(x)[:, None] for x in memory)  # (B, 1, S, D)
         lengths = layout.lengths.clamp(min=1).to(values.dtype)
         if isinstance(layout, Packed):
             lengths = F.pad(lengths, (0, 1), value=1.0)[layout.sequences()][None, None, :, None]

@@ -37,9 +37,11 @@ __all__ = [
     "State",
     "capacity_of",
     "check_one_vocabulary",
+    "check_shared",
     "device_named",
     "device_of",
     "layout_of",
+    "parameter_count",
 ]
 
 Kind = Literal["encoder-decoder", "mask-predictor", "language-model", "reader", "classifier"]
@@ -224,6 +226,20 @@ def check_one_vocabulary(source: int, target: int) -> None:
         raise ModelError(
             f"a language model has one vocabulary, and here are {source} and {target} tokens; set text.joint = true"
         )
+
+
+def check_shared(share: str, source_vocabulary: int, target_vocabulary: int) -> None:
+    """Raises ModelError where one matrix is to serve two vocabularies."""
+    if share == "all" and source_vocabulary != target_vocabulary:
+        raise ModelError(
+            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} tokens and the target '
+            f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
+        )
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Trained numbers, each shared matrix counted once."""
+    return sum(p.numel() for p in model.parameters())
 
 
 def capacity_of(model: nn.Module) -> int | None:

@@ -14,12 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from regard.nn import Dropout, KeysValues, Layout, Padded, Part, look_up, wanted, whole
-from regard.nn.attention import NORMALIZERS, SCORES, mix, weigh
+from regard.nn.attention import NORMALIZERS, SCORES, LuongAttention, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
 from .choices import NormalizerName, ScoreName, capacity, listed
 from .interface import Family, Observer, check_one_vocabulary
-from .luong import Attention
 
 __all__ = [
     "FAMILIES",
@@ -73,7 +72,9 @@ def build_translator(
     model = LSTMNTranslator(
         _tapes(c, source_vocabulary, pad, "encoder"),
         _tapes(c, target_vocabulary, pad),
-        Attention(c.width, SCORES[c.score](c.width, c.width, c.score_width), "global", 0, NORMALIZERS[c.normalize]()),
+        LuongAttention(
+            c.width, SCORES[c.score](c.width, c.width, c.score_width), "global", 0, NORMALIZERS[c.normalize]()
+        ),
         nn.Linear(c.width, target_vocabulary),
     )
     _begin(model, c, pad)
@@ -236,7 +237,7 @@ class LSTMNMemory:
 class LSTMNTranslator(nn.Module):
     """Encoder, decoder with attention above it and projection; made by `build_translator`."""
 
-    def __init__(self, encoder: Tapes, decoder: Tapes, attention: Attention, output: nn.Linear) -> None:
+    def __init__(self, encoder: Tapes, decoder: Tapes, attention: LuongAttention, output: nn.Linear) -> None:
         super().__init__()
         self.encoder, self.decoder, self.attention, self.output = encoder, decoder, attention, output
 

@@ -13,11 +13,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, wanted, whole
-from regard.nn.attention import NORMALIZERS, SCORES, Normalizer, Score, mix, weigh
-from regard.nn.attention.normalize import observed
+from regard.nn.attention import NORMALIZERS, SCORES, LuongAttention
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
-from .choices import NormalizerName, ScoreName, capacity, listed
+from .choices import CellName, NormalizerName, ScoreName, capacity, listed
 from .interface import Family, Observer, RecurrentEncoder
 
 __all__ = ["FAMILIES", "Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
@@ -27,7 +26,7 @@ class LuongConfig(RecurrentEncoder):
     """Sizes of a stacked recurrent translator with attention on top; the defaults are the paper's (section 4.1)."""
 
     family: Literal["luong"] = Field("luong", description="the model family")
-    cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm (paper)")
+    cell: CellName = Field("lstm", description="the recurrence: elman, gru or lstm (paper)")
     width: int = Field(1000, gt=0, description="features of a recurrent layer")
     embedding: int = Field(1000, gt=0, description="features of a token")
     layers: int = Field(4, gt=0, description="recurrent layers of the encoder, and of the decoder")
@@ -56,7 +55,7 @@ def build(config: LuongConfig, source_vocabulary: int, target_vocabulary: int, p
         nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad),
         Stack(c.cell, c.embedding, c.width, c.layers, c.dropout),
         nn.Linear(c.width, CELLS[c.cell].sums * c.width, bias=False) if c.input_feeding else None,
-        Attention(c.width, score, c.attention, c.window, NORMALIZERS[c.normalize]()),
+        LuongAttention(c.width, score, c.attention, c.window, NORMALIZERS[c.normalize]()),
         nn.Linear(c.width, target_vocabulary, bias=False),
         c.dropout,
     )
@@ -65,53 +64,6 @@ def build(config: LuongConfig, source_vocabulary: int, target_vocabulary: int, p
     for table in (model.source, model.target):
         nn.init.zeros_(table.weight[pad])
     return model
-
-
-class Attention(nn.Module):
-    """Global or local attention, and the attentional state tanh(W_c [c; h]) (section 3, equations 5 to 10)."""
-
-    def __init__(self, width: int, score: Score, kind: str, window: int, normalize: Normalizer) -> None:
-        super().__init__()
-        self.score, self.kind, self.window, self.normalize = score, kind, window, normalize
-        self.output = nn.Linear(2 * width, width, bias=False)
-        self.place = nn.Linear(width, width, bias=False) if kind == "local-p" else None
-        self.share = nn.Linear(width, 1, bias=False) if kind == "local-p" else None
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: KeysValues,
-        lengths: Tensor,
-        first: int,
-        inside: Tensor,
-        observe: Observer | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """States x (B, T, D), the first at this position of the target -> attentional states, weights (B, 1, T, S).
-
-        `inside` (B, T) is false where there is only padding.
-        """
-        places = torch.arange(memory.keys.shape[2], device=x.device)
-        mask, nearness = (places < lengths[:, None])[:, None, None], None  # (B, 1, 1, S)
-        if self.kind != "global":
-            distance = places - self._centres(x, lengths, first)[:, None, :, None]  # (B or 1, 1, T, S)
-            mask = mask & (distance.abs() <= self.window)
-            if self.kind == "local-p":  # equation 10, its standard deviation half of the window
-                nearness = (distance / self.window).square().mul(-2.0).exp()
-        queries = self.score.queries(x[:, None])
-        weights = weigh(
-            self.score.compare(queries, memory.keys), mask, normalize=observed(self.normalize, observe, inside)
-        )
-        if nearness is not None:
-            weights = weights * nearness.to(weights.dtype)
-        context = mix(weights, memory.values)[:, 0]  # (B, T, D)
-        return self.output(torch.cat((context, x), -1)).tanh(), weights
-
-    def _centres(self, x: Tensor, lengths: Tensor, first: int) -> Tensor:
-        """p_t (B or 1, T): the target's own place, or S sigmoid(v tanh(W h)) (equation 9)."""
-        if self.place is None or self.share is None:
-            return torch.arange(first, first + x.shape[1], device=x.device)[None]
-        share = self.share(self.place(x).tanh())[..., 0].sigmoid()
-        return lengths[:, None] * share.to(torch.promote_types(share.dtype, torch.float32))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -154,7 +106,7 @@ class Luong(nn.Module):
         target: nn.Embedding,
         decoder: Stack,
         feed: nn.Linear | None,
-        attention: Attention,
+        attention: LuongAttention,
         output: nn.Linear,
         dropout: float,
     ) -> None:

@@ -16,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn import AuxiliaryLoss, Cache, KeysValues, Layout, whole
+from regard.nn import AuxiliaryLoss, Layout, whole
 from regard.nn.attention import Lengths
 from regard.nn.pooling import mean
 
-from . import transformer
+from .blocks import Transformer, TransformerState, transformer_of
+from .choices import EncoderDecoderConfig
 from .interface import Family, Observer
-from .transformer import Transformer, TransformerConfig
 
 __all__ = ["FAMILIES", "LengthPredictor", "MaskPredict", "MaskPredictConfig", "MaskPredictState", "build"]
 
@@ -50,15 +50,15 @@ class MaskPredictConfig(BaseModel):
         self.body()
         return self
 
-    def body(self) -> TransformerConfig:
+    def body(self) -> EncoderDecoderConfig:
         """The Transformer that it is made of."""
-        inner = self.model_dump(exclude={"family", "length_range", "length_weight"})
-        return TransformerConfig(**inner)
+        inner = self.model_dump(exclude={"length_range", "length_weight"})
+        return EncoderDecoderConfig(**inner)
 
 
 def build(config: MaskPredictConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> MaskPredict:
     """A new, randomly initialised model; both vocabularies must be equal."""
-    body = transformer.build(config.body(), source_vocabulary, target_vocabulary, pad)
+    body = transformer_of(config.body(), source_vocabulary, target_vocabulary, pad)
     return MaskPredict(body, LengthPredictor(config.width, config.length_range, config.length_weight))
 
 
@@ -88,18 +88,13 @@ def _length_loss(found: Tensor, right: Tensor, weight: float, losses: Tensor, to
 
 @dataclass(frozen=True)
 class MaskPredictState:
-    """Per decoder layer the memory's keys and values; how likely each length is (B, 2R + 1). Nothing is written yet."""
+    """The Transformer's state before anything is written, and how likely each length is (B, 2R + 1)."""
 
-    memory: tuple[KeysValues, ...]
-    memory_lengths: Tensor
+    inner: TransformerState
     differences: Tensor
 
     def select(self, rows: Tensor) -> MaskPredictState:
-        return MaskPredictState(
-            tuple(m.select(rows) for m in self.memory),
-            self.memory_lengths.index_select(0, rows),
-            self.differences.index_select(0, rows),
-        )
+        return MaskPredictState(self.inner.select(rows), self.differences.index_select(0, rows))
 
 
 class MaskPredict(nn.Module):
@@ -120,8 +115,7 @@ class MaskPredict(nn.Module):
 
     def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> MaskPredictState:
         """What every pass over the target looks at; its size does not change, whatever the capacity."""
-        started = self.body.start(memory, layout)
-        return MaskPredictState(started.memory, started.memory_lengths, self.lengths(memory, layout))
+        return MaskPredictState(self.body.start(memory, layout), self.lengths(memory, layout))
 
     def decode(
         self, tokens: Tensor, state: MaskPredictState, layout: Layout | None = None, observe: Observer | None = None
@@ -129,12 +123,10 @@ class MaskPredict(nn.Module):
         """Whole targets with masks, (B, T) or (L,) -> hidden (…, D), and the state as it was."""
         layout = layout or whole(tokens)
         if observe is not None and self.training:
-            observe.losses.append(self.lengths.loss(state.differences, layout.lengths - state.memory_lengths))
-        x = self.body.target(tokens, layout.positions(), layout.width)
-        mask, memory_mask = Lengths(layout.lengths), Lengths(state.memory_lengths)
-        for layer, memory in zip(self.body.decoder, state.memory, strict=True):
-            x, _ = layer(x, layout, mask, Cache(), memory, memory_mask, observe)
-        return self.body.decoder_norm(x), state
+            longer = layout.lengths - state.inner.memory_lengths
+            observe.losses.append(self.lengths.loss(state.differences, longer))
+        hidden, _ = self.body.decode(tokens, state.inner, layout, observe, mask=Lengths(layout.lengths))
+        return hidden, state
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V) of the token at each place."""
@@ -143,14 +135,14 @@ class MaskPredict(nn.Module):
     def likely_lengths(self, state: MaskPredictState, number: int) -> Tensor:
         """The likeliest `number` lengths of each target, its end counted: (B, number)."""
         differences = state.differences.topk(min(number, state.differences.shape[1])).indices - self.lengths.most
-        return (state.memory_lengths[:, None] + differences).clamp(min=1)
+        return (state.inner.memory_lengths[:, None] + differences).clamp(min=1)
 
 
 FAMILIES = {
     "mask-predict": Family(
         MaskPredictConfig,
         build,
-        transformer.FAMILIES["transformer"].small,
+        {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
         "mask-predictor",
         step_by_step=False,
         cross_attention=lambda config: (config.decoder_layers, config.heads),

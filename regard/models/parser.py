@@ -18,23 +18,24 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.nn import Layout, whole
+from regard.nn.positions import shared_by_layers
 
-from . import transformer
-from .interface import Observer
-from .transformer import Transformer, TransformerConfig, TransformerState
+from .blocks import Transformer, TransformerState, transformer_of
+from .choices import EncoderDecoderConfig, own_capacity
+from .interface import Family, Observer
 
 __all__ = ["FAMILIES", "Parser", "ParserConfig", "ParserState", "build"]
 
 
-class ParserConfig(TransformerConfig):
+class ParserConfig(EncoderDecoderConfig):
     """A Transformer's sizes."""
 
-    family: Literal["parser"] = Field("parser", description="the model family")  # type: ignore[assignment]
+    family: Literal["parser"] = Field("parser", description="the model family")
 
 
 def build(config: ParserConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Parser:
     """A new, randomly initialised model, for which every token is a word until it is told how tokens are spelt."""
-    body = transformer.build(config, source_vocabulary, target_vocabulary, pad)
+    body = transformer_of(config, source_vocabulary, target_vocabulary, pad)
     return Parser(body, config.width, source_vocabulary, target_vocabulary)
 
 
@@ -77,7 +78,7 @@ class Parser(nn.Module):
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> tuple[Tensor, Tensor]:
         """Source ids (B, S) or (L,) -> the Transformer's memory, and which of its tokens begin a word (B, S)."""
-        begins = _rectangle(layout, self.begins[source][..., None])[..., 0]
+        begins = layout.pad(self.begins[source][..., None])[..., 0]
         inside = torch.arange(layout.width, device=source.device) < layout.lengths[:, None]
         return self.body.encode(source, layout, observe), begins & inside
 
@@ -85,7 +86,7 @@ class Parser(nn.Module):
         """The state before the first token; see `Transformer.start`."""
         seen, begins = memory
         order = begins.logical_not().to(torch.uint8).argsort(stable=True)  # the words' beginnings come first
-        words = _rectangle(layout, seen).take_along_dim(order[..., None], 1)
+        words = layout.pad(seen).take_along_dim(order[..., None], 1)
         words = words * begins.take_along_dim(order, 1)[..., None]
         return ParserState(self.body.start(seen, layout, capacity), words, torch.zeros_like(layout.lengths))
 
@@ -98,12 +99,12 @@ class Parser(nn.Module):
     ) -> tuple[Tensor, ParserState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; see `Transformer.decode`."""
         layout = layout or whole(tokens)
-        stands = _rectangle(layout, self.stands[tokens][..., None])[..., 0]
+        stands = layout.pad(self.stands[tokens][..., None])[..., 0]
         written = state.written[:, None] + stands.cumsum(1)  # (B, T)
         last = state.words.shape[1] - 1
         word = state.words.take_along_dim(written.clamp(max=last)[..., None], 1) * (written <= last)[..., None]
-        added = self.word(layout.unrows(layout.unrectangle(word)))
-        hidden, inner = self.body.decode(tokens, state.inner, layout, observe, added)
+        added = self.word(layout.flatten(word))
+        hidden, inner = self.body.decode(tokens, state.inner, layout, observe, added=added)
         ends = (layout.lengths - 1)[:, None]
         return hidden, replace(state, inner=inner, written=written.take_along_dim(ends, 1)[:, 0])
 
@@ -112,13 +113,14 @@ class Parser(nn.Module):
         return self.body.project(hidden)
 
 
-def _rectangle(layout: Layout, x: Tensor) -> Tensor:
-    """(…, D) -> (B, T, D)."""
-    return layout.rectangle(layout.rows(x))
-
-
 FAMILIES = {
-    "parser": replace(
-        transformer.FAMILIES["transformer"], config=ParserConfig, build=build, vectors=False, needs_vocabulary=True
+    "parser": Family(
+        ParserConfig,
+        build,
+        {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
+        cross_attention=lambda config: (config.decoder_layers, config.heads),
+        capacity=own_capacity,
+        needs_vocabulary=True,
+        shares_parts=lambda config: shared_by_layers(config.positions),
     )
 }

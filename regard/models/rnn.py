@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import Carry, Stack, as_columns, as_laid_out
 
+from .choices import CellName
 from .interface import Family, Observer, check_one_vocabulary
 
 __all__ = ["FAMILIES", "RNN", "RNNConfig", "RNNState", "build"]
@@ -26,7 +27,7 @@ class RNNConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Literal["rnn-lm"] = Field("rnn-lm", description="the model family")
-    cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm")
+    cell: CellName = Field("lstm", description="the recurrence: elman, gru or lstm")
     width: int = Field(650, gt=0, description="features of a recurrent layer")
     embedding: int = Field(650, gt=0, description="features of a token")
     layers: int = Field(2, gt=0, description="recurrent layers")

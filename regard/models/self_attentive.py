@@ -6,6 +6,7 @@ classes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -34,7 +35,8 @@ class SelfAttentiveConfig(BaseModel):
     layers: int = Field(1, gt=0, description="recurrent layers")
     pool: Literal["hops", "mean", "end"] = Field(
         "hops",
-        description="a line's vector: hops of attention (paper); contrasts: the mean of all places, or the end",
+        description="a line's vector: hops of attention (paper); contrasts: the mean of all positions, or what both "
+        "directions end with",
     )
     hops: int = Field(30, gt=0, description="r: learned queries, each a row of the annotation matrix")
     score_width: int = Field(350, gt=0, description="d_a: features that a place is compared by")
@@ -78,6 +80,8 @@ class Hops(nn.Module):
         self.query = nn.Parameter(torch.empty(hops, score_width))
         self.penalty = penalty
 
+    __call__: Callable[..., Tensor]
+
     def forward(self, x: Tensor, lengths: Tensor, observe: Observer | None = None) -> Tensor:
         """States (B, S, D) -> the embedding (B, R, D); `observe` may have the annotation A as (B, R, 1, S)."""
         inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
@@ -116,15 +120,18 @@ class SelfAttentive(nn.Module):
     def embed(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); without hops R is 1."""
         x = self.dropout(look_up(as_columns(source, layout), self.table))
-        x, _ = self.encoder(x, lengths=layout.lengths)
+        x, ends = self.encoder(x, lengths=layout.lengths)
+        if self.pool == "end":  # what each direction has when it has read all: the last layer's hidden state
+            last: Tensor = ends[-1][0]
+            return last[:, None]
         if self.hops is None:
             return POOLS[self.pool](x.transpose(0, 1), Padded(layout.lengths, len(x)))[:, None]
-        return self.hops(x.transpose(0, 1), layout.lengths, observe)  # type: ignore[no-any-return]
+        return self.hops(x.transpose(0, 1), layout.lengths, observe)
 
     def classify(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> what `output` takes, (B, D)."""
         x = self.dropout(self.embed(source, layout, observe).flatten(1))
-        return x if self.inner is None else self.dropout(self.inner(x).relu())  # type: ignore[no-any-return]
+        return x if self.inner is None else self.dropout(self.inner(x).relu())
 
     def project(self, hidden: Tensor) -> Tensor:
         """(…, D) -> logits (…, V) of the classes."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
+from .choices import CellName
 from .interface import Family, Observer, RecurrentEncoder
 
 __all__ = ["FAMILIES", "Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
@@ -24,7 +25,7 @@ class Seq2SeqConfig(RecurrentEncoder):
     """Sizes of a recurrent translator without attention; the defaults are those of Sutskever et al. (section 3.4)."""
 
     family: Literal["seq2seq"] = Field("seq2seq", description="the model family")
-    cell: Literal["elman", "gru", "lstm"] = Field("lstm", description="the recurrence: elman, gru or lstm")
+    cell: CellName = Field("lstm", description="the recurrence: elman, gru or lstm")
     width: int = Field(1000, gt=0, description="features of a recurrent layer")
     embedding: int = Field(1000, gt=0, description="features of a token")
     layers: int = Field(4, gt=0, description="recurrent layers of the encoder, and of the decoder")

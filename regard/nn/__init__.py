@@ -4,7 +4,7 @@ from .dropout import Dropout
 from .embedding import Embedding, look_up
 from .feedforward import ACTIVATIONS, GATES, FeedForward, GatedFeedForward
 from .layout import Layout, Packed, Padded, whole
-from .residual import NORM_KINDS, NORMS, BatchNorm, Identity, LayerNorm, PostNorm, PreNorm, RMSNorm
+from .residual import NORM_KINDS, NORMS, BatchNorm, Identity, LayerNorm, Norm, PostNorm, PreNorm, RMSNorm
 from .state import AuxiliaryLoss, Cache, KeysValues, Observer, Part, State, wanted
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "KeysValues",
     "LayerNorm",
     "Layout",
+    "Norm",
     "Observer",
     "Packed",
     "Padded",

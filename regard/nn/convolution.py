@@ -49,7 +49,7 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The result, and the last K - 1 places for going on; `past` (B, K - 1, C) are those before x."""
-        rows = layout.rows(x)  # (B, T, C), or (1, L, C)
+        rows = layout.batch(x)  # (B, T, C), or (1, L, C)
         if past is None:
             past = rows.new_zeros(rows.shape[0], self.before, rows.shape[2])
             places = layout.positions()
@@ -67,7 +67,7 @@ class Convolution(nn.Module):
             elif shift > 0:
                 part = part.masked_fill((places + shift >= ends).expand(part.shape[:2])[..., None], 0.0)
             seen.append(part)
-        return layout.unrows(self.map(torch.cat(seen, dim=-1))), wide[:, size : size + self.before]
+        return layout.unbatch(self.map(torch.cat(seen, dim=-1))), wide[:, size : size + self.before]
 
 
 def _ends(layout: Layout) -> Tensor:

@@ -7,6 +7,7 @@ the rounded probability, so the expectation is exact.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,6 +45,8 @@ class _Drop(torch.autograd.Function):
 class Dropout(nn.Module):
     """Zeroes each element with the given probability while training and scales the rest; the identity otherwise."""
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.probability = probability
@@ -64,4 +67,4 @@ class Dropout(nn.Module):
         if dropping and (fast := stand_in("dropout", x, y)) is not None:
             found: Tensor = fast(x, y, self.probability)
             return found
-        return x + self(y)  # type: ignore[no-any-return]
+        return x + self(y)

@@ -1,10 +1,11 @@
-"""Looking vectors up in a table, with a gradient whose sums are float32; and with their places added.
+"""Looking vectors up in a table, with a gradient whose sums are float32; and with their positions added.
 
 Sizes: V rows, D width.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from regard.errors import ModelError
 
 from .dropout import Dropout
+from .positions.added import Added
 
 __all__ = ["Embedding", "fold_scale", "look_up", "scale_rows"]
 
@@ -73,12 +75,34 @@ def fold_scale(model: nn.Module) -> None:
 
 
 class Embedding(nn.Module):
-    """The token's vector and that of its place: ids (…) -> (…, D)."""
+    """The token's vector, times sqrt(D) if it is scaled, and that of its position: ids (…) -> (…, D).
 
-    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float) -> None:
+    `enter` says how positions come in: added to the vector, or beside it, (…, 2 D), which is then mapped to (…, D), or
+    added before every layer (see `again`); Vaswani et al. 2017, sections 3.4 and 3.5.
+    """
+
+    def __init__(
+        self, table: nn.Embedding, positions: Added, dropout: float, enter: str = "added", scaled: bool = False
+    ) -> None:
         super().__init__()
         self.table, self.positions, self.dropout = table, positions, Dropout(dropout)
+        self.scale = math.sqrt(table.embedding_dim) if scaled else 1.0
+        self.enter = enter
+        if enter == "concatenated":
+            self.join = nn.Linear(2 * table.embedding_dim, table.embedding_dim)
+            nn.init.xavier_uniform_(self.join.weight)
 
-    def forward(self, ids: Tensor, places: Tensor, longest: int) -> Tensor:
+    def forward(self, ids: Tensor, positions: Tensor, longest: int) -> Tensor:
+        """Ids at these positions, all < `longest`."""
         vectors = look_up(ids, self.table)
-        return self.dropout(vectors + self.positions(places, longest).to(vectors.dtype))  # type: ignore[no-any-return]
+        if self.scale != 1.0:
+            vectors = vectors * self.scale
+        # The table of sinusoids stays exact whatever the weights' type.
+        found = self.positions(positions, longest).to(vectors.dtype)
+        if self.enter == "concatenated":
+            return self.dropout(self.join(torch.cat((vectors, found.expand_as(vectors)), -1)))
+        return self.dropout(vectors + found)
+
+    def again(self, x: Tensor, positions: Tensor, longest: int) -> Tensor:
+        """What enters a layer that is not the first, (…, D): with its positions, where they enter every layer."""
+        return x + self.positions(positions, longest).to(x.dtype) if self.enter == "every-layer" else x

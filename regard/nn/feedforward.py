@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,7 +14,12 @@ from .stand_ins import stand_in
 
 __all__ = ["ACTIVATIONS", "GATES", "FeedForward", "GatedFeedForward"]
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_new": partial(F.gelu, approximate="tanh"),  # GPT-2's, by its name there
+    "silu": F.silu,
+}
 GATES: dict[str, Callable[[Tensor], Tensor]] = {"reglu": F.relu, "geglu": F.gelu, "swiglu": F.silu}
 
 

@@ -16,33 +16,33 @@ __all__ = ["Layout", "Packed", "Padded", "whole"]
 
 
 class Layout(Protocol):
-    """Where each of B sequences lies in a tensor of token features."""
+    """Where each of B sequences lies in a tensor of token features: (B, T, D) if padded, (L, D) if packed."""
 
     lengths: Tensor
     """(B,) tokens in each sequence."""
     width: int
-    """T, the columns of the rectangle."""
+    """T."""
     packed: bool
     """The tokens are a single row, with one sequence behind the other."""
 
-    def rows(self, x: Tensor) -> Tensor:
+    def batch(self, x: Tensor) -> Tensor:
         """Features as a batch of rows: (B, T, D), or (1, L, D) if packed; a view."""
         ...
 
-    def unrows(self, x: Tensor) -> Tensor:
-        """Bring such a batch of rows back to this layout's own shape; a view."""
+    def unbatch(self, x: Tensor) -> Tensor:
+        """Bring a batch of rows back to this layout's own shape; a view."""
         ...
 
-    def rectangle(self, x: Tensor) -> Tensor:
-        """Lay rows out as (B, T, D); what stands beyond a sequence's end is unspecified and must be masked."""
+    def pad(self, x: Tensor) -> Tensor:
+        """(…, D) -> (B, T, D); what stands beyond a sequence's end is unspecified and must be masked."""
         ...
 
-    def unrectangle(self, x: Tensor) -> Tensor:
-        """Bring a (B, T, D) rectangle back to rows."""
+    def flatten(self, x: Tensor) -> Tensor:
+        """Bring padded sequences (B, T, D) back to this layout's own shape (…, D)."""
         ...
 
     def positions(self) -> Tensor:
-        """The place of each token in its own sequence, counted from 0, in a shape that broadcasts with the tokens."""
+        """The position of each token in its own sequence, from 0, in a shape that broadcasts with the tokens."""
         ...
 
     def inside(self) -> Tensor:
@@ -51,7 +51,7 @@ class Layout(Protocol):
 
 
 class Padded:
-    """Sequences as the rows of a (B, T) rectangle, short rows padded at their ends."""
+    """Sequences as the rows of a batch (B, T), short rows padded at their ends."""
 
     packed = False
 
@@ -59,10 +59,10 @@ class Padded:
         self.lengths = lengths
         self.width = width
 
-    def rows(self, x: Tensor) -> Tensor:
+    def batch(self, x: Tensor) -> Tensor:
         return x
 
-    unrows = rectangle = unrectangle = rows
+    unbatch = pad = flatten = batch
 
     def positions(self) -> Tensor:
         return torch.arange(self.width, device=self.lengths.device)
@@ -72,7 +72,7 @@ class Padded:
 
 
 class Packed:
-    """Sequences one behind the other in a single row of L tokens; a tail that belongs to none may fill it up."""
+    """Sequences one behind the other in a single row of L tokens; the last tokens may belong to none (the tail)."""
 
     packed = True
 
@@ -85,8 +85,8 @@ class Packed:
         """(B + 1,): where each sequence begins, and the last one ends."""
         self._cells: tuple[Tensor, Tensor] | None = None
 
-    def _places(self) -> tuple[Tensor, Tensor]:
-        """Of each cell of the rectangle its token, and of each token its cell (a tail's tokens have the first)."""
+    def _indices(self) -> tuple[Tensor, Tensor]:
+        """For each cell of (B, T) the token that it is filled with, and for each token its cell (0 for the tail's)."""
         if self._cells is not None:
             return self._cells
         columns = torch.arange(self.width, device=self.lengths.device)
@@ -97,27 +97,27 @@ class Packed:
         self._cells = tokens.flatten(), F.pad(cells, (0, self.tokens - len(cells)))
         return self._cells
 
-    def rows(self, x: Tensor) -> Tensor:
+    def batch(self, x: Tensor) -> Tensor:
         return x[None]
 
-    def unrows(self, x: Tensor) -> Tensor:
+    def unbatch(self, x: Tensor) -> Tensor:
         return x[0]
 
-    def rectangle(self, x: Tensor) -> Tensor:
-        return x[0].index_select(0, self._places()[0]).view(len(self.lengths), self.width, -1)  # (1, L, D) -> (B, T, D)
+    def pad(self, x: Tensor) -> Tensor:
+        return x.index_select(0, self._indices()[0]).view(len(self.lengths), self.width, -1)  # (L, D) -> (B, T, D)
 
-    def unrectangle(self, x: Tensor) -> Tensor:
-        return x.flatten(0, 1).index_select(0, self._places()[1])[None]  # (B, T, D) -> (1, L, D)
+    def flatten(self, x: Tensor) -> Tensor:
+        return x.flatten(0, 1).index_select(0, self._indices()[1])  # (B, T, D) -> (L, D)
 
     def sequences(self) -> Tensor:
-        """(L,) the sequence that each token belongs to; B for a tail's, which belong to none."""
-        places = torch.arange(self.tokens, device=self.lengths.device)
-        return torch.searchsorted(self.starts[1:], places, right=True)
+        """(L,) the sequence that each token belongs to; B for the tail's, which belong to none."""
+        tokens = torch.arange(self.tokens, device=self.lengths.device)
+        return torch.searchsorted(self.starts[1:], tokens, right=True)
 
     def positions(self) -> Tensor:
-        places = torch.arange(self.tokens, device=self.lengths.device)
-        # A tail longer than any sequence must not ask for places that none has.
-        return (places - self.starts[self.sequences()]).clamp(max=self.width - 1)
+        tokens = torch.arange(self.tokens, device=self.lengths.device)
+        # The tail may be longer than any sequence; its positions must still be among those that a table has.
+        return (tokens - self.starts[self.sequences()]).clamp(max=self.width - 1)
 
     def inside(self) -> Tensor:
         return torch.arange(self.tokens, device=self.lengths.device) < self.starts[-1]

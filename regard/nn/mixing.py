@@ -31,5 +31,4 @@ class FullyConnected(nn.Module):
                 f"a fully connected layer of {length} places cannot take a sequence of {int(others[0])}; give it "
                 f"sequences of {length}, or take attention, which has weights for any length"
             )
-        rows = layout.rectangle(layout.rows(x))
-        return layout.unrows(layout.unrectangle(self.weight @ rows))
+        return layout.flatten(self.weight @ layout.pad(x))

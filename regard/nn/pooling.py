@@ -17,15 +17,15 @@ __all__ = ["POOLS", "end", "mean"]
 
 def end(x: Tensor, layout: Layout) -> Tensor:
     """What stands at each sequence's last place: (…, D) -> (B, D)."""
-    rectangle = layout.rectangle(layout.rows(x))
-    return rectangle[torch.arange(len(rectangle), device=x.device), (layout.lengths - 1).clamp(min=0)]
+    padded = layout.pad(x)
+    return padded[torch.arange(len(padded), device=x.device), (layout.lengths - 1).clamp(min=0)]
 
 
 def mean(x: Tensor, layout: Layout) -> Tensor:
     """The mean over each sequence's places: (…, D) -> (B, D); 0 for an empty one."""
-    rectangle = layout.rectangle(layout.rows(x))
+    padded = layout.pad(x)
     inside = torch.arange(layout.width, device=x.device) < layout.lengths[:, None]
-    total = rectangle.masked_fill(~inside[..., None], 0.0).sum(1)
+    total = padded.masked_fill(~inside[..., None], 0.0).sum(1)
     return total / layout.lengths.clamp(min=1)[:, None].to(total.dtype)
 
 

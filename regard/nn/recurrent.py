@@ -42,12 +42,12 @@ Carry = tuple[Tensor, ...]
 
 def as_columns(ids: Tensor, layout: Layout) -> Tensor:
     """Ids as they are laid out -> (T, B); what stands beyond a sequence's end is any id."""
-    return layout.rectangle(layout.rows(ids[..., None]))[..., 0].t()
+    return layout.pad(ids[..., None])[..., 0].t()
 
 
 def as_laid_out(x: Tensor, layout: Layout) -> Tensor:
     """(T, B, D) -> (…, D), as the layout has it."""
-    return layout.unrows(layout.unrectangle(x.transpose(0, 1)))
+    return layout.flatten(x.transpose(0, 1))
 
 
 class _Turn(torch.autograd.Function):
@@ -310,10 +310,10 @@ class Maxout(nn.Module):
     def __init__(self, state: int, token: int, context: int, width: int) -> None:
         super().__init__()
         self.state = nn.Linear(state, 2 * width)
-        self.token = nn.Linear(token, 2 * width, bias=False)
+        self.piece = nn.Linear(token, 2 * width, bias=False)
         self.context = nn.Linear(context, 2 * width, bias=False)
 
     def forward(self, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
         """(T, B, …) each, the context perhaps (B, …) -> (T, B, width)."""
-        one, other = (self.state(state) + self.token(token) + self.context(context)).chunk(2, -1)
+        one, other = (self.state(state) + self.piece(token) + self.context(context)).chunk(2, -1)
         return torch.maximum(one, other)

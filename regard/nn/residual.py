@@ -11,10 +11,24 @@ from .dropout import Dropout
 from .layout import Layout
 from .stand_ins import stand_in
 
-__all__ = ["NORMS", "NORM_KINDS", "BatchNorm", "Identity", "LayerNorm", "PostNorm", "PreNorm", "RMSNorm"]
+__all__ = ["NORMS", "NORM_KINDS", "BatchNorm", "Identity", "LayerNorm", "Norm", "PostNorm", "PreNorm", "RMSNorm"]
 
 
-class LayerNorm(nn.LayerNorm):
+class Norm(nn.Module):
+    """A norm of features: x (…, D) -> (…, D); made with D."""
+
+    def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
+        """The layout is for a norm that looks at other tokens too: it tells which are there (None: all)."""
+        raise NotImplementedError
+
+    def of_sum(self, x: Tensor, y: Tensor, dropout: Dropout, layout: Layout | None = None) -> Tensor:
+        """The norm of x + Dropout(y), both of one shape."""
+        return self(dropout.add(x, y), layout)
+
+    __call__: Callable[..., Tensor]
+
+
+class LayerNorm(nn.LayerNorm, Norm):
     """Layer norm over the features (Ba et al. 2016), compiled where it can be."""
 
     def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
@@ -23,16 +37,16 @@ class LayerNorm(nn.LayerNorm):
             return found
         return super().forward(x)
 
-    def of_sum(self, x: Tensor, y: Tensor, dropout: Dropout) -> Tensor:
+    def of_sum(self, x: Tensor, y: Tensor, dropout: Dropout, layout: Layout | None = None) -> Tensor:
         """The norm of x + Dropout(y), both of one shape; compiled, in one pass and with the same bits."""
         dropping = dropout.training and dropout.probability > 0.0
         if dropping and (fast := stand_in("layer_norm", x, y, self.weight)) is not None:
             found: Tensor = fast(x, self.weight, self.bias, self.eps, y, dropout.probability)
             return found
-        return self(dropout.add(x, y))  # type: ignore[no-any-return]
+        return self(dropout.add(x, y))
 
 
-class RMSNorm(nn.RMSNorm):
+class RMSNorm(nn.RMSNorm, Norm):
     """x g / sqrt(mean(x²) + ε): a layer norm that does not centre (Zhang and Sennrich 2019, equation 4)."""
 
     def __init__(self, width: int) -> None:
@@ -42,7 +56,7 @@ class RMSNorm(nn.RMSNorm):
         return super().forward(x)
 
 
-class BatchNorm(nn.Module):
+class BatchNorm(Norm):
     """Batch norm over the batch's real tokens (Ioffe and Szegedy 2015): the contrast, since neighbours are seen.
 
     In training a feature's mean and variance are those of the batch; in use they are running averages, which are kept
@@ -75,36 +89,44 @@ class BatchNorm(nn.Module):
         return found
 
 
-class Identity(nn.Module):
+class Identity(Norm):
     """x as it is: where a stack needs no norm at its end."""
 
     def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
         return x
 
 
-NORM_KINDS: dict[str, Callable[[int], nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm, "batch": BatchNorm}
+NORM_KINDS: dict[str, Callable[[int], Norm]] = {"layer": LayerNorm, "rms": RMSNorm, "batch": BatchNorm}
 
 
 class PostNorm(nn.Module):
-    """Norm(x + Dropout(f(x))), as in the paper, whose norm is a layer norm."""
+    """A residual connection, Norm(x + Dropout(f(x))), as in the paper, whose norm is a layer norm.
+
+    A block says `x = residual.add(x, f(residual.enter(x)))`.
+    """
 
     def __init__(self, width: int, dropout: float, kind: str = "layer") -> None:
         super().__init__()
         self.norm = NORM_KINDS[kind](width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], layout: Layout | None = None) -> Tensor:
-        of_sum = getattr(self.norm, "of_sum", None)
-        if of_sum is not None:
-            return of_sum(x, f(x), self.dropout)  # type: ignore[no-any-return]
-        return self.norm(self.dropout.add(x, f(x)), layout)  # type: ignore[no-any-return]
+    def enter(self, x: Tensor, layout: Layout | None = None) -> Tensor:
+        """What the sub-layer f is given."""
+        return x
+
+    def add(self, x: Tensor, y: Tensor, layout: Layout | None = None) -> Tensor:
+        """What f has made, y, with x."""
+        return self.norm.of_sum(x, y, self.dropout, layout)
 
 
 class PreNorm(PostNorm):
     """x + Dropout(f(Norm(x))); a stack of these ends with one more norm (Xiong et al. 2020)."""
 
-    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor], layout: Layout | None = None) -> Tensor:
-        return self.dropout.add(x, f(self.norm(x, layout)))
+    def enter(self, x: Tensor, layout: Layout | None = None) -> Tensor:
+        return self.norm(x, layout)
+
+    def add(self, x: Tensor, y: Tensor, layout: Layout | None = None) -> Tensor:
+        return self.dropout.add(x, y)
 
 
 NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}

@@ -103,7 +103,7 @@ def _attention_cost(cost: Tensor, model: Model, outputs: Outputs) -> Tensor:
     x = outputs.inputs
     queries = x.layout("source" if outputs.attention == "encoder" else "target")
     keys, ids = (x.layout("target"), x.tokens) if outputs.attention == "decoder" else (x.layout("source"), x.source)
-    costs = keys.rectangle(keys.rows(cost[ids][..., None]))[..., 0]  # (B, S)
+    costs = keys.pad(cost[ids][..., None])[..., 0]  # (B, S)
     paid = []
     for weights in outputs.weights:  # (B, H, T, S)
         inside = torch.arange(weights.shape[2], device=cost.device) < queries.lengths[:, None]

@@ -1,8 +1,9 @@
 """Compare, weigh, mix."""
 
 from .core import attend, mix, softmax, weigh
+from .luong import LuongAttention
 from .masks import AndMask, Causal, Lengths, Mask, Window
-from .multihead import MultiHead
+from .multihead import Heads, MultiHead
 from .normalize import NORMALIZERS, Normalizer
 from .scores import SCORES, Dot, ScaledDot, Score
 
@@ -12,7 +13,9 @@ __all__ = [
     "AndMask",
     "Causal",
     "Dot",
+    "Heads",
     "Lengths",
+    "LuongAttention",
     "Mask",
     "MultiHead",
     "Normalizer",

@@ -68,13 +68,13 @@ class Call:
     """Who learns from what a normaliser draws."""
 
     def packed(self) -> tuple[Packed, Packed] | None:
-        """Both layouts of a packed call; None if it is of rectangles."""
+        """Both layouts of a packed call; None if it is padded."""
         keys = self.key_layout or self.layout
         if isinstance(self.layout, Packed) and isinstance(keys, Packed):
             return self.layout, keys
         return None
 
-    def rectangles(self) -> tuple[Tensor, Tensor, Tensor]:
+    def padded(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values with each sequence in a row of its own."""
         if (pack := self.packed()) is None:
             return self.queries, self.keys, self.values
@@ -82,14 +82,14 @@ class Call:
         return _laid_out(self.queries, queries), _laid_out(self.keys, keys), _laid_out(self.values, keys)
 
     def restored(self, mixed: Tensor) -> Tensor:
-        """What rectangles gave, (B, H, T, E), as the queries lie."""
+        """What padded sequences gave, (B, H, T, E), as the queries lie."""
         if (pack := self.packed()) is None:
             return mixed
-        flat = pack[0].unrectangle(mixed.transpose(1, 2).flatten(-2))  # (1, L, H·E)
-        return flat.view(*flat.shape[:2], mixed.shape[1], -1).transpose(1, 2)
+        flat = pack[0].flatten(mixed.transpose(1, 2).flatten(-2))  # (L, H·E)
+        return flat.view(1, len(flat), mixed.shape[1], -1).transpose(1, 2)
 
     def matrix(self) -> Tensor | None:
-        """The mask of the rectangles as a matrix that broadcasts with (B, H, T, S), or None."""
+        """The mask of padded sequences as a matrix that broadcasts with (B, H, T, S), or None."""
         if self.mask is None:
             return None
         pack = self.packed()
@@ -97,20 +97,20 @@ class Call:
         return matrix(self.mask, rows, *self.sizes(), self.queries.device)
 
     def sizes(self) -> tuple[int, int]:
-        """T and S of the rectangles."""
+        """T and S of padded sequences."""
         pack = self.packed()
         return (pack[0].width, pack[1].width) if pack else (self.queries.shape[-2], self.keys.shape[-2])
 
     def places(self) -> tuple[Tensor, Tensor]:
-        """Where the rectangles' queries (T,) and keys (S,) stand."""
+        """Where the padded queries (T,) and keys (S,) stand."""
         queries, keys = (torch.arange(n, device=self.queries.device) for n in self.sizes())
         return queries + self.place, keys
 
 
 def _laid_out(x: Tensor, layout: Layout) -> Tensor:
     """(1, H, L, D) -> (B, H, T, D)."""
-    rectangle = layout.rectangle(x.transpose(1, 2).flatten(-2))
-    return rectangle.view(*rectangle.shape[:2], x.shape[1], -1).transpose(1, 2)
+    padded = layout.pad(x[0].transpose(0, 1).flatten(-2))
+    return padded.view(*padded.shape[:2], x.shape[1], -1).transpose(1, 2)
 
 
 class Kernel(Protocol):
@@ -290,7 +290,7 @@ class Fused:
         return None
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        queries, keys, values = call.rectangles()
+        queries, keys, values = call.padded()
         mask = call.matrix()
         if call.bias is not None:
             added = call.bias.scores(queries, *call.places()).to(queries.dtype)
@@ -310,7 +310,7 @@ class Reference:
         return None
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        queries, keys, values = call.rectangles()
+        queries, keys, values = call.padded()
         if queries.dtype == torch.bfloat16 and queries.device.type == "cpu":
             # Its many small shapes are not worth compiling products for, and the softmax is better in float32.
             queries, keys, values = queries.float(), keys.float(), values.float()

@@ -6,6 +6,8 @@ width of a head.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
 from regard.errors import ModelError
@@ -15,14 +17,28 @@ from ..layout import Layout
 from ..linear import Linear
 from ..positions.bias import Bias
 from ..positions.rotary import Rotary
-from ..state import KeysValues, Observer, Part, wanted
+from ..state import Cache, KeysValues, Observer, Part, wanted
 from .core import softmax
 from .kernels import Call, run
 from .masks import Mask
 from .normalize import Normalizer
 from .scores import Score
 
-__all__ = ["MultiHead"]
+__all__ = ["Heads", "MultiHead"]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """H heads of queries, and G of keys and values, over features of a width D."""
+
+    width: int
+    number: int
+    key_width: int
+    value_width: int
+    key_value_heads: int = 0
+    """G; 0: as many as of queries."""
+    split: bool = False
+    """Keys and values are the two halves of the features."""
 
 
 class MultiHead(nn.Module):
@@ -36,14 +52,9 @@ class MultiHead(nn.Module):
 
     def __init__(
         self,
-        width: int,
-        heads: int,
-        key_width: int,
-        value_width: int,
+        heads: Heads,
         score: Score,
         *,
-        key_value_heads: int = 0,
-        split: bool = False,
         normalize: Normalizer = softmax,
         dropout: float = 0.0,
         bias: Bias | None = None,
@@ -51,25 +62,26 @@ class MultiHead(nn.Module):
     ) -> None:
         """`dropout` is of weights; `bias` and `rotary` are how positions act, for attention of a sequence to itself."""
         super().__init__()
-        self.heads, self.key_width, self.value_width = heads, key_width, value_width
-        self.groups = key_value_heads or heads
-        both = self.groups * (key_width + value_width)
-        if heads % self.groups:
+        width, split = heads.width, heads.split
+        self.heads, self.key_width, self.value_width = heads.number, heads.key_width, heads.value_width
+        self.groups = heads.key_value_heads or heads.number
+        both = self.groups * (self.key_width + self.value_width)
+        if self.heads % self.groups:
             raise ModelError(
-                f"{heads} heads cannot share the keys and values of {self.groups}; take a divisor of {heads}"
+                f"{self.heads} heads cannot share the keys and values of {self.groups}; take a divisor of {self.heads}"
             )
         if split and both != width:
             raise ModelError(f"keys and values that are halves of {width} features cannot have {both} together")
         if rotary is not None and not score.is_dot:
             raise ModelError(f"rotary positions need a score that is a dot product, and {type(score).__name__} is none")
-        self.query = Linear(width, heads * key_width)
+        self.query = Linear(width, self.heads * self.key_width)
         self.key_value = nn.Identity() if split else Linear(width, both)  # all heads' keys, then all their values
-        self.output = Linear(heads * value_width, width)
+        self.output = Linear(self.heads * self.value_width, width)
         self.score, self.normalize, self.bias, self.rotary = score, normalize, bias, rotary
         self.drop = Dropout(dropout)
 
     def _split(self, x: Tensor, layout: Layout, heads: int) -> Tensor:
-        rows = layout.rows(x)
+        rows = layout.batch(x)
         return rows.view(*rows.shape[:2], heads, -1).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
 
     def _turned(self, x: Tensor, layout: Layout, place: int) -> Tensor:
@@ -84,6 +96,17 @@ class MultiHead(nn.Module):
         keys, values = self.key_value(memory).split(widths, dim=-1)
         keys = self._turned(self.score.keys(self._split(keys, layout, self.groups)), layout, place)
         return KeysValues(keys, self._split(values, layout, self.groups), layout)
+
+    def of_itself(
+        self, x: Tensor, layout: Layout, mask: Mask | None, past: Cache | None = None, observe: Observer | None = None
+    ) -> tuple[Tensor, Cache | None]:
+        """x (…, D) looks at itself and at the tokens before it, where there is a past -> (…, D) and the longer past."""
+        position = past.length if past is not None else 0
+        memory = self.prepare(x, layout, position)
+        if past is None:
+            return self(x, layout, memory, mask, observe, "encoder"), None
+        past = past.append(memory.keys, memory.values)
+        return self(x, layout, past.filled(), mask, observe, "decoder", position), past
 
     def forward(
         self,
@@ -119,4 +142,4 @@ class MultiHead(nn.Module):
         mixed, weights = run(call)
         if observe is not None and weights is not None:
             observe.weights[part].append(weights)
-        return self.output(layout.unrows(mixed.transpose(1, 2).flatten(-2)))  # type: ignore[no-any-return]
+        return self.output(layout.unbatch(mixed.transpose(1, 2).flatten(-2)))  # type: ignore[no-any-return]

@@ -40,15 +40,19 @@ class Score(nn.Module):
 
     is_dot = True
     """Comparing is a plain dot product of what `queries` and `keys` give."""
-    capacity: int | None = None
-    """The most keys that it has weights for; None: any number."""
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
         """`width` of the keys, `query_width` of the queries (0: the same), `size` of the score itself (0: its own)."""
         super().__init__()
         self.width, self.query_width, self.size = width, query_width or width, size
+        self.capacity = self.most_keys(size)
         self.prepared = width
         """Of what `queries` gives, where it is compared by a dot product."""
+
+    @classmethod
+    def most_keys(cls, size: int) -> int | None:
+        """The most keys that a score of this size has weights for; None: any number."""
+        return None
 
     def queries(self, q: Tensor) -> Tensor:
         """What is done to queries, at every step."""
@@ -200,8 +204,11 @@ class Location(Score):
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
         super().__init__(width, query_width, size or 1024)
-        self.capacity = self.size
         self.places = nn.Linear(self.query_width, self.size, bias=False)
+
+    @classmethod
+    def most_keys(cls, size: int) -> int | None:
+        return size or 1024
 
     def queries(self, q: Tensor) -> Tensor:
         return self.places(q)  # type: ignore[no-any-return]

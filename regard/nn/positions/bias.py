@@ -7,7 +7,6 @@ whose queries and keys are of one sequence.
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,54 +20,43 @@ __all__ = [
     "RelativeBuckets",
     "Shaw",
     "ShawKeys",
+    "alibi_slopes",
     "biases",
     "shared_by_layers",
 ]
 
 
-class Bias(Protocol):
-    """Adds to scores by the places of query and key."""
+class Bias(nn.Module):
+    """Adds to scores by the positions of query and key."""
 
-    fixed: bool
-    """It is a matter of places only: nothing in it is learnt, and the queries do not count."""
-    mixes: bool
+    fixed = False
+    """It is a matter of positions only: nothing in it is learnt, and the queries do not count."""
+    mixes = False
     """It adds to what is mixed as well, so that the weights are needed."""
-    needs_dot: bool
+    needs_dot = False
     """It is for scores that are a dot product."""
-    shared: bool
+    shared = False
     """All layers of an encoder, or of a decoder, have one."""
-
-    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
-        """What is added to the scores of prepared queries (B, H, T, D) at places (T,) with keys at places (S,).
-
-        It broadcasts with (B, H, T, S).
-        """
-        ...
-
-    def mixed(self, weights: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
-        """What is added to the values that weights (B, H, T, S) have mixed, (B, H, T, E)."""
-        ...
-
-
-class _Bias(nn.Module):
-    """A bias of the scores alone."""
-
-    fixed = mixes = needs_dot = shared = False
 
     def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
         """`causal`: no key stands after its query."""
         super().__init__()
         self.heads, self.causal = heads, causal
 
-    def mixed(self, weights: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+    def scores(self, queries: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
+        """What is added to the scores of prepared queries (B, H, T, D) at positions (T,) with keys at positions (S,).
+
+        It broadcasts with (B, H, T, S).
+        """
         raise NotImplementedError
 
-    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+    def mixed(self, weights: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
+        """What is added to the values that weights (B, H, T, S) have mixed, (B, H, T, E)."""
         raise NotImplementedError
 
 
-class RelativeBuckets(_Bias):
-    """A learned number for each head and each of 32 buckets of distance, up to 128 places (Raffel et al. 2020, 2.1).
+class RelativeBuckets(Bias):
+    """A learned number for each head and each of 32 buckets of distance, up to 128 positions (Raffel et al. 2020, 2.1).
 
     Half of the buckets are single distances, the others grow by a factor; where keys stand on both sides, each side has
     half. All layers of an encoder share one table, and so do those of a decoder.
@@ -82,7 +70,7 @@ class RelativeBuckets(_Bias):
         self.table = nn.Parameter(torch.zeros(self.buckets * heads))  # (buckets · H): a vector, as it begins at zero
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """The bucket of a key `distance` places after its query."""
+        """The bucket of a key `distance` positions after its query."""
         side = self.buckets if self.causal else self.buckets // 2
         after = torch.zeros_like(distance) if self.causal else (distance > 0).long() * side
         far = -distance.clamp(max=0) if self.causal else distance.abs()
@@ -90,8 +78,8 @@ class RelativeBuckets(_Bias):
         grown = (far.clamp(min=1).double() / exact).log() / math.log(self.farthest / exact) * (side - exact)
         return after + torch.where(far < exact, far, (exact + grown.long()).clamp(max=side - 1))
 
-    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
-        bucket = self.bucket(key_places - places[:, None])
+    def scores(self, queries: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
+        bucket = self.bucket(key_positions - positions[:, None])
         return self.table.view(self.buckets, self.heads)[bucket].permute(2, 0, 1)  # (T, S, H) -> (H, T, S)
 
 
@@ -101,22 +89,32 @@ class LayerBuckets(RelativeBuckets):
     shared = False
 
 
-class ALiBi(_Bias):
-    """−m |j − i| with a slope m = 2^(−8 h / H) for head h of 1 to H (Press et al. 2022, section 3); nothing is learnt.
+def alibi_slopes(heads: int) -> list[float]:
+    """The slope of each head: 2^(−8 h / H) for head h of 1 to H, if H is a power of two (Press et al. 2022, section 3).
+
+    For any other H the authors' program takes the slopes of the power of two below, and between them every other slope
+    of the power of two above, from the first on, until there are H.
+    """
+    below = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * h / below) for h in range(1, below + 1)]
+    return slopes + [2.0 ** (-4 * h / below) for h in range(1, 2 * (heads - below), 2)]
+
+
+class ALiBi(Bias):
+    """−m |j − i| with a slope m for each head (Press et al. 2022, section 3), see `alibi_slopes`; nothing is learnt.
 
     The paper's keys stand before their query; where they stand on both sides, both are alike.
     """
 
     fixed = True
 
-    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+    def scores(self, queries: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
         exact = torch.promote_types(queries.dtype, torch.float32)
-        heads = torch.arange(1, self.heads + 1, device=queries.device, dtype=exact)
-        slopes = torch.exp2(-8 * heads / self.heads)
-        return -slopes[:, None, None] * (key_places - places[:, None]).abs()  # (H, T, S)
+        slopes = torch.tensor(alibi_slopes(self.heads), device=queries.device, dtype=exact)
+        return -slopes[:, None, None] * (key_positions - positions[:, None]).abs()  # (H, T, S)
 
 
-class Kerple(_Bias):
+class Kerple(Bias):
     """−a log(1 + b |j − i|) with an a and a b for each head, both learned and positive (Chi et al. 2022).
 
     It falls ever more slowly, where ALiBi's line does not; the distances that it has not seen have a value too.
@@ -126,13 +124,13 @@ class Kerple(_Bias):
         super().__init__(heads, key_width, value_width, causal)
         self.logs = nn.Parameter(torch.zeros(2 * heads))  # of a, then of b
 
-    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
+    def scores(self, queries: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
         a, b = self.logs.exp().view(2, self.heads, 1, 1).unbind()
-        return -a * (b * (key_places - places[:, None]).abs()).log1p()  # (H, T, S)
+        return -a * (b * (key_positions - positions[:, None]).abs()).log1p()  # (H, T, S)
 
 
-class ShawKeys(_Bias):
-    """q · a(j - i), a learned vector for each distance up to 16 places either way (Shaw et al. 2018, equation 4)."""
+class ShawKeys(Bias):
+    """q · a(j - i), a learned vector for each distance up to 16 positions either way (Shaw et al. 2018, equation 4)."""
 
     needs_dot = True
     farthest = 16
@@ -142,12 +140,12 @@ class ShawKeys(_Bias):
         self.keys = nn.Parameter(torch.empty(2 * self.farthest + 1, key_width))
         nn.init.normal_(self.keys, std=key_width**-0.5)
 
-    def _distance(self, places: Tensor, key_places: Tensor) -> Tensor:
+    def _distance(self, positions: Tensor, key_positions: Tensor) -> Tensor:
         """(T, S): j - i, cut off and counted from 0."""
-        return (key_places - places[:, None]).clamp(-self.farthest, self.farthest) + self.farthest
+        return (key_positions - positions[:, None]).clamp(-self.farthest, self.farthest) + self.farthest
 
-    def scores(self, queries: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
-        distance = self._distance(places, key_places)
+    def scores(self, queries: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
+        distance = self._distance(positions, key_positions)
         every = queries @ self.keys.T.to(queries.dtype)  # (B, H, T, 2 · farthest + 1)
         return every.gather(-1, distance.expand(*every.shape[:-1], -1))
 
@@ -162,13 +160,13 @@ class Shaw(ShawKeys):
         self.values = nn.Parameter(torch.empty(2 * self.farthest + 1, value_width))
         nn.init.normal_(self.values, std=value_width**-0.5)
 
-    def mixed(self, weights: Tensor, places: Tensor, key_places: Tensor) -> Tensor:
-        distance = self._distance(places, key_places).expand_as(weights)
+    def mixed(self, weights: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
+        distance = self._distance(positions, key_positions).expand_as(weights)
         sums = weights.new_zeros(*weights.shape[:-1], len(self.values)).scatter_add(-1, distance, weights)
         return sums @ self.values.to(weights.dtype)
 
 
-BIASES: dict[str, type[_Bias]] = {
+BIASES: dict[str, type[Bias]] = {
     "t5": RelativeBuckets,
     "t5-layers": LayerBuckets,
     "shaw": Shaw,
@@ -185,7 +183,7 @@ def shared_by_layers(name: str) -> bool:
 
 def biases(
     name: str, layers: int, heads: int, key_width: int, value_width: int, causal: bool
-) -> list[_Bias] | list[None]:
+) -> list[Bias] | list[None]:
     """Each layer's bias of these positions, one for all where it is shared; None where positions act elsewhere."""
     if name not in BIASES:
         return [None] * layers

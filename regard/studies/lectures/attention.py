@@ -10,7 +10,7 @@ import math
 import torch
 
 from regard.nn import Observer, Padded
-from regard.nn.attention import AndMask, Causal, Dot, Lengths, Mask, MultiHead, ScaledDot, attend, softmax, weigh
+from regard.nn.attention import AndMask, Causal, Dot, Heads, Lengths, Mask, MultiHead, ScaledDot, attend, softmax, weigh
 from regard.nn.attention.masks import matrix
 from regard.pictures import bars, curves
 
@@ -121,7 +121,7 @@ def scaling() -> Lecture:
 def heads() -> Lecture:
     """Multi-head attention is attention on each head's own projections, concatenated and multiplied by W^O."""
     width, count, words = 16, 8, 4
-    layer = MultiHead(width, count, width // count, width // count, ScaledDot(width // count)).double()
+    layer = MultiHead(Heads(width, count, width // count, width // count), ScaledDot(width // count)).double()
     x = torch.randn(1, words, width, dtype=torch.float64)
     layout = Padded(torch.tensor([words]), words)
     observe = Observer("encoder")
@@ -132,7 +132,9 @@ def heads() -> Lecture:
     for q, k, v in zip(*each, strict=True):
         made.append(attend(score.queries(q), score.keys(k), v, score.compare)[0])
     by_hand = layer.output(torch.cat(made, dim=-1))
-    sizes = {n: sum(p.numel() for p in MultiHead(512, n, 512 // n, 512 // n, Dot(1)).parameters()) for n in (1, 8)}
+    sizes = {
+        n: sum(p.numel() for p in MultiHead(Heads(512, n, 512 // n, 512 // n), Dot(1)).parameters()) for n in (1, 8)
+    }
     return Lecture(
         {
             "largest difference from eight attentions written out": float((out[0] - by_hand).abs().max()),

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.nn import whole
-from regard.nn.attention import SCORES, MultiHead
+from regard.nn.attention import SCORES, Heads, MultiHead
 from regard.nn.convolution import Convolution
 from regard.nn.recurrent import Elman
 
@@ -100,7 +100,7 @@ def _restricted(d: int) -> Callable[[Tensor], object]:
 
 def _projected(d: int) -> Callable[[Tensor], object]:
     head = min(_HEAD, d)
-    layer = MultiHead(d, d // head, head, head, SCORES["scaled_dot"](head)).eval()
+    layer = MultiHead(Heads(d, d // head, head, head), SCORES["scaled_dot"](head)).eval()
 
     def run(x: Tensor) -> Tensor:
         layout = whole(x[None, :, 0])
