@@ -22,7 +22,7 @@ from regard import recipe as recipes
 from regard.data.batches import Batches
 from regard.disk import locked, write_atomically
 from regard.errors import CheckpointError, DataError, ModelError, RecipeError, TrainingError
-from regard.models import parameter_count
+from regard.models import FAMILIES, parameter_count
 from regard.models.interface import device_named
 from regard.nn import stand_ins
 from regard.nn.attention import kernels
@@ -45,11 +45,10 @@ from regard.train import (
 )
 from regard.train.parallel import Parallel, joined
 
+from .checks import check_search, check_shortest, check_tests, longest_of
 from .costs import count_costs, fitting_tokens, free_memory
-from .evaluate import wanted_of
 from .finish import finish, versions
 from .journal import Journal
-from .lengths import longest_of
 from .prepare import Prepared, given_by, prepare, with_corpus
 from .validate import Validator
 
@@ -157,12 +156,15 @@ def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Any, given: nn.M
     model = _model(recipe, prepared, run, given)
     journal = Journal(run.out, run.report)
     bfloat16 = resolve_precision(recipe.train.precision, run.device)
+    family = FAMILIES[recipe.model.family]
     options = Options(
         validate=Validator(prepared, recipe, run.device, bfloat16=bfloat16) if len(prepared.valid) else None,
         report=journal if parallel.main else lambda event: None,
         callbacks=run.callbacks,
         parallel=parallel,
         counts=counts_of(recipe, prepared),
+        loops=family.loops,
+        shares_parts=family.shares_parts(recipe.model),
     )
     trainer = Trainer(
         model,
@@ -307,12 +309,8 @@ def _begin(recipe: Recipe, run: _Run, corpus: Any) -> tuple[Recipe, Prepared]:
     if run.resume and recipe.data.batch_tokens == 0 and before.exists():
         recipe = _with_batches_of(recipe, recipes.load(before).data.batch_tokens)  # what fitted then
     _check_place(recipe, out, run.resume)
-    for name, files in recipe.data.test.items():
-        for file in files.files:
-            if not Path(file).is_file():  # said now, not after hours of training
-                raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
-    if not recipe.data.trees:
-        wanted_of(recipe.data.metrics)
+    check_tests(recipe)
+    check_search(recipe)
     write_atomically(before, recipes.to_toml(recipe))
     prepared = prepare(
         recipe.corpus,
@@ -324,6 +322,7 @@ def _begin(recipe: Recipe, run: _Run, corpus: Any) -> tuple[Recipe, Prepared]:
     )
     if len(prepared.train) == 0:
         raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
+    check_shortest(recipe, prepared.valid)
     if recipe.data.trees:
         symbols_of(prepared.target_tokenizer)  # raises ModelError now, not after hours of training
     if recipe.data.batch_tokens == 0:

@@ -11,7 +11,7 @@ from regard.data.reading import pairs_of
 from regard.recipe import Recipe
 from regard.text import write_lines
 
-from .lengths import longest_of
+from .checks import check_search, check_tests, longest_of
 from .prepare import Prepared, check_lines, given_by, prepare
 
 __all__ = ["Survey", "survey"]
@@ -48,6 +48,8 @@ class Survey:
 
 def survey(recipe: Recipe, out: Path, folder: Path, progress: Progress | None) -> Survey:
     """The survey of a recipe's corpus for a run into `out`; a sample, where one is needed, is prepared in `folder`."""
+    check_tests(recipe)
+    check_search(recipe)
     held = _found(recipe, out)
     if held is None:
         return _of_sample(recipe, folder, progress)

@@ -72,12 +72,11 @@ class Trainer:
                 term.entry.model(term.value, model)
         # Sharding changes a model for good: the one that was given stays whole, to be validated with.
         trained = copy.deepcopy(model) if self.parallel.sharded else model
-        compiled = config.compile and self.device.type == "cuda" and not self.parallel.sharded
-        if getattr(model, "loops", False):  # position by position: a compiler would write every position out
-            compiled = False
+        # A model that goes token by token would be written out for every token.
+        compiled = config.compile and self.device.type == "cuda" and not (self.parallel.sharded or options.loops)
         step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, terms)
         self.positions = capacity_of(model)
-        self.step = self.parallel.wrap(step, self.bfloat16)
+        self.step = self.parallel.wrap(step, self.bfloat16, by_layers=not (options.loops or options.shares_parts))
         self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0
         """Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes."""
         self.weights = Weights(trained, self.bfloat16 and self.parallel.alone)

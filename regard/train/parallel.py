@@ -132,12 +132,13 @@ class Parallel:
 
     # -- weights and gradients -----------------------------------------------------------------------------------------
 
-    def wrap(self, step: nn.Module, bfloat16: bool) -> nn.Module:
+    def wrap(self, step: nn.Module, bfloat16: bool, by_layers: bool = True) -> nn.Module:
         """A `Step` whose backward pass leaves the processes' mean gradient, in float32, in its float32 parameters.
 
         In bfloat16 it computes with copies cast at every batch, so that gradients are summed, over batches and over
         processes, and reduced in float32 with either kind. With FSDP2 each encoder and decoder layer is gathered when
-        it is used, and what lies outside of them at once; of a recurrent model everything at once.
+        it is used, and what lies outside of them at once. Without `by_layers` everything is gathered at once: for a
+        model that uses a layer's weights in between its calls, and for one with a part that all layers share.
         """
         if self.alone:
             return step
@@ -155,10 +156,7 @@ class Parallel:
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         mesh = init_device_mesh(next(step.parameters()).device.type, (self.world,))
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bfloat16 else MixedPrecisionPolicy()
-        # What goes place by place uses a layer's weights in between its calls, and a part that all layers share is of
-        # no one layer: they are gathered with the rest.
-        apart = not getattr(step.model, "loops", False) and not any(getattr(m, "shared", False) for m in step.modules())
-        for layers in [m for m in step.modules() if isinstance(m, nn.ModuleList) and apart]:
+        for layers in [m for m in step.modules() if isinstance(m, nn.ModuleList) and by_layers]:
             for layer in layers:
                 if (cross := getattr(layer, "cross", None)) is not None:
                     # The memory's keys and values are prepared before the layer itself is entered.

@@ -61,6 +61,10 @@ class Options:
     parallel: Parallel = field(default_factory=Parallel)
     counts: Counts | None = None
     """How often tokens occur, for the regularisers that need it."""
+    loops: bool = False
+    """Whether the model goes token by token in training: see `regard.models.Family`."""
+    shares_parts: bool = False
+    """Whether all layers of the model share a part."""
 
 
 @dataclass
