@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import re
 import shlex
 import shutil
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,8 @@ TREES = {
 }
 TRANSFORMER = {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 2, "decoder_layers": 2}
 BLOCKS = {"width": 16, "heads": 2, "feedforward": 32, "layers": 1}
-RECIPES = {
+RECIPES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "settings": ({}, TRANSFORMER),
     "first": (PAIRS, TRANSFORMER),
     "bahdanau": (PAIRS, {"family": "bahdanau", "width": 16, "encoder_width": 16, "embedding": 8, "readout": 8}),
     "lstmn": (TEXT, {"family": "lstmn", "width": 16, "embedding": 8, "score_width": 8}),
@@ -80,6 +83,7 @@ BUNDLES = {
 }
 """The runs that the documents name, by the small recipe that they are made of."""
 PLACES = {
+    "settings.toml": "settings",
     "first.toml": "first",
     "recipe.toml": "first",
     "recipes/multi30k-de-en/bahdanau.toml": "bahdanau",
@@ -97,6 +101,20 @@ FILES = {
     "test.txt": ENGLISH,
     "lines.txt": ENGLISH[:2],
     "labelled.txt": [f"{'one' if 'A' in line else 'many'} {line}" for line in ENGLISH],
+    "train.en.zst": ENGLISH * 2,
+    "train.de.gz": GERMAN * 2,
+    "pairs.jsonl": [
+        json.dumps({"source": one, "target": two}) for one, two in zip(ENGLISH * 2, GERMAN * 2, strict=True)
+    ],
+    "pairs.csv": ["source,target", *(f'"{one}","{two}"' for one, two in zip(ENGLISH * 2, GERMAN * 2, strict=True))],
+    "memory.tmx": [
+        "<tmx><body>",
+        *(
+            f'<tu><tuv xml:lang="en"><seg>{one}</seg></tuv><tuv xml:lang="de-DE"><seg>{two}</seg></tuv></tu>'
+            for one, two in zip(ENGLISH * 2, GERMAN * 2, strict=True)
+        ),
+        "</body></tmx>",
+    ],
     "terms.tsv": ["hat\tHut", "lion\tL\u00f6wen"],
     **{
         f"{name}.txt": [f"{one} ||| {two}" for one, two in zip(ENGLISH, GERMAN, strict=True)]
@@ -113,6 +131,7 @@ FILES = {
 
 
 EXTRAS = {
+    "data.md": ("datasets", "pyarrow"),
     "exchange.md": ("transformers", "ctranslate2"),
     "look.md": ("matplotlib",),
     "evaluation.md": ("rouge_score",),
@@ -164,6 +183,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, lines in FILES.items():
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             write_lines(name, lines)
+        if find_spec("pyarrow"):
+            from pyarrow import parquet, table
+
+            parquet.write_table(table({"source": ENGLISH * 2, "target": GERMAN * 2}), "pairs.parquet")
         for side in ("en", "de"):
             for part in ("train", "val"):
                 Path("data/multi30k").mkdir(parents=True, exist_ok=True)
