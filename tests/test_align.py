@@ -145,9 +145,9 @@ def test_chinese_words_are_read_without_spaces(looking):
 
 @pytest.mark.parametrize("form", ["nfc", "nfkc"])
 def test_normalization_moves_no_word(tmp_path, form):
-    from regard.text import Tokenizer
+    from regard.text import TextConfig, Tokenizer
 
-    tokenizer = Tokenizer.train([*ENGLISH, "ﬁne e\u0301 ½ ①"], size=400, normalization=form)
+    tokenizer = Tokenizer.train([*ENGLISH, "ﬁne e\u0301 ½ ①"], size=400, settings=TextConfig(normalization=form))
     bundle = small_bundle(tmp_path / "b")
     line = "ﬁ ﬁ e\u0301 ½ ① \u00a8 e\u0301 man"
     found = align_lines(

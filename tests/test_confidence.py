@@ -28,7 +28,7 @@ from regard.tasks.forced import forced
 from regard.tasks.long import LongTranslation, translate_long
 from regard.tasks.score import score_lines
 from regard.tasks.translate import Translator, load
-from regard.text import END, PAD, Tokenizer
+from regard.text import END, PAD, TextConfig, Tokenizer
 from regard.text.words import words
 
 LINES = [*ENGLISH[:4], "", "A 😀 can't — 3.5 %", "▁ cafe\u0301 \u05e9\u05dc\u05d5\u05dd"]
@@ -68,7 +68,7 @@ def test_words_cover_all_but_spaces_once(line: str) -> None:
 
 @pytest.mark.parametrize("normalization", ["identity", "nfc", "nfkc"])
 def test_tokens_stand_where_they_are_whatever_is_done_to_the_line(normalization: Any) -> None:
-    tokenizer = Tokenizer.train([*ENGLISH, *GERMAN], size=400, normalization=normalization)
+    tokenizer = Tokenizer.train([*ENGLISH, *GERMAN], size=400, settings=TextConfig(normalization=normalization))
     for line in [*LINES, "  two  spaces ", "\ufb01ne \u00bd"]:
         places = tokenizer.spans(line)
         assert [start for start, _ in places] == sorted(start for start, _ in places)

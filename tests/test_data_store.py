@@ -119,7 +119,9 @@ def test_filters_and_selection_are_reported_with_the_files_line_numbers(
 ) -> None:
     pairs = [("a", "b"), ("skip", "x"), ("", "x"), ("c", "d"), ("a", "b")]
     filters = Filters(drop_duplicates=True)
-    store = Store.build(tmp_path / "s", pairs, *tokenizer, filters, "f", select=lambda pair: pair[0] != "skip")
+    store = Store.build(
+        tmp_path / "s", (pair if pair[0] != "skip" else None for pair in pairs), *tokenizer, filters, "f"
+    )
     assert [store.source_text(line) for line in range(len(store))] == ["a", "c"]
     assert str(store.report) == "4 pairs read, 2 kept; dropped: 1 empty (line 3), 1 duplicate (line 5)"
     assert Store.open(tmp_path / "s").report == store.report

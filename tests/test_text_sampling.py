@@ -13,12 +13,17 @@ from bundles import ENGLISH, GERMAN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.text import Tokenizer
+from regard.text import TextConfig, Tokenizer
 
 LINES = [*ENGLISH, *GERMAN]
 MODELS = {
     (kind, fallback): Tokenizer.train(
-        LINES, size=400 if fallback else 150, kind=kind, byte_fallback=fallback, symbols=["<2de>", "<2zh>"], shrink=True
+        LINES,
+        size=400 if fallback else 150,
+        kind=kind,
+        settings=TextConfig(byte_fallback=fallback),
+        symbols=["<2de>", "<2zh>"],
+        shrink=True,
     )
     for kind in ("bpe", "unigram")
     for fallback in (True, False)

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import TextError
-from regard.text import BEGIN, END, PAD, UNK, Tokenizer, read_lines
+from regard.text import BEGIN, END, PAD, UNK, TextConfig, Tokenizer, read_lines
 
 LINES = [
     f"{time}, {who} {what} {count} {where}."
@@ -128,7 +128,7 @@ def test_unseen_characters_are_spelt_in_bytes(tokenizer: Tokenizer) -> None:
 
 
 def test_without_bytes_what_is_unseen_is_unknown() -> None:
-    tokenizer = Tokenizer.train(LINES, size=120, byte_fallback=False)
+    tokenizer = Tokenizer.train(LINES, size=120, settings=TextConfig(byte_fallback=False))
     assert tokenizer.unknown_count(tokenizer.encode("two Ж")) == 1
     assert UNK in tokenizer.encode("two Ж")
 
@@ -153,7 +153,7 @@ def test_half_a_surrogate_pair_is_refused(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize(("normalization", "same"), [("identity", False), ("nfc", False), ("nfkc", True)])
 def test_normalization_is_explicit_and_kept_in_the_model(normalization: str, same: bool) -> None:
-    made = Tokenizer.train(LINES, size=SIZE, normalization=normalization)  # type: ignore[arg-type]
+    made = Tokenizer.train(LINES, size=SIZE, settings=TextConfig(normalization=normalization))  # type: ignore[arg-type]
     tokenizer = Tokenizer.from_bytes(made.to_bytes())
     assert tokenizer.normalization == normalization
     assert (tokenizer.encode("ｆｕｌｌ，") == tokenizer.encode("full,")) == same
@@ -162,7 +162,9 @@ def test_normalization_is_explicit_and_kept_in_the_model(normalization: str, sam
 
 
 def test_digits_apart() -> None:
-    tokenizer = Tokenizer.train(["1984 1984 1984 x"] * 20, size=300, split_digits=True, shrink=True)
+    tokenizer = Tokenizer.train(
+        ["1984 1984 1984 x"] * 20, size=300, settings=TextConfig(split_digits=True), shrink=True
+    )
     assert tokenizer.tokens(tokenizer.encode("1984"))[-4:] == ["1", "9", "8", "4"]
 
 
@@ -226,7 +228,7 @@ def test_words_are_a_closed_vocabulary_and_each_unknown_one_counts() -> None:
 
 @pytest.mark.parametrize("byte_fallback", [True, False])
 def test_characters_are_one_token_each(byte_fallback: bool) -> None:
-    characters = Tokenizer.train(LINES, size=8000, kind="characters", byte_fallback=byte_fallback)
+    characters = Tokenizer.train(LINES, size=8000, kind="characters", settings=TextConfig(byte_fallback=byte_fallback))
     assert len(characters) == 4 + 256 * byte_fallback + len(set("".join(LINES)))
     for line in [*LINES, "  two  spaces  ", " "]:
         assert characters.decode(characters.encode(line)) == line

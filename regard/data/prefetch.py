@@ -24,7 +24,7 @@ class Prefetcher:
         self._batches, self._depth = batches, depth
         self._stop: Event | None = None
         self._ready: Queue[_Item] = Queue()
-        self._place, self._epoch = batches.position(), batches.epoch
+        self._position, self._epoch = batches.position(), batches.epoch
 
     @property
     def epoch(self) -> int:
@@ -33,13 +33,13 @@ class Prefetcher:
 
     def position(self) -> dict[str, int]:
         """Where the next batch is, as `Batches.position`."""
-        return dict(self._place)
+        return dict(self._position)
 
     def seek(self, position: Mapping[str, int]) -> None:
         """Go on from a position, as `Batches.seek`."""
         self.close()
         self._batches.seek(position)
-        self._place, self._epoch = self._batches.position(), self._batches.epoch
+        self._position, self._epoch = self._batches.position(), self._batches.epoch
 
     def close(self) -> None:
         """End the thread; the next batch is still the one that `position` tells of."""
@@ -50,7 +50,7 @@ class Prefetcher:
                     self._ready.get_nowait()
                 self._thread.join(0.01)
             self._stop = None
-            self._batches.seek(self._place)
+            self._batches.seek(self._position)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -64,7 +64,7 @@ class Prefetcher:
         if isinstance(item, BaseException):
             self._stop = None
             raise item
-        batch, self._place, self._epoch = item
+        batch, self._position, self._epoch = item
         return batch
 
     def _make(self, stop: Event, ready: Queue[_Item]) -> None:

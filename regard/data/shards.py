@@ -46,11 +46,11 @@ class Raw:
         return json.dumps(vars(self))
 
 
-def cut(pairs: Iterable[Pair], select: Callable[[Pair], bool] | None, repeats: Repeats | None) -> Iterator[Raw]:
-    """The pairs that `select` takes, in shards; where one ends depends on the pairs alone."""
+def cut(pairs: Iterable[Pair | None], repeats: Repeats | None) -> Iterator[Raw]:
+    """The pairs in shards, without those that are None; where one ends depends on the pairs alone."""
     raw, size, before = Raw(), 0, 0
     for number, pair in enumerate(pairs, start=1):
-        if select is not None and not select(pair):
+        if pair is None:
             continue
         raw.numbers.append(number)
         raw.sources.append(pair[0])
@@ -74,10 +74,10 @@ class Encoder:
     filters: Filters
     threads: int | None = None
 
-    def encode(self, number: int, raw: Raw, tell: Callable[[int], None]) -> dict[str, Any]:
+    def encode(self, number: int, raw: Raw, advance: Callable[[int], None]) -> dict[str, Any]:
         """Write shard `number`; returns its entry for the store's header, and its `Report` as a dict under "report".
 
-        `tell` hears how many more pairs are encoded, every few thousand.
+        `advance` is called with how many more pairs are encoded, every few thousand.
         """
         report = Report()
         source, target = _Lines(_dtype_of(self.source)), _Lines(_dtype_of(self.target))
@@ -95,7 +95,7 @@ class Encoder:
                     kept.append(row)
             source.add([sources[row] for row in kept], [source_ids[row] for row in kept])
             target.add([targets[row] for row in kept], [target_ids[row] for row in kept])
-            tell(len(sources))
+            advance(len(sources))
         with _file(self.folder, number).open("wb") as stream:
             entry = {"lines": report.kept, "source": source.write(stream), "target": target.write(stream)}
         return {**entry, "report": report.to_dict()}

@@ -128,20 +128,19 @@ class Store:
     def build(
         cls,
         path: str | os.PathLike[str],
-        pairs: Iterable[Pair],
+        pairs: Iterable[Pair | None],
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
         filters: Filters,
         fingerprint: str,
         *,
-        select: Callable[[Pair], bool] | None = None,
         workers: int = 1,
         progress: Progress | None = None,
     ) -> Store:
         """Encode `pairs` into a store at `path`, or open the one there if its fingerprint is the same.
 
-        Pairs that `select` turns down are left out before the filters and not counted as read; the report's line
-        numbers count all pairs, so they are the file's. Streams: memory does not grow with the corpus, but for 64 bits
+        A pair that is None is left out before the filters and not counted as read; the report's line numbers count it
+        all the same, so they are the file's. Streams: memory does not grow with the corpus, but for 64 bits
         a pair where duplicates are dropped. A corpus of more than one shard is encoded by as many processes as there
         are `workers`, if more than one; the files are the same, however many. The store appears only when whole; one
         with another fingerprint is replaced. Of several processes that build it at once, one does and the others wait.
@@ -158,7 +157,7 @@ class Store:
                 _remove_leftovers(path)
             with _part_of(path) as part:
                 encoder = Encoder(part, source_tokenizer, target_tokenizer, filters)
-                header = {"fingerprint": fingerprint, **_encode(encoder, pairs, select, workers, progress)}
+                header = {"fingerprint": fingerprint, **_encode(encoder, pairs, workers, progress)}
                 (part / "store.json").write_text(json.dumps(header, indent=1) + "\n", "utf-8")
                 _replace(part, path)
         return cls.open(path)
@@ -210,27 +209,26 @@ def fingerprint(*parts: object) -> str:
 
 def _encode(
     encoder: Encoder,
-    pairs: Iterable[Pair],
-    select: Callable[[Pair], bool] | None,
+    pairs: Iterable[Pair | None],
     workers: int,
     progress: Progress | None,
 ) -> dict[str, Any]:
     """Write the shards; returns the header, but for the fingerprint."""
     done = 0
 
-    def tell(more: int) -> None:
+    def advance(more: int) -> None:
         nonlocal done
         done += more
         if progress is not None:
             progress("pairs encoded", done)
 
-    raws = cut(pairs, select, Repeats() if encoder.filters.drop_duplicates else None)
+    raws = cut(pairs, Repeats() if encoder.filters.drop_duplicates else None)
     first = list(islice(raws, 2)) if workers > 1 else []
     raws = chain(first, raws)
     if len(first) > 1:
-        shards = encode(encoder, raws, workers, tell)
+        shards = encode(encoder, raws, workers, advance)
     else:
-        shards = [encoder.encode(number, raw, tell) for number, raw in enumerate(raws)]
+        shards = [encoder.encode(number, raw, advance) for number, raw in enumerate(raws)]
     report = Report()
     for shard in shards:
         report.add(Report(**shard.pop("report")))

@@ -34,7 +34,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def encode(encoder: Encoder, raws: Iterable[Raw], workers: int, tell: Callable[[int], None]) -> list[dict[str, Any]]:
+def encode(encoder: Encoder, raws: Iterable[Raw], workers: int, advance: Callable[[int], None]) -> list[dict[str, Any]]:
     """What `Encoder.encode` returns for each shard, in order; by at most `workers` processes at a time.
 
     Raises what it would raise, and DataError if a worker ends before its work.
@@ -42,14 +42,14 @@ def encode(encoder: Encoder, raws: Iterable[Raw], workers: int, tell: Callable[[
     made: dict[int, dict[str, Any]] = {}
     with _crew() as crew:
         for number, raw in enumerate(raws):
-            _hear(crew, made, tell, 0)
+            _hear(crew, made, advance, 0)
             if len(crew) < workers and all(worker.waiting for worker in crew):
                 crew.append(_Worker(encoder))
             while all(worker.waiting == _WAITING for worker in crew):
-                _hear(crew, made, tell, None)
+                _hear(crew, made, advance, None)
             min(crew, key=lambda worker: worker.waiting).give(number, raw)
         while any(worker.waiting for worker in crew):
-            _hear(crew, made, tell, None)
+            _hear(crew, made, advance, None)
     return [made[number] for number in sorted(made)]
 
 
@@ -101,7 +101,9 @@ def _crew() -> Iterator[list[_Worker]]:
             worker.end()
 
 
-def _hear(crew: list[_Worker], made: dict[int, dict[str, Any]], tell: Callable[[int], None], wait: int | None) -> None:
+def _hear(
+    crew: list[_Worker], made: dict[int, dict[str, Any]], advance: Callable[[int], None], wait: int | None
+) -> None:
     """Take in all that workers have said, after waiting at most `wait` seconds (None: for ever) for the first of it."""
     while ready := connection.wait([worker.pipe for worker in crew], wait):
         for worker in (worker for worker in crew if worker.pipe in ready):
@@ -110,7 +112,7 @@ def _hear(crew: list[_Worker], made: dict[int, dict[str, Any]], tell: Callable[[
             except (EOFError, ConnectionError):
                 raise worker.why_it_ended() from None
             if "encoded" in said:
-                tell(said["encoded"])
+                advance(said["encoded"])
             elif "number" in said:
                 made[said["number"]] = said["entry"]
                 worker.waiting -= 1

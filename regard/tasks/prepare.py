@@ -93,12 +93,11 @@ def prepare(
         vocabularies = (source.digest, target.digest)
         return Store.build(
             root / name,
-            pairs,
+            pairs if select is None else (pair if select(pair) else None for pair in pairs),
             source,
             target,
             filters,
             fingerprint(content, vocabularies, filters.model_dump()),
-            select=select,
             workers=workers,
             progress=progress,
         )

@@ -106,12 +106,9 @@ def _learn(lines: list[str], kind: Kind, data: DataConfig, text: TextConfig) -> 
         lines,
         size=text.size,
         kind=kind,
-        byte_fallback=text.byte_fallback,
-        split_digits=text.split_digits,
-        normalization=text.normalization,
-        character_coverage=text.character_coverage,
         symbols=list(dict.fromkeys([*tags, *text.symbols])),
         shrink=text.shrink,
+        settings=text,
     )
 
 

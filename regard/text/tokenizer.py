@@ -25,6 +25,7 @@ import sentencepiece
 
 from regard.disk import atomic_rename
 from regard.errors import TextError
+from regard.text.config import TextConfig
 from regard.text.model_file import Algorithm, algorithm_of
 from regard.text.sampling import Sampler
 
@@ -91,20 +92,19 @@ class Tokenizer:
         *,
         size: int,
         kind: Kind = "bpe",
-        byte_fallback: bool = True,
-        split_digits: bool = False,
-        normalization: Normalization = "identity",
-        character_coverage: float = 1.0,
         symbols: Sequence[str] = (),
         shrink: bool = False,
+        settings: TextConfig | None = None,
     ) -> Tokenizer:
-        """A vocabulary of `size` tokens from raw lines; deterministic.
+        """A vocabulary of `size` tokens from raw lines; deterministic. `settings` say how characters are treated.
 
         Of characters and words `size` is the most that are taken, the most frequent ones; words are never spelt in
         bytes. Raises TextError if the lines cannot give that many tokens, naming the largest possible size (with
         `shrink`, takes that), if `size` has no room for every character, and if there is no text at all.
         """
         _check_symbols(symbols)
+        settings = settings or TextConfig()
+        normalization = settings.normalization
         given = kind in ("characters", "words")  # by the text, not learnt from it
         prepared = [_escape(_normalize(line, normalization)) for line in lines if line.strip()]
         if not prepared:
@@ -117,9 +117,9 @@ class Tokenizer:
                 model_writer=out,
                 vocab_size=size,
                 model_type=_ALGORITHM[kind],
-                byte_fallback=byte_fallback and kind != "words",
-                split_digits=split_digits,
-                character_coverage=character_coverage,
+                byte_fallback=settings.byte_fallback and kind != "words",
+                split_digits=settings.split_digits,
+                character_coverage=settings.character_coverage,
                 user_defined_symbols=list(symbols),
                 normalization_rule_name="identity",
                 remove_extra_whitespaces=False,

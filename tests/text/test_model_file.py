@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from regard.errors import TextError
-from regard.text import Tokenizer
+from regard.text import TextConfig, Tokenizer
 from regard.text.model_file import fields, tokens_of
 
 WORDS = [
@@ -141,7 +141,9 @@ def test_a_message_that_does_not_end(message: bytes) -> None:
 
 
 def test_a_token_that_is_no_text_is_refused_with_the_files_name() -> None:
-    whole = Tokenizer.train(["abab baba"], size=20, kind="characters", byte_fallback=False).to_bytes()
+    whole = Tokenizer.train(
+        ["abab baba"], size=20, kind="characters", settings=TextConfig(byte_fallback=False)
+    ).to_bytes()
     assert "a" in Tokenizer(whole).tokens(range(6))
     with pytest.raises(TextError, match=r"my\.model: this is not a SentencePiece model \(.*invalid"):
         Tokenizer(whole.replace(b"\x0a\x01a", b"\x0a\x01\xc1"), name="my.model")

@@ -6,7 +6,7 @@ import pytest
 
 from regard import recipe
 from regard.errors import RecipeError, TextError
-from regard.text import Tokenizer
+from regard.text import TextConfig, Tokenizer
 from regard.text.lines import check_line
 
 DATA = '[data]\nsource = "a"\ntarget = "b"\n[text]\n'
@@ -14,7 +14,7 @@ DATA = '[data]\nsource = "a"\ntarget = "b"\n[text]\n'
 
 def test_the_least_coverage_is_sentencepieces() -> None:
     lines = [f"some text {chr(0x4E00 + index)}" for index in range(200)]
-    Tokenizer.train(lines, size=500, shrink=True, character_coverage=0.98)
+    Tokenizer.train(lines, size=500, shrink=True, settings=TextConfig(character_coverage=0.98))
     assert recipe.parse(f"{DATA}character_coverage = 0.98").text.character_coverage == 0.98
     with pytest.raises(RecipeError, match=r"character_coverage = 0\.979: must be at least 0\.98"):
         recipe.parse(f"{DATA}character_coverage = 0.979")
