@@ -257,7 +257,7 @@ def test_shards_grow_with_the_corpus_to_a_limit(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(shards, "_SMALL", 100)
     monkeypatch.setattr(shards, "_LARGE", 400)
     pairs = [("abc", "abcde")] * 2000  # 10 characters each, with one more for each line
-    lengths = [len(raw.numbers) for raw in shards.cut(pairs, None, None)]
+    lengths = [len(raw.numbers) for raw in shards.cut(pairs, None)]
     assert lengths[:9] == [10] * 9
     assert lengths[:-1] == sorted(lengths[:-1])
     assert max(lengths) == 40
