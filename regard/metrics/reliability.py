@@ -58,11 +58,11 @@ class Reliability:
 def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int = 15) -> Reliability:
     """Raises DataError if there is nothing to judge by, or not one verdict for each confidence."""
     given, verdicts = _checked(confidences, right)
-    places = np.minimum((given * bins).astype(int), bins - 1)
+    numbers = np.minimum((given * bins).astype(int), bins - 1)
     found = [
         Bin(b / bins, (b + 1) / bins, int(inside.sum()), float(given[inside].mean()), float(verdicts[inside].mean()))
         for b in range(bins)
-        if (inside := places == b).any()
+        if (inside := numbers == b).any()
     ]
     error = sum(b.count * abs(b.confidence - b.right) for b in found) / given.size
     return Reliability(given.size, float(verdicts.mean()), error, _auc(given, verdicts), tuple(found))
@@ -97,9 +97,9 @@ def _auc(given: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
     good, bad = int(right.sum()), int((~right).sum())
     if not good or not bad:
         return 0.5
-    _, place, counts = np.unique(given, return_inverse=True, return_counts=True)
+    _, group, counts = np.unique(given, return_inverse=True, return_counts=True)
     ranks = np.cumsum(counts) - (counts - 1) / 2  # the mean rank of those that are equal
-    return float((ranks[place][right].sum() - good * (good + 1) / 2) / (good * bad))
+    return float((ranks[group][right].sum() - good * (good + 1) / 2) / (good * bad))
 
 
 def kept_words(output: Sequence[str], reference: Sequence[str]) -> list[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import DataError
-from ..extensions import load_installed
+from ..extensions import HINT, load_installed
 from .lines import exact_match, phoneme_error_rate, word_error_rate
 from .result import Comparison, Metric, References, Score
 from .rouge import rouge_1, rouge_2, rouge_l
@@ -70,7 +70,7 @@ def paired_bootstrap(
 def metric_names(metrics: Iterable[str] = ()) -> list[str]:
     """The metrics that are named, groups taken apart and each once; none named: the default ones.
 
-    Raises DataError for a name that there is not.
+    Raises DataError for a name that there is not, installed extensions included.
     """
     asked = [metrics] if isinstance(metrics, str) else list(metrics)
     asked = asked or [name for name, metric in METRICS.items() if metric.default]
@@ -78,5 +78,5 @@ def metric_names(metrics: Iterable[str] = ()) -> list[str]:
     for name in names:
         if name not in METRICS and not (load_installed() and name in METRICS):
             known = ", ".join([*METRICS, *GROUPS])
-            raise DataError(f"there is no metric named {name!r}; choose from {known}.")
+            raise DataError(f"there is no metric named {name!r}; choose from {known}; {HINT}.")
     return list(dict.fromkeys(names))

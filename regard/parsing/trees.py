@@ -41,8 +41,7 @@ OUTER = ("", "TOP", "ROOT", "S1")
 
 _TOP = "TOP"
 _TRACE = "-NONE-"
-# A no-break space is a part of its word, as it is in a line of words.
-# A no-break space belongs to its word.
+# A no-break space belongs to its word, as it does in a line of words.
 _TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 _WORD = re.compile(r"\S+", re.ASCII)
 
