@@ -14,10 +14,11 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from regard.errors import RecipeError
+from regard.errors import ModelError, RecipeError
 from regard.extensions import load_installed
 from regard.models import FAMILIES
 from regard.search.config import SearchConfig
+from regard.search.table import check_for
 from regard.settings.data import DataConfig
 from regard.settings.train import TrainConfig
 from regard.text.config import TextConfig
@@ -152,6 +153,14 @@ class Recipe(BaseModel):
             )
         if self.data.context and self.text.sampling:
             raise ValueError("data.context and text.sampling do not go together; leave one of them out.")
+        family = FAMILIES[self.model.family]
+        if family.kind in ("encoder-decoder", "mask-predictor"):
+            try:
+                check_for(
+                    self.search, step_by_step=family.step_by_step, attends=family.cross_attention(self.model) != (0, 0)
+                )
+            except ModelError as error:
+                raise ValueError(str(error)) from None
         return self
 
 

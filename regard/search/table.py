@@ -1,29 +1,29 @@
 """The searches by their names, each with all that the rest of the program needs to know of it.
 
 A search of your own is one entry: `SEARCHES["mine"] = Search(run)`, from then on `method = "mine"` in a recipe's
-[search], `--search mine` on the command line, and `translate(lines, method="mine")`.
+[search], `--search mine` on the command line, and `translate(lines, method="mine")`. A search's own file is imported
+when it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from regard.errors import ModelError
 from regard.extensions import entry
 
-from .beam import Beams, beam_search, beam_steps
 from .config import SearchConfig
-from .diverse import diverse_search
-from .greedy import greedy_search
 from .hypotheses import Hypothesis, Problem
-from .refine import Blanks, fill_blanks
-from .sample import Draw, sample_search, sample_steps
 
-__all__ = ["SEARCHES", "Search", "search_of"]
+if TYPE_CHECKING:
+    from .refine import Blanks
+    from .sample import Draw
+
+__all__ = ["SEARCHES", "Search", "check_for", "search_of"]
 
 Found = list[list[Hypothesis]]
 Stream = Generator[list[int], None, Hypothesis | None]
@@ -48,16 +48,22 @@ class Search:
 
 
 def _beam(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+    from .beam import beam_search
+
     return beam_search(problem, width=max(settings.beam, n_best), n_best=n_best, stop=settings.stop)
 
 
 def _beam_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
+    from .beam import Beams, beam_steps
+
     steps = beam_steps(problem, width=settings.beam, stop=settings.stop)
     found: list[list[Hypothesis]] = yield from _shown(steps, Beams.agreed)
     return next(iter(found[0]), None)
 
 
 def _greedy(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+    from .greedy import greedy_search
+
     return [[hypothesis] for hypothesis in greedy_search(problem)]
 
 
@@ -66,6 +72,8 @@ def _greedy_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
 
 
 def _diverse(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+    from .diverse import diverse_search
+
     return diverse_search(
         problem,
         groups=settings.groups,
@@ -77,6 +85,8 @@ def _diverse(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Foun
 
 
 def _sample(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+    from .sample import sample_search
+
     number, sentences = settings.draws, len(problem.first)
     rows = torch.arange(sentences, device=problem.first.device).repeat_interleave(number)
     keys = [(problem.line(s), sample) for s in range(sentences) for sample in range(1, number + 1)]
@@ -85,16 +95,22 @@ def _sample(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found
 
 
 def _sample_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
+    from .sample import sample_steps
+
     steps = sample_steps(problem, draw=_draw(settings), keys=[(problem.line(0), 1)])
     found: list[Hypothesis] = yield from _shown(steps, lambda ids: list(ids[0]))
     return found[0]
 
 
 def _mask_predict(blanks: Blanks, settings: SearchConfig, n_best: int) -> Found:
+    from .refine import fill_blanks
+
     return fill_blanks(blanks, settings.passes, n_best)
 
 
 def _draw(settings: SearchConfig) -> Draw:
+    from .sample import Draw
+
     return Draw(settings.seed, settings.temperature, settings.top_k, settings.top_p)
 
 
@@ -149,6 +165,21 @@ def search_of(
     if n_best > 1 and name == "greedy":
         raise ModelError(f"n_best ({n_best}) ranks the hypotheses of a beam, and greedy search has one; leave it out.")
     return search
+
+
+def check_for(settings: SearchConfig, *, step_by_step: bool, attends: bool) -> None:
+    """Raises ModelError, before a model is trained, for settings that it could not be searched with.
+
+    `attends`: whether its decoder looks at the source with attention.
+    """
+    search_of(settings, step_by_step=step_by_step)
+    if settings.coverage and not attends:
+        raise ModelError("search.coverage counts what attention has read, and this model has none: set coverage = 0.")
+    if settings.shortlist:
+        raise ModelError(
+            "search.shortlist asks for a list that a new bundle has not learnt yet: leave it out, and let the bundle "
+            "learn one when it is trained (`regard shortlist`)."
+        )
 
 
 def _derived(settings: SearchConfig, step_by_step: bool, n_best: int, constrained: bool) -> str:

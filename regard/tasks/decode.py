@@ -9,37 +9,28 @@ Sizes: B sentences, N rows of a search, V vocabulary, U tokens of a shortlist, S
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.engine.decoding import Beam
 from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.models.interface import EncoderDecoder, MaskPredictor, Observer, layout_of
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.search.hypotheses import Hypothesis, Problem, StepFunction, check_found, penalty_of
-from regard.search.refine import Blanks
-from regard.search.steps import (
-    Covered,
-    Lists,
-    Together,
-    coverage_penalty,
-    covered_step,
-    ensemble,
-    masked_step,
-    shortlist_union,
-    start_masked,
-)
 from regard.search.table import Search, search_of
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, MASK, PAD, Tokenizer
 
 from .engine import Backend, backend_of
 from .lines import pad
+
+if TYPE_CHECKING:
+    from regard.search.refine import Blanks
+    from regard.search.steps import Lists
 
 __all__ = ["RulesOf", "decode", "decode_steps", "mask_of", "step_of"]
 
@@ -137,7 +128,7 @@ def streamed(search: SearchConfig, constrained: bool = False) -> Search:
 
 def mask_of(recipe: Recipe, target: Tokenizer) -> int | None:
     """The id of the mask that a mask-predictor writes over; None for every other model."""
-    if FAMILIES[recipe.model.family].kind != "mask-predictor":
+    if FAMILIES[recipe.model.family].step_by_step:
         return None
     return target.id_of(MASK)
 
@@ -214,6 +205,8 @@ def _inside(
     progress: Callable[[int], None] | None,
 ) -> list[list[Hypothesis]]:
     """The whole search in the compiled decoder."""
+    from regard.engine.decoding import Beam
+
     [decoder] = backend.decoders
     limits = _limits(sources, search, [decoder.capacity])
     beam = 1 if search.method == "greedy" else search.beam
@@ -263,6 +256,8 @@ def _problem(
     begun = _begun(backend, sources, max(limits), search.coverage > 0, lists)
     step, state = begun[0]
     if len(begun) > 1:
+        from regard.search.steps import Together, ensemble
+
         steps, states = zip(*begun, strict=True)
         step, state = ensemble(steps, search.ensemble), Together(tuple(states))
     choose = None
@@ -303,6 +298,7 @@ def _rules(rules: Sequence[tuple[int, RulesOf | None]], limits: Sequence[int], s
 
 def _bonus(beta: float, under_rules: bool, members: int, masked: bool) -> Callable[[Any], Tensor]:
     """The coverage penalty of a state that is put together so."""
+    from regard.search.steps import coverage_penalty
 
     def bonus(state: Any) -> Tensor:
         inner = state.inner if under_rules else state
@@ -321,7 +317,11 @@ def _begun(
         return [decoder.start(rows, longest, lists) for decoder in backend.decoders]
     device = backend.device
     ids, layout = pad(rows, device)
-    subset = None if lists is None else shortlist_union(lists, device)
+    subset = None
+    if lists is not None:
+        from regard.search.steps import masked_step, shortlist_union, start_masked
+
+        subset = shortlist_union(lists, device)
     begun: list[tuple[StepFunction[Any], Any]] = []
     for model in backend.models:
         with backend.autocast():
@@ -329,6 +329,8 @@ def _begun(
         looking = _cast(backend, step_of(model, subset, looks=coverage))
         step: StepFunction[Any] = looking
         if coverage:
+            from regard.search.steps import Covered, covered_step
+
             nothing = torch.zeros(ids.shape, dtype=torch.float64, device=device)
             present = torch.arange(layout.width, device=device) < layout.lengths[:, None]
             step, state = covered_step(looking), Covered(state, nothing, present)
@@ -354,6 +356,8 @@ def _cast(backend: Backend, function: Callable[P, R]) -> Callable[P, R]:
 
 def _blanks(backend: Backend, sources: Sequence[Ids], search: SearchConfig) -> Blanks:
     """Sources encoded, with the likeliest lengths of each."""
+    from regard.search.refine import Blanks
+
     model: MaskPredictor = backend.models[0]  # type: ignore[assignment]  # its family says that it is one
     ids, layout = pad([[*source, END] for source in sources], backend.device)
     assert backend.mask is not None

@@ -19,17 +19,18 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from regard.bundle import Bundle
 from regard.bundle import load as load_bundle
-from regard.engine.decoding import Decoder
-from regard.engine.packing import compiled, refuses
 from regard.errors import BundleError, RegardWarning
 from regard.models.interface import EncoderDecoder, capacity_of, device_of
 from regard.search.config import SearchConfig
+
+if TYPE_CHECKING:
+    from regard.engine.decoding import Decoder
 
 __all__ = ["Backend", "Engine", "backend_of", "exact_copy", "instead_of", "is_exact"]
 
@@ -143,12 +144,16 @@ class Engine:
             return "precision = exact multiplies in float64, which the compiled engine does not"
         if search.coverage:
             return "coverage counts where the model looks, which the compiled engine does not show"
+        from regard.engine.packing import refuses
+
         return refuses(self._config, self.device)
 
     def decoder(self, precision: str) -> Decoder:
         """The model compiled in a precision."""
         with self._lock:
             if precision not in self._decoders:
+                from regard.engine.packing import compiled
+
                 self._decoders[precision] = compiled(self.model, self._config, precision)
                 if self._bundle is not None:
                     self._model = None

@@ -16,7 +16,6 @@ from regard.models.interface import Layout, layout_of
 from regard.text.languages import name as language_name
 from regard.text.languages import split_tag, tag
 from regard.text.tokenizer import PAD, Tokenizer
-from regard.text.words import words
 
 __all__ = ["Languages", "SourceSide", "check_counts", "check_length", "check_line", "encode_targets", "pad"]
 
@@ -154,6 +153,8 @@ class SourceSide:
 
     def spans(self, line: str, to: str | None = None) -> tuple[list[Span], list[Span]]:
         """Where the tokens of a line and its words stand in it; of a language's tag only the tokens count."""
+        from regard.text.words import words
+
         full = self.languages.tagged(line, "line 1", to)
         ahead = len(full) - len(line)
         text = split_tag(line)[1] if self.languages.targets else line

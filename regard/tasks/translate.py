@@ -26,9 +26,7 @@ from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import END, Tokenizer
 
 from .decode import decode, decode_steps, mask_of, streamed
-from .details import detailed, last_layer, with_unknown_replaced
 from .engine import Backend, Engine, instead_of
-from .forced import forced
 from .lines import Languages, SourceSide
 from .open import check_kind, places_of
 from .options import NONE, Options, search_with
@@ -239,6 +237,9 @@ class Translator:
 
         Ends are counted on both sides (on the target's if it `ended`); the mean over the heads of the last layer.
         """
+        from .details import last_layer
+        from .forced import forced
+
         return last_layer(forced(self.model, [source], [target], attention=True)[0], len(target) + ended)
 
     # -- one translation -----------------------------------------------------------------------------------------------
@@ -323,6 +324,9 @@ class Translator:
         search: SearchConfig,
     ) -> None:
         """Put what is asked for beside the text into the translations of these lines."""
+        from .details import detailed, with_unknown_replaced
+        from .forced import forced
+
         made = forced(
             self.engine.model_for("float32" if search.precision == "float32" else "exact"),
             [*ids.values()],

@@ -137,6 +137,24 @@ def test_an_older_recipes_precision_means_what_it_meant() -> None:
         recipes.parse(recipe.format("float32", "no_repeat = 0"))
 
 
+@pytest.mark.parametrize(
+    ("family", "search", "message"),
+    [
+        ("seq2seq", "coverage = 0.2", "search.coverage counts what attention has read"),
+        ("mask-predict", "min_length = 3", "all positions at once and takes no min_length"),
+        ("mask-predict", "groups = 2", "takes no groups"),
+        ("transformer", "shortlist = true", "a new bundle has not learnt yet"),
+        ("transformer", 'method = "bean"', "search.method = 'bean': must be one of"),
+        ("transformer", 'method = "mask-predict"', "writes all positions at once, and this model token by token"),
+    ],
+)
+def test_what_a_family_cannot_honour_is_refused_before_training(family: str, search: str, message: str) -> None:
+    recipe = f'[data]\nsource = "a"\ntarget = "b"\n[model]\nfamily = "{family}"\n[search]\n{search}\n'
+    with pytest.raises(RecipeError, match=message):
+        recipes.parse(recipe)
+    assert recipes.parse(recipe, trained=True).model.family == family, "a bundle that was made before can be read"
+
+
 @pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
 def test_what_the_engine_cannot_do_is_said_once(bundle: Path) -> None:
     translator = load(bundle)
