@@ -98,7 +98,7 @@ def test_it_learns_to_reverse_and_translates_from_the_command_line(tmp_path: Pat
     recipe.write_text(
         f'[data]\nsource = "{tmp_path}/a"\ntarget = "{tmp_path}/b"\nbatch_tokens = 800\n'
         '[text]\nkind = "characters"\n[model]\nfamily = "mask-predict"\nwidth = 64\nheads = 4\nfeedforward = 128\n'
-        "encoder_layers = 2\ndecoder_layers = 2\ndropout = 0.0\nlength_range = 4\n[train]\nmax_updates = 500\n"
+        "encoder_layers = 2\ndecoder_layers = 2\ndropout = 0.0\nlength_range = 4\n[train]\nmax_updates = 1000\n"
         'schedule = "linear"\nlearning_rate = 4e-3\nwarmup = 60\nlabel_smoothing = 0.0\n'
         'average = "ema"\nema_decay = 0.98\n'
         'precision = "float32"\n[search]\nbeam = 2\npasses = 4\n',

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -214,7 +214,7 @@ def _text_of(file: Path) -> str:
     return "\n".join(read_lines(file)) + ("\n" if ends else "")
 
 
-def _record(value: Any) -> None:
+def _record(value: object) -> None:
     write(json.dumps(value, ensure_ascii=False) + "\n")
 
 

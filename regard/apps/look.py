@@ -8,19 +8,20 @@ from base64 import b64encode
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import BaseModel, ConfigDict, Field
 
 from regard import pictures
-from regard.apps.options import LANGUAGES, BundlePath, Options, takes
+from regard.apps.options import LANGUAGES, BundlePath, Device, Options, takes
 from regard.apps.terminal import console_on, say
 from regard.errors import DataError
 
 if TYPE_CHECKING:
     from regard.tasks.look import Attention, Part, Side
 
-__all__ = ["Page", "look", "page", "picture"]
+__all__ = ["Page", "Showing", "look", "page", "picture"]
 
 _ALL = ("html", "svg", "json", "csv")
 _KINDS = (*_ALL, "png", "pdf")
@@ -29,52 +30,58 @@ _FINE = 1_000_000
 """Weights of a page up to which each has 16 bits; 8 beyond."""
 
 
-@takes("beam", *LANGUAGES)
+class Showing(BaseModel):
+    """What is shown of all that a model looks at, and in which form."""
+
+    model_config = ConfigDict(frozen=True)
+
+    out: Path | None = Field(
+        None,
+        description="a file .html, .svg, .png, .pdf, .json or .csv; or a directory",
+        json_schema_extra={"metavar": "DIR|FILE"},
+    )
+    part: str = Field("", description="encoder, cross, decoder or hops: what to show or draw")
+    layer: int = Field(0, description="the layer of the picture, from 1; 0 for the mean of all")
+    head: int = Field(0, description="the head of the picture, from 1; 0 for the mean of all")
+    words: bool = Field(False, description="between words, not tokens")
+    language: str = Field("en", description="the page's language at first", json_schema_extra={"metavar": "en|zh"})
+
+
+@takes("beam", *LANGUAGES, showing=Showing)
 def look(
     bundle: BundlePath,
     options: Options,
+    showing: Showing,
     line: Annotated[str, typer.Argument(metavar="LINE", help="What the model reads.")],
     target: Annotated[str | None, typer.Option(help="What it is made to write; by default what it would.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR|FILE",
-            help="A file .html, .svg, .png, .pdf, .json or .csv; or a directory.",
-        ),
-    ] = None,
-    part: Annotated[str, typer.Option(help="encoder, cross, decoder or hops: what to show or draw.")] = "",
-    layer: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
-    head: Annotated[int, typer.Option(help="Of the picture, from 1; 0 for the mean of all.")] = 0,
-    words: Annotated[bool, typer.Option("--words", help="Between words, not tokens.")] = False,
-    language: Annotated[str, typer.Option(metavar="en|zh", help="Of the page, at first.")] = "en",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Where a model looks, every layer and head of it: in the terminal, or with --out as page, picture or numbers."""
     from regard.tasks.look import look as looked
 
+    out, at = showing.out, (showing.layer, showing.head)
     kind = "" if out is None or out.is_dir() else out.suffix.removeprefix(".")
     if kind and kind not in _KINDS:
         raise DataError(f"--out {out}: it ends with .{kind}; take .{', .'.join(_KINDS)}, or a directory.")
-    if language not in _LANGUAGES:
-        raise DataError(f"--language is {language}; the page speaks {' or '.join(_LANGUAGES)}.")
+    if showing.language not in _LANGUAGES:
+        raise DataError(f"--language is {showing.language}; the page speaks {' or '.join(_LANGUAGES)}.")
     found = looked(
         bundle, line, target=target, from_=options.from_, to=options.to, beam=options.search.get("beam"), device=device
     )
-    found = found.words() if words else found
-    chosen = found.part(part)
+    found = found.words() if showing.words else found
+    chosen = found.part(showing.part)
+    console = console_on(sys.stdout)
     if out is None:
         from regard.apps.heatmap import HeatMap
 
-        console = console_on(sys.stdout)
-        say(console, _title(chosen, layer, head))
-        console.print(HeatMap(chosen.matrix(layer, head), chosen.rows.names, chosen.columns.names))
+        say(console, _title(chosen, *at))
+        console.print(HeatMap(chosen.matrix(*at), chosen.rows.names, chosen.columns.names))
         return
 
     def content(kind: str) -> bytes:
         if kind in pictures.KINDS:
-            return picture(chosen, layer, head).render(kind)
-        made = {"html": lambda: page(found, language=language), "json": found.to_json, "csv": found.to_csv}
+            return picture(chosen, *at).render(kind)
+        made = {"html": lambda: page(found, language=showing.language), "json": found.to_json, "csv": found.to_csv}
         return made[kind]().encode()
 
     contents = {kind: content(kind) for kind in ([kind] if kind else _ALL)}  # all or none
@@ -83,7 +90,7 @@ def look(
     for name, text in contents.items():
         file = out if kind else out / f"attention.{name}"
         file.write_bytes(text)
-        say(console_on(sys.stdout), f"written: {file}")
+        say(console, f"written: {file}")
 
 
 def _title(part: Part, layer: int, head: int) -> str:
@@ -140,7 +147,7 @@ def page(attention: Attention, *, language: str = "en") -> Page:
     return Page(template.replace("<!--DATA-->", "\n".join(data)))
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Side) -> dict[str, object]:
     """Names as they are shown, and of each token the words that it belongs to, with its shares in them."""
     import numpy as np
 

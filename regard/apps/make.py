@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -318,7 +318,7 @@ def get(
     offline: Annotated[bool, typer.Option("--offline", help="Only verify what is there.")] = False,
 ) -> None:
     """Fetch a data set from its official address: verified, resumed where it stopped."""
-    from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     from regard.tasks.get import CATALOGUE
     from regard.tasks.get import get as fetch
@@ -328,7 +328,7 @@ def get(
         return
     columns = (TextColumn("{task.description}"), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console_on(sys.stderr)) as bar:
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, TaskID] = {}
 
         def hear(file: str, there: int, size: int) -> None:
             if file not in tasks:

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from regard.errors import ModelError
 from regard.search.config import SearchConfig
-from regard.tasks.options import Constraints, Options
+from regard.tasks.options import Constraints, Options, explained
 
 __all__ = [
     "CONSTRAINTS",
@@ -80,7 +80,7 @@ def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., Non
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_flags(**given: Any) -> None:
-            objects: dict[str, Any] = {of: models[of](**_taken(given, own[of])) for of in models}
+            objects: dict[str, Any] = {of: _made(models[of], _taken(given, own[of])) for of in models}
             if names:
                 objects["options"] = _options(_taken(given, flags))
             command(**given, **objects)
@@ -92,6 +92,14 @@ def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., Non
         return with_flags
 
     return decorate
+
+
+def _made(model: type[BaseModel], given: dict[str, Any]) -> BaseModel:
+    """Raises ModelError for a value that there is not."""
+    try:
+        return model(**given)
+    except ValidationError as error:
+        raise ModelError(explained(error)) from None
 
 
 def _all(signature: inspect.Signature) -> list[inspect.Parameter]:

@@ -12,6 +12,9 @@ from regard.apps.terminal import say
 
 __all__ = ["Display"]
 
+Event = dict[str, Any]
+"""What `fit` tells; the key "event" says which kind it is."""
+
 _QUIET = 10
 """Without a terminal, every tenth event of training is a line."""
 
@@ -45,7 +48,7 @@ class Display:
     ) -> None:
         self.bar.stop()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         """Show one event; kinds that are not known are left out."""
         show = getattr(self, f"_{event['event']}", None)
         if show is not None:
@@ -54,19 +57,19 @@ class Display:
     def _say(self, text: str) -> None:
         say(self.console, text)
 
-    def _prepare(self, event: dict[str, Any]) -> None:
+    def _prepare(self, event: Event) -> None:
         if self.task is None:
             self.task = self.bar.add_task("preparing", total=None, note="")
         self.bar.update(self.task, note=f"{event['count']:,} {event['what']}")
 
-    def _begin(self, event: dict[str, Any]) -> None:
+    def _begin(self, event: Event) -> None:
         new = ", ".join(event["new"]) or "nothing"
         self._say(f"begun with the parameters of {event['bundle']}; new: {new}")
 
-    def _batch(self, event: dict[str, Any]) -> None:
+    def _batch(self, event: Event) -> None:
         self._say(f"batches of {event['tokens']:,} tokens, as many as fit in memory")
 
-    def _start(self, event: dict[str, Any]) -> None:
+    def _start(self, event: Event) -> None:
         if self.task is not None:
             self.bar.remove_task(self.task)
         self._say(event["filters"])
@@ -89,7 +92,7 @@ class Display:
         total = round(60 * event["minutes"]) if self.clock else event["max_updates"]
         self.task = self.bar.add_task("training, seconds" if self.clock else "training", total=total, note="")
 
-    def _train(self, event: dict[str, Any]) -> None:
+    def _train(self, event: Event) -> None:
         note = f"loss {event['loss']:.3f}, {event['tokens_per_second']:,.0f} tokens/s, epoch {event['epoch'] + 1}"
         if self.task is not None:
             done = round(event["trained"]) if self.clock else event["update"]
@@ -98,7 +101,7 @@ class Display:
             self._say(f"update {event['update']:,}: {note}")
         self.heard += 1
 
-    def _validate(self, event: dict[str, Any]) -> None:
+    def _validate(self, event: Event) -> None:
         bleu = f", BLEU {event['bleu']:.2f}" if "bleu" in event else ""
         accuracy = f", accuracy {event['accuracy']:.2f} %" if "accuracy" in event else ""
         better = " (best so far)" if event["improved"] else ""
@@ -107,20 +110,20 @@ class Display:
             f"{bleu}{accuracy}{better}"
         )
 
-    def _cut(self, event: dict[str, Any]) -> None:
+    def _cut(self, event: Event) -> None:
         self._say(
             f"update {event['update']:,}: a batch of {event['target_tokens']:,} target tokens did not fit in memory "
             "and was cut in two; lower data.batch_tokens if this goes on"
         )
 
-    def _damaged(self, event: dict[str, Any]) -> None:
+    def _damaged(self, event: Event) -> None:
         self._say(f"{event['why']}\nIt was renamed, and the run goes on from {event['instead']}")
 
-    def _unscored(self, event: dict[str, Any]) -> None:
+    def _unscored(self, event: Event) -> None:
         files = f" ({', '.join(event['files'])})" if event["files"] else ""
         self._say(f"{event['set']}{files}: was not scored: {event['why']}")
 
-    def _score(self, event: dict[str, Any]) -> None:
+    def _score(self, event: Event) -> None:
         for score in event["scores"].values():
             interval = score["interval"]
             spread = f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""

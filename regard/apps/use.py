@@ -4,24 +4,45 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from pydantic import BaseModel, ConfigDict, Field
 
-from regard.apps.options import LANGUAGES, SEARCH, BundlePath, Device, Json, Options, With, takes
+from regard.apps.options import LANGUAGES, SEARCH, BundlePath, Device, Json, Options, Output, With, takes
 from regard.apps.terminal import console_on, say, write, write_json
 from regard.errors import TextError
 
-__all__ = ["align", "calibrate", "doctor", "evaluate", "inspect", "score"]
+if TYPE_CHECKING:
+    from regard.metrics.aer import Gold
+    from regard.tasks.align import Alignment, AlignmentChoice
 
-To = Annotated[str | None, typer.Option("--to", metavar="CODE", help="Target language, where the bundle has several.")]
+__all__ = ["Aligning", "Judging", "align", "calibrate", "doctor", "evaluate", "inspect", "score"]
 
 
-@takes(*(key for key in SEARCH if key != "groups"), "set", *LANGUAGES)  # --groups names a file here
+class Judging(BaseModel):
+    """What is measured of translations, or of labels, and how that is shown."""
+
+    model_config = ConfigDict(frozen=True)
+
+    metric: tuple[str, ...] = Field(
+        (),
+        description="bleu (always), chrf, chrf++, ter, rouge, exact-match, per, wer, perplexity; may be repeated",
+    )
+    groups: Path | None = Field(
+        None, description="a file of labels of each line, between tabs; each label is scored on its own too"
+    )
+    resamples: int = Field(1000, description="bootstrap samples behind the intervals; 0 for no intervals")
+    as_json: bool = Field(False, description="print JSON", json_schema_extra={"flag": "--json"})
+
+
+@takes(*(key for key in SEARCH if key != "groups"), "set", *LANGUAGES, judging=Judging)  # --groups names a file here
 def evaluate(
     bundle: BundlePath,
     options: Options,
+    judging: Judging,
     source: Annotated[Path, typer.Option(help="Source lines; or a .tsv or .jsonl file of both sides.")],
     reference: Annotated[
         list[Path] | None,
@@ -29,20 +50,9 @@ def evaluate(
             help="Untouched references, or labels; several files for several sets. None for the perplexity of a text."
         ),
     ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="bleu (always), chrf, chrf++, ter, rouge, exact-match, per, wer, perplexity; may be repeated."
-        ),
-    ] = None,
-    groups: Annotated[
-        Path | None, typer.Option(help="Labels of each line, between tabs; each label is scored on its own too.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the translations here.")] = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap samples behind the intervals; 0: no intervals.")] = 1000,
+    output: Output = None,
     with_: With = None,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Translate a source and score the output against untouched references.
 
@@ -54,41 +64,35 @@ def evaluate(
     from regard.text.formats import holds_both, read_pairs
     from regard.text.lines import read_lines, references_of, write_lines
 
+    files = reference or []
     if not reads_pairs(bundle):
-        _measure(bundle, source, reference or [], resamples, options, device, as_json)
+        _measure(bundle, source, files, options, judging, device)
         return
-    both = not reference and holds_both(source.name)
-    if not reference and not both:
+    both = not files and holds_both(source.name)
+    if not files and not both:
         raise TextError("a translation is scored against references; name a file of them with --reference.")
     translator = load(bundle, device=device, with_=with_ or ())
     if both:
         data = translator.recipe.data
-        lines, (first, *more) = references_of(read_pairs(source, fields=data.fields, languages=data.languages))
+        lines, sets = references_of(read_pairs(source, fields=data.fields, languages=data.languages))
     else:
-        lines, (first, *more) = read_lines(source), [read_lines(file) for file in reference or ()]
+        lines, sets = read_lines(source), [read_lines(file) for file in files]
     with console_on(sys.stderr).status("translating") as status:
         result = evaluate_lines(
             translator,
             lines,
-            first,
+            sets,
             options,
-            metrics=metric or DEFAULT_METRICS,
-            more_references=more,
-            groups=None if groups is None else read_lines(groups),
-            resamples=resamples,
+            metrics=judging.metric or DEFAULT_METRICS,
+            groups=None if judging.groups is None else read_lines(judging.groups),
+            resamples=judging.resamples,
             progress=lambda done: status.update(f"translated {done:,} of {len(lines):,} lines"),
         )
     if output is not None:
         write_lines(output, result.hypotheses)
-    if as_json:
-        write_json(
-            {
-                "bundle": str(bundle),
-                "source": str(source),
-                "reference": [*map(str, reference or ())],
-                **result.to_dict(),
-            }
-        )
+    if judging.as_json:
+        named = {"bundle": str(bundle), "source": str(source), "reference": [*map(str, files)]}
+        write_json({**named, **result.to_dict()})
         return
     from regard.apps.show import show_evaluation
 
@@ -96,13 +100,7 @@ def evaluate(
 
 
 def _measure(
-    bundle: Path,
-    source: Path,
-    reference: list[Path],
-    resamples: int,
-    options: Options,
-    device: str,
-    as_json: bool,
+    bundle: Path, source: Path, reference: list[Path], options: Options, judging: Judging, device: str
 ) -> None:
     from regard.tasks.measure import measure
     from regard.text import read_lines
@@ -113,12 +111,12 @@ def _measure(
         bundle,
         read_lines(source),
         read_lines(reference[0]) if reference else None,
-        resamples=resamples,
+        resamples=judging.resamples,
         device=device,
         batch_size=int(options.search.get("batch_size", 32)),
         precision=options.search.get("precision", "auto"),
     )
-    if as_json:
+    if judging.as_json:
         write_json({"bundle": str(bundle), "source": str(source), "scores": {k: s.to_dict() for k, s in found.items()}})
         return
     for score in found.values():
@@ -150,7 +148,7 @@ def score(
     )
     for scored in found:
         if as_json:
-            record: dict[str, Any] = {"log_probability": scored.log_probability}
+            record: dict[str, object] = {"log_probability": scored.log_probability}
             if tokens:
                 record["tokens"] = list(zip(scored.tokens, scored.log_probabilities, strict=True))
             write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -161,53 +159,56 @@ def score(
     say(console_on(sys.stderr), str(perplexity_of(found)))
 
 
+class Aligning(BaseModel):
+    """How links are read off attention, what they are compared with, and how they are shown."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reverse: Path | None = Field(None, description="a bundle that translates the other way")
+    symmetry: str = Field(
+        "grow-diag",
+        description="how the choices of source and target words are joined: target (those of target words alone), "
+        "intersection, union, grow-diag, grow-diag-final",
+    )
+    rule: Literal["output", "input"] = Field(
+        "output", description="the step that is looked at: whose input, or output, is the token"
+    )
+    layer: int = Field(0, description="the layer that is looked at, from 1; 0 for the mean of all")
+    head: int = Field(0, description="the head of the layer, from 1; 0 for the mean of all")
+    share: bool = Field(True, description="divide weights by what their source word gets in all")
+    reading: Path | None = Field(None, description="all of these as --choose wrote them")
+    gold: Path | None = Field(None, description="show the alignment error rate against these links")
+    gold_base: int = Field(1, ge=0, le=1, description="the number of the first word in them")
+    choose: Path | None = Field(None, description="choose rule and layer by --gold, and write them here")
+    resamples: int = Field(1000, description="bootstrap samples behind the intervals; 0 for no intervals")
+    batch_size: int = Field(32, ge=1, description="lines read together")
+    as_json: bool = Field(False, description="print JSON", json_schema_extra={"flag": "--json"})
+
+
+@takes(*LANGUAGES, aligning=Aligning)
 def align(
     bundle: BundlePath,
+    options: Options,
+    aligning: Aligning,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Source lines; or lines `source ||| target`.")],
     target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", help="Their translations, line by line.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the links here.")] = None,
-    reverse: Annotated[Path | None, typer.Option(help="A bundle that translates the other way.")] = None,
-    symmetry: Annotated[
-        str,
-        typer.Option(
-            help="How the choices of source and target words are joined: target (those of target words alone), "
-            "intersection, union, grow-diag, grow-diag-final."
-        ),
-    ] = "grow-diag",
-    rule: Annotated[
-        str, typer.Option(help="The step that is looked at: whose input, or output, is the token.")
-    ] = "output",
-    layer: Annotated[int, typer.Option(help="From 1; 0 for the mean of all.")] = 0,
-    head: Annotated[int, typer.Option(help="Of the layer, from 1; 0 for the mean of all.")] = 0,
-    share: Annotated[bool, typer.Option(help="Divide weights by what their source word gets in all.")] = True,
-    reading: Annotated[Path | None, typer.Option(help="All of these as --choose wrote them.")] = None,
-    gold: Annotated[Path | None, typer.Option(help="Show the alignment error rate against these links.")] = None,
-    gold_base: Annotated[int, typer.Option(min=0, max=1, help="The number of the first word in them.")] = 1,
-    choose: Annotated[Path | None, typer.Option(help="Choose rule and layer by --gold, and write them here.")] = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap samples behind the intervals; 0: no intervals.")] = 1000,
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", metavar="CODE", help="Source language, where the reverse bundle writes several."),
-    ] = None,
-    to: To = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Lines read together.")] = 32,
+    output: Output = None,
     device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Which word translates which: links like 0-0 1-2, a line for a line; with --gold, how good they are."""
-    from regard.metrics.aer import alignment_error_rate
     from regard.tasks import align as task
     from regard.tasks.translate import load
     from regard.text import write_lines
 
-    if choose is not None and gold is None:
+    if aligning.choose is not None and aligning.gold is None:
         raise TextError("--choose needs --gold: layers are compared by their error rate against gold links.")
     sources, targets = task.read_lines_of(source, target)
-    known = None if gold is None else task.read_gold(gold, len(sources), gold_base)
+    known = None if aligning.gold is None else task.read_gold(aligning.gold, len(sources), aligning.gold_base)
     translator = load(bundle, device=device)
-    back = None if reverse is None else load(reverse, device=device)
-    languages = (from_ or "", to or "")
-    if choose is not None and known is not None:
+    back = None if aligning.reverse is None else load(aligning.reverse, device=device)
+    to, size = (options.from_ or "", options.to or ""), aligning.batch_size
+    share, symmetry = aligning.share, aligning.symmetry
+    if aligning.choose is not None and known is not None:
         choice = task.choose(
             translator,
             back,
@@ -215,34 +216,35 @@ def align(
             targets,
             known,
             how=task.AlignmentChoice(share=share, symmetry=symmetry),
-            languages=languages,
-            batch_size=batch_size,
+            languages=to,
+            batch_size=size,
         )
-        task.write_choice(choose, choice)
-    elif reading is not None:
-        choice = task.read_choice(reading)
+        task.write_choice(aligning.choose, choice)
+    elif aligning.reading is not None:
+        choice = task.read_choice(aligning.reading)
     else:
-        one = task.Reading(rule, layer, head)  # type: ignore[arg-type]
+        one = task.Reading(aligning.rule, aligning.layer, aligning.head)
         choice = task.AlignmentChoice(readings=(one,), reverse=(one,) if back else (), share=share, symmetry=symmetry)
     found = task.align_lines(
-        translator,
-        sources,
-        targets,
-        choice=choice,
-        reverse=back,
-        languages=languages,
-        batch_size=batch_size,
+        translator, sources, targets, choice=choice, reverse=back, languages=to, batch_size=size
     )
+    as_json = aligning.as_json
     lines = [json.dumps(a.to_dict(), ensure_ascii=False) if as_json else task.pharaoh(a.links) for a in found]
     if output is not None:
         write_lines(output, lines)
     elif known is None:
         for line in lines:
             write(f"{line}\n")
-    if known is None:
-        return
-    scores = alignment_error_rate([a.links for a in found], known, resamples=resamples)
-    if as_json:
+    if known is not None:
+        _judge_links(found, known, choice, aligning)
+
+
+def _judge_links(found: Sequence[Alignment], known: Sequence[Gold], choice: AlignmentChoice, aligning: Aligning) -> None:
+    """Shows the alignment error rate, and what the links were read off."""
+    from regard.metrics.aer import alignment_error_rate
+
+    scores = alignment_error_rate([a.links for a in found], known, resamples=aligning.resamples)
+    if aligning.as_json:
         write_json({"scores": {name: s.to_dict() for name, s in scores.items()}, **choice.model_dump()})
         return
     for name, readings in (("readings", choice.readings), ("reverse", choice.reverse)):

@@ -16,7 +16,7 @@ from regard.metrics import METRICS, Score, metric_names, score
 from regard.text import read_lines, split_tag
 
 from .options import Options
-from .score import perplexity_of, score_lines
+from .score import Scored, perplexity_of, score_lines
 from .translate import Translator, load
 
 __all__ = ["DEFAULT_METRICS", "Evaluation", "evaluate", "evaluate_lines", "wanted_of"]
@@ -78,11 +78,10 @@ def evaluate(
 def evaluate_lines(
     translator: Translator,
     source: Sequence[str],
-    reference: Sequence[str],
+    reference: Sequence[str] | Sequence[Sequence[str]],
     options: Options | None = None,
     *,
     metrics: Iterable[str] = DEFAULT_METRICS,
-    more_references: Sequence[Sequence[str]] = (),
     groups: Sequence[str] | None = None,
     resamples: int = 1000,
     progress: Callable[[int], None] | None = None,
@@ -90,34 +89,27 @@ def evaluate_lines(
 ) -> Evaluation:
     """Translate and score; `resamples` bootstrap samples give the 95 % intervals, 0 leaves them out.
 
-    `options`, or their names as keywords, are as in `Translator.translate`. `groups` gives each line one or more
-    labels, between tabs: every label is scored on its own lines too. Perplexity is of `reference`, whatever the search.
+    `reference` is a list of lines, or several such sets. `options`, or their names as keywords, are as in
+    `Translator.translate`. `groups` gives each line one or more labels, between tabs: every label is scored on its own
+    lines too. Perplexity is of the first references, whatever the search.
     Raises TextError or DataError for unequal counts and for lines that cannot be read.
     """
-    for other, what in ((reference, "reference"), *((r, "reference") for r in more_references), (groups, "group")):
-        if other is not None and len(other) != len(source):
-            raise TextError(
-                f"{len(source):,} source lines but {len(other):,} {what} lines; line n of one must go with line n of "
-                "the other."
-            )
-    if not source:
-        raise DataError("there is no line to evaluate; give at least one.")
+    several = [reference] if not reference or isinstance(reference[0], str) else reference
+    sets = [[str(line) for line in lines] for lines in several]
+    _check_counts(len(source), sets, groups)
     names = list(metrics)
     if not translator.in_order and names == [*DEFAULT_METRICS]:
         names.remove("perplexity")  # there is none, and nobody asked for it
     wanted = wanted_of(names)  # a wrong name is said now, not after translating
-    sets = [reference, *more_references]
     options = Options.of(options, **given)
     settings = translator.searching(options)
     began = time.perf_counter()
-    translations = translator.translate(source, options, progress=progress)
+    hypotheses = [t.text for t in translator.translate(source, options, progress=progress)]
     seconds = time.perf_counter() - began
-    hypotheses = [t.text for t in translations]
-    scored = (
-        score_lines(translator, source, reference, from_=options.from_, to=options.to, precision=settings.precision)
-        if "perplexity" in names
-        else []
-    )
+    likely: list[Scored] = []
+    if "perplexity" in names:
+        from_, to = options.from_, options.to
+        likely = score_lines(translator, source, sets[0], from_=from_, to=to, precision=settings.precision)
 
     def score_some(numbers: Sequence[int], resamples: int) -> dict[str, Score]:
         found = score(
@@ -127,23 +119,29 @@ def evaluate_lines(
             language=_language(translator, [source[i] for i in numbers], options.to),
             resamples=resamples,
         )
-        if scored:
-            found["perplexity"] = perplexity_of([scored[i] for i in numbers])
-        return found
+        return {**found, "perplexity": perplexity_of([likely[i] for i in numbers])} if likely else found
 
+    # Of products: exact precision multiplies float32 weights in float64.
+    used = {"precision": translator.backend(settings).precision, "device": translator.device}
     return Evaluation(
         scores=score_some(range(len(source)), resamples),
         lines=len(source),
-        decoding={
-            **settings.model_dump(),
-            # Of products: exact precision multiplies float32 weights in float64.
-            "precision": translator.backend(settings).precision,
-            "device": translator.device,
-        },
+        decoding={**settings.model_dump(), **used},
         seconds=seconds,
         hypotheses=hypotheses,
         groups={label: score_some(numbers, 0) for label, numbers in _numbers_by_label(groups or ()).items()},
     )
+
+
+def _check_counts(lines: int, sets: Sequence[Sequence[str]], groups: Sequence[str] | None) -> None:
+    for other, what in (*((lines, "reference") for lines in sets), (groups, "group")):
+        if other is not None and len(other) != lines:
+            raise TextError(
+                f"{lines:,} source lines but {len(other):,} {what} lines; line n of one must go with line n of "
+                "the other."
+            )
+    if not lines:
+        raise DataError("there is no line to evaluate; give at least one.")
 
 
 def wanted_of(metrics: Iterable[str]) -> list[str]:

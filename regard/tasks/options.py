@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from regard.errors import ModelError
 from regard.search.config import MOST_HYPOTHESES, SearchConfig
 
-__all__ = ["NONE", "Constraints", "Options", "search_with"]
+__all__ = ["NONE", "Constraints", "Options", "explained", "search_with"]
 
 _RULES: dict[str, Any] = {"panel": "What translations must keep"}
 _GONE = {
@@ -103,7 +103,7 @@ class Options(BaseModel):
         try:
             return cls.model_validate({**fields, "search": search})
         except ValidationError as error:
-            raise ModelError(_explained(error)) from None
+            raise ModelError(explained(error)) from None
 
     @property
     def detailed(self) -> bool:
@@ -119,7 +119,7 @@ def search_with(search: SearchConfig, changes: Mapping[str, Any]) -> SearchConfi
     try:
         return SearchConfig.model_validate({**search.model_dump(), **given})
     except ValidationError as error:
-        raise ModelError(_explained(error)) from None
+        raise ModelError(explained(error)) from None
 
 
 def _check_name(key: str, known: Collection[str], what: str) -> None:
@@ -131,7 +131,8 @@ def _check_name(key: str, known: Collection[str], what: str) -> None:
     raise ModelError(f"{what} {key!r}; did you mean {near!r}?")
 
 
-def _explained(error: ValidationError) -> str:
+def explained(error: ValidationError) -> str:
+    """What is wrong with the first value that is, in a sentence."""
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ").rstrip(".")
     if not first["loc"] or first["type"] == "value_error":
