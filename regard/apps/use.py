@@ -225,9 +225,7 @@ def align(
     else:
         one = task.Reading(aligning.rule, aligning.layer, aligning.head)
         choice = task.AlignmentChoice(readings=(one,), reverse=(one,) if back else (), share=share, symmetry=symmetry)
-    found = task.align_lines(
-        translator, sources, targets, choice=choice, reverse=back, languages=to, batch_size=size
-    )
+    found = task.align_lines(translator, sources, targets, choice=choice, reverse=back, languages=to, batch_size=size)
     as_json = aligning.as_json
     lines = [json.dumps(a.to_dict(), ensure_ascii=False) if as_json else task.pharaoh(a.links) for a in found]
     if output is not None:
@@ -239,7 +237,9 @@ def align(
         _judge_links(found, known, choice, aligning)
 
 
-def _judge_links(found: Sequence[Alignment], known: Sequence[Gold], choice: AlignmentChoice, aligning: Aligning) -> None:
+def _judge_links(
+    found: Sequence[Alignment], known: Sequence[Gold], choice: AlignmentChoice, aligning: Aligning
+) -> None:
     """Shows the alignment error rate, and what the links were read off."""
     from regard.metrics.aer import alignment_error_rate
 

@@ -138,7 +138,7 @@ def _translations(path: Path, recipe: Recipe) -> Judge:
 
     def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[Plain, Iterable[str]]:
         metrics = recipe.data.metrics or DEFAULT_METRICS
-        found = evaluate_lines(translator, source, references[0], metrics=metrics, more_references=references[1:])
+        found = evaluate_lines(translator, source, references, metrics=metrics)
         return found.to_dict(), found.hypotheses
 
     return judge
