@@ -167,7 +167,7 @@ NOT_YET: dict[str, dict[str, int]] = {
         "nn/attention/multihead.py:__init__": 11,
     },
     "holes": {
-        "type: ignore without a reason": 98,
+        "type: ignore without a reason": 69,
     },
 }
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""

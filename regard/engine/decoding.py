@@ -35,12 +35,12 @@ __all__ = [
     "STOPS",
     "Beam",
     "Decoder",
+    "Embeddings",
     "Found",
     "Lists",
     "Pair",
     "Shape",
-    "Words",
-    "Written",
+    "StepState",
     "is_fast",
     "refusal",
 ]
@@ -103,7 +103,7 @@ class Beam:
 
 
 @dataclass(frozen=True)
-class Words:
+class Embeddings:
     """Embeddings of one side: table (V, D) times scale, plus positions (P, D) if there are any; float32."""
 
     table: Tensor
@@ -133,7 +133,7 @@ Found = tuple[list[int], float, float, bool]
 
 
 @dataclass(frozen=True)
-class Written:
+class StepState:
     """What the rows of a search have written: a state as `regard.nn.state.State` describes it."""
 
     sentences: Tensor
@@ -143,7 +143,7 @@ class Written:
     blocks: tuple[Tensor, ...] = ()
     """Keys and values of each position (layers, rows of its step, E + F)."""
 
-    def select(self, rows: Tensor) -> Written:
+    def select(self, rows: Tensor) -> StepState:
         """See `State.select`; nothing is copied but numbers."""
         return replace(self, sentences=self.sentences[rows], trail=self.trail[rows])
 
@@ -157,7 +157,7 @@ class Decoder:
         precision: str,
         epsilon: float,
         pairs: Iterable[tuple[Pair, bool]],
-        words: tuple[Words, Words],
+        words: tuple[Embeddings, Embeddings],
     ) -> None:
         """`pairs` are matrices and norms (True) in the order of the constructor of decoding.cpp's Decoder.
 
@@ -243,7 +243,7 @@ class Decoder:
 
     def start(
         self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None = None
-    ) -> tuple[Callable[[Tensor, Written], tuple[Tensor, Written]], Written]:
+    ) -> tuple[Callable[[Tensor, StepState], tuple[Tensor, StepState]], StepState]:
         """A step function (last tokens (N,), state -> log-probabilities (N, V), next state), and its first state.
 
         The state has a row for each source (all its ids). `longest` is the most tokens that any will have. Where there
@@ -255,7 +255,7 @@ class Decoder:
         stored = shape.heads * (shape.key_width + shape.value_width)
         kind = torch.float32 if self.precision == "float32" else torch.bfloat16
 
-        def step(tokens: Tensor, state: Written) -> tuple[Tensor, Written]:
+        def step(tokens: Tensor, state: StepState) -> tuple[Tensor, StepState]:
             rows, length = state.trail.shape
             blocks = (*state.blocks, torch.empty(shape.decoder_layers, rows, stored, dtype=kind))
             padded = -(-shape.vocabulary // _PANEL) * _PANEL
@@ -273,11 +273,11 @@ class Decoder:
                 _at(out),
             )
             trail = torch.cat((state.trail, torch.arange(rows, dtype=torch.int32)[:, None]), 1)
-            return out[:, : shape.vocabulary], Written(state.sentences, trail, blocks)
+            return out[:, : shape.vocabulary], StepState(state.sentences, trail, blocks)
 
         weakref.finalize(step, _freed, self, steps, kept)
         count = len(sources)
-        return step, Written(torch.arange(count, dtype=torch.int32), torch.empty(count, 0, dtype=torch.int32))
+        return step, StepState(torch.arange(count, dtype=torch.int32), torch.empty(count, 0, dtype=torch.int32))
 
     def _given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[Any], Any]:
         """What a search and a step function are made with, and what must be kept as long as they are used."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import decoding
-from .decoding import Decoder, Pair, Shape, Words
+from .decoding import Decoder, Embeddings, Pair, Shape
 
 __all__ = ["compiled", "refuses"]
 
@@ -66,7 +66,7 @@ def compiled(model: Any, config: Any, precision: str) -> Decoder:
             decoding.ACTIVATIONS.index(config.activation),
             config.norm == "pre",
         )
-        sides = [_words(side, config) for side in (model.source, model.target)]
+        sides = [_embeddings(side, config) for side in (model.source, model.target)]
         epsilon = model.encoder[0].attention_residual.norm.eps
         return Decoder(shape, precision, epsilon, _pairs(model, config, keys, values), (sides[0], sides[1]))
 
@@ -116,13 +116,13 @@ def _norm(norm: Any) -> Pair:
     return _plain(norm.weight).clone(), _plain(norm.bias).clone()
 
 
-def _words(side: Any, config: Any) -> Words:
+def _embeddings(side: Any, config: Any) -> Embeddings:
     positions = side.positions  # alone, for the model may be put aside
 
     def table(most: int) -> Tensor | None:
         return None if config.positions == "none" else _plain(positions(torch.arange(most), most))
 
-    return Words(_plain(side.table.weight), side.scale, table, config.capacity)
+    return Embeddings(_plain(side.table.weight), side.scale, table, config.capacity)
 
 
 def _up(width: int) -> int:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.nn.autograd import applied
+
 from .build import SOURCES, built, checked, entry
 
 __all__ = [
@@ -146,7 +148,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, key_starts: Tensor, 
     Sequence b's queries are starts[b] to starts[b + 1], its keys likewise (int32, (B + 1,)); it sees its own keys only,
     if `causal` up to its own position.
     """
-    return _Attend.apply(q, k, v, starts, key_starts, causal)  # type: ignore[no-any-return, no-untyped-call]
+    found: Tensor = applied(_Attend, q, k, v, starts, key_starts, causal)
+    return found
 
 
 # -- the loss ----------------------------------------------------------------------------------------------------------
@@ -191,7 +194,8 @@ class _DropAdd(torch.autograd.Function):
 
 def drop_add(x: Tensor | None, y: Tensor, probability: float) -> Tensor:
     """x + dropout(y), or dropout(y) alone; the mask is a hash of position and seed, made again in the backward pass."""
-    return _DropAdd.apply(x, y, probability)  # type: ignore[no-any-return, no-untyped-call]
+    found: Tensor = applied(_DropAdd, x, y, probability)
+    return found
 
 
 # -- layer norm --------------------------------------------------------------------------------------------------------
@@ -229,4 +233,5 @@ def layer_norm(
     x: Tensor, gain: Tensor, bias: Tensor, epsilon: float, added: Tensor | None = None, probability: float = 0.0
 ) -> Tensor:
     """Layer norm of x, or of x + dropout(added), over the last axis, whose size D is a multiple of 16."""
-    return _LayerNorm.apply(x, added, gain, bias, epsilon, probability)  # type: ignore[no-any-return, no-untyped-call]
+    found: Tensor = applied(_LayerNorm, x, added, gain, bias, epsilon, probability)
+    return found

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.nn.autograd import applied
+
 from .build import SOURCES, built
 from .native import call_with_workspace
 
@@ -110,7 +112,8 @@ class _Linear(torch.autograd.Function):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (…, D), weight (N, D), bias (N,) or None -> (…, N), for what `refuses` does not."""
-    return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+    found: Tensor = applied(_Linear, x, weight, bias)
+    return found
 
 
 class _FeedForward(torch.autograd.Function):
@@ -133,7 +136,8 @@ class _FeedForward(torch.autograd.Function):
 
 def feedforward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
     """max(0, x w1^T + b1) w2^T + b2: x (…, D), w1 (F, D), w2 (D, F) -> (…, D)."""
-    return _FeedForward.apply(x, w1, b1, w2, b2)  # type: ignore[no-any-return, no-untyped-call]
+    found: Tensor = applied(_FeedForward, x, w1, b1, w2, b2)
+    return found
 
 
 def projected_loss(

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.nn.autograd import applied
+
 from . import native, products
 from .build import SOURCES, built
 from .native import TYPES, call, call_with_workspace
@@ -80,7 +82,8 @@ class _LSTMCell(torch.autograd.Function):
 
 def lstm_cell(sums: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
     """Sums of the gates (B, 4 D) and cells (B, D) -> hidden, next cells."""
-    return _LSTMCell.apply(sums, cells)  # type: ignore[no-any-return, no-untyped-call]
+    found: tuple[Tensor, Tensor] = applied(_LSTMCell, sums, cells)
+    return found
 
 
 class _GRUCell(torch.autograd.Function):
@@ -103,7 +106,8 @@ class _GRUCell(torch.autograd.Function):
 
 def gru_cell(given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
     """What input and hidden give to the gates, (B, 3 D) each, and hidden (B, D) -> hidden."""
-    return _GRUCell.apply(given, recurred, hidden)  # type: ignore[no-any-return, no-untyped-call]
+    found: Tensor = applied(_GRUCell, given, recurred, hidden)
+    return found
 
 
 class _LSTMLayer(torch.autograd.Function):
@@ -159,4 +163,5 @@ def lstm_layer(
 
     The weights are those of the inputs, given (4 D, I) with their bias (4 D,), and of hidden, before (4 D, D).
     """
-    return _LSTMLayer.apply(x, given, bias, before, hidden, cells, last)  # type: ignore[no-any-return, no-untyped-call]
+    found: tuple[Tensor, Tensor, Tensor] = applied(_LSTMLayer, x, given, bias, before, hidden, cells, last)
+    return found

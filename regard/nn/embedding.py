@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from regard.errors import ModelError
 
+from .autograd import applied
 from .dropout import Dropout
 from .positions.added import Added
 
@@ -43,10 +44,10 @@ def look_up(ids: Tensor, table: nn.Embedding) -> Tensor:
     """
     weight, scale = table.weight, getattr(table, "scale", None)
     if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
-        vectors = _LookUp.apply(ids, weight)  # type: ignore[no-untyped-call]
+        vectors: Tensor = applied(_LookUp, ids, weight)
     else:
         vectors = F.embedding(ids, weight)
-    return vectors if scale is None else vectors * scale[ids][..., None].to(vectors.dtype)  # type: ignore[no-any-return]
+    return vectors if scale is None else vectors * scale[ids][..., None].to(vectors.dtype)
 
 
 def scale_rows(model: nn.Module, scale: Tensor) -> None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from .autograd import applied
 from .dropout import Dropout
 from .layout import Layout
 from .stand_ins import references_only, stand_in
@@ -100,7 +101,7 @@ class Products:
         self.place = 0
         used = [w.to(sums.dtype) for w in weights]
         if weights and not references_only():
-            sums = _Defer.apply(sums, self.inputs, *used)  # type: ignore[no-untyped-call]
+            sums = applied(_Defer, sums, self.inputs, *used)
             used = [w.detach() for w in used]
         self.sums = sums.unbind(0)
         self.weights = [w.t() for w in used]
@@ -286,8 +287,8 @@ class Stack(nn.Module):
             if self.forwards:
                 parts.append(self.forwards[i](x, before, lengths, more))
             if self.backwards:
-                found, end = self.backwards[i](_Turn.apply(x, order), before, lengths, more)  # type: ignore[no-untyped-call]
-                parts.append((_Turn.apply(found, order), end))  # type: ignore[no-untyped-call]
+                found, end = self.backwards[i](applied(_Turn, x, order), before, lengths, more)
+                parts.append((applied(_Turn, found, order), end))
             x = torch.cat([found for found, _ in parts], -1) if len(parts) > 1 else parts[0][0]
             ends.append(tuple(torch.cat(each, -1) for each in zip(*(end for _, end in parts), strict=True)))
         return x, tuple(ends)

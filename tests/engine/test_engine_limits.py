@@ -71,9 +71,9 @@ def test_a_step_is_given_rows_and_tokens_that_are_there():
     with pytest.raises(KernelError, match="target token 90 is outside of the table of 90"):
         step(torch.tensor([VOCABULARY, 5]), state)
     with pytest.raises(KernelError, match="row 0 was written by row 7 of position 0, which has 2"):
-        step(torch.tensor([5, 5]), decoding.Written(state.sentences, state.trail + 7, state.blocks))
+        step(torch.tensor([5, 5]), decoding.StepState(state.sentences, state.trail + 7, state.blocks))
     with pytest.raises(KernelError, match="row 1 is of sentence 2, and there are 2"):
-        step(torch.tensor([5, 5]), decoding.Written(torch.tensor([0, 2]), state.trail, state.blocks))
+        step(torch.tensor([5, 5]), decoding.StepState(torch.tensor([0, 2]), state.trail, state.blocks))
 
 
 @needs_compiler

@@ -22,7 +22,7 @@ from regard.nn.linear import Linear
 from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
 from regard.nn.stand_ins import STAND_INS, only_references, refusal, stand_in, unavailable
 from regard.train import projected_loss
-from regard.train.objectives import _loss_and_gradient
+from regard.train.losses import _loss_and_gradient
 
 ROWS, WIDTH = 64, 32
 TARGETS = torch.arange(ROWS) % WIDTH
