@@ -111,6 +111,17 @@ def test_settings_beyond_any_machine_are_refused(translator: Translator, asked: 
         translator.translate(LINES, **asked)
 
 
+@pytest.mark.parametrize(
+    "asked", [{}, {"beam": 1}, {"samples": 2}, {"groups": 3}, {"constraints": Constraints(prefix="Ein")}], ids=str
+)
+def test_weights_that_are_not_numbers_are_said_to_be(bundle: Path, asked: dict[str, Any]) -> None:
+    translator = load(bundle)
+    with torch.no_grad():
+        next(iter(translator.model.named_parameters()))[1].fill_(float("nan"))
+    with pytest.raises(ModelError, match="the model's weights give no finite scores"):
+        translator.translate(LINES, max_length=5, **asked)
+
+
 def test_options_are_one_object(translator: Translator) -> None:
     options = Options.of(beam=2, n_best=2, constraints=Constraints(prefix="Ein"))
     assert options.search == {"beam": 2}

@@ -1,0 +1,57 @@
+"""Flags that are generated from options, and commands that are loaded when they are used."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from regard.apps.cli import app, main
+from regard.search.config import SearchConfig
+from regard.tasks.options import Constraints, Options
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+
+
+def loaded(*words: str) -> set[str]:
+    code = f"import sys; from regard.apps.cli import main; main({list(words)!r}); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_help_loads_no_command() -> None:
+    found = loaded("--help")
+    ours = {name for name in found if name.startswith("regard")}
+    assert ours == {"regard", "regard.apps", "regard.apps.cli", "regard.apps.terminal", "regard.errors"}
+    assert not found & {"torch", "numpy", "pydantic", "rich"}
+    assert len(found) < 250, "what is loaded, rather than a time, which depends on the machine"
+
+
+@pytest.mark.parametrize("word", ["translate", "evaluate", "generate", "look"])
+def test_the_help_of_a_command_needs_no_torch(word: str) -> None:
+    assert not loaded(word, "--help") & {"torch", "numpy"}
+
+
+@pytest.mark.parametrize("word", [*COMMANDS])
+def test_every_command_can_be_loaded_and_explains_itself(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word, "--help"]) == 0
+    assert f"Usage: regard {word}" in capsys.readouterr().out
+
+
+def test_every_option_of_a_translation_is_a_flag_with_its_description(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {parameter.name for parameter in COMMANDS["translate"].params}
+    assert {*SearchConfig.model_fields, *Constraints.model_fields} <= given
+    assert {*Options.model_fields} - given == {"search", "constraints"}, "which are the others' names together"
+    assert main(["translate", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^(\w[\w ]*):$", shown, re.M) == [
+        *("Arguments", "Options", "Beam", "Draws", "What translations must keep")
+    ]
+    words = " ".join(shown.split())
+    for field in ("beam", "diversity", "min_length"):
+        description = str(SearchConfig.model_fields[field].description)
+        assert description[1:40] in words
+    assert "--batch-independent" not in shown
