@@ -263,7 +263,7 @@ def device_named(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(
-            f'train.device = "{name}", or --device {name}: this machine or this build of PyTorch has no such device to '
-            f"compute on ({reason}); take auto, cpu, cuda or cuda:N."
+            f'train.device = "{name}", or --device {name}, cannot be used: this machine or build of PyTorch has no '
+            f"such device to compute on ({reason}); take auto, cpu, cuda or cuda:N."
         ) from None
     return device

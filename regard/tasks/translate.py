@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from regard import bundle as bundles
 from regard.bundle import Bundle, Calibration
 from regard.errors import ModelError
-from regard.models.interface import EncoderDecoder
+from regard.models.interface import EncoderDecoder, device_named
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.search.hypotheses import Hypothesis, expected_utilities
@@ -358,13 +357,6 @@ def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str
     """
     bundle = path if isinstance(path, Bundle) else bundles.load(path)
     check_kind(bundle.recipe, ["encoder-decoder", "mask-predictor"], bundle.path)
-    model: Any = bundle.model()  # an encoder-decoder, as its kind says
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        model.to(device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"device {device!r} cannot be used ({reason}); try cpu.") from None
+    model: Any = bundle.model().to(device_named(device))  # an encoder-decoder, as its kind says
     translator = Translator(model, bundle.recipe, bundle.source, bundle.target, bundle)
     return translator.ensemble_with([load(other, device=device) for other in with_]) if with_ else translator

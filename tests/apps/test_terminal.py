@@ -9,12 +9,15 @@ import threading
 from pathlib import Path
 
 import pytest
+from bundles import small_bundle
 from rich.console import Console
 
 from regard.apps.cli import main
 from regard.apps.make import _fit
 from regard.apps.show import show_inspection
 from regard.apps.terminal import cell, printable, say
+from regard.errors import ModelError
+from regard.models.interface import device_named
 from regard.tasks.fit import Interrupted
 from regard.tasks.inspect import Inspection
 from regard.text import write_lines
@@ -104,6 +107,16 @@ def test_a_pipe_gets_the_lines(tmp_path: Path) -> None:
     reader.join(20)
     assert got == ["a\nb\n"]
     assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda:99", "nowhere", ""])
+def test_a_device_that_computes_nothing_is_refused(device: str, tmp_path: Path, capsys) -> None:
+    bundle = small_bundle(tmp_path / "bundle").path
+    (tmp_path / "a").write_text("a lion\n", encoding="utf-8")
+    assert main(["translate", str(bundle), str(tmp_path / "a"), "--device", device]) == 2
+    assert "cannot be used" in capsys.readouterr().err
+    with pytest.raises(ModelError, match="cannot be used"):
+        device_named(device)
 
 
 # -- the doctor --------------------------------------------------------------------------------------------------------
