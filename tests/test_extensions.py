@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -34,8 +33,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "adding.py").write_text(ADDS, encoding="utf-8")
     monkeypatch.setattr(extensions, "_looked", False)
-    point = EntryPoint("mine", "adding:add", "regard")
-    monkeypatch.setattr(extensions, "entry_points", lambda group: [point] if group == "regard" else [])
+    package = tmp_path / "mine-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n", encoding="utf-8")
+    (package / "entry_points.txt").write_text("[regard]\nmine = adding:add\n", encoding="utf-8")
     before = dict(FAMILIES)
     yield tmp_path / "adding.py"
     FAMILIES.clear()
@@ -57,9 +58,7 @@ def test_it_is_loaded_once(installed: Path) -> None:
 
 def test_one_that_fails_is_named(installed: Path) -> None:
     installed.write_text("def add():\n    raise KeyError('where')\n", encoding="utf-8")
-    with pytest.raises(
-        ExtensionError, match=r"extension 'mine' of an unknown package \(adding:add\) .*KeyError: 'where' "
-    ):
+    with pytest.raises(ExtensionError, match=r"extension 'mine' of mine 1.0 \(adding:add\) .*KeyError: 'where' "):
         recipe.parse(DATA + '[model]\nfamily = "mine"')
     assert recipe.parse(DATA).model.family == "transformer", "and harms nothing that does not need it"
 

@@ -154,27 +154,20 @@ MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 6
 
 NOT_YET: dict[str, dict[str, int]] = {
     "lines": {
-        "regard": 29_300,
-    },
-    "file": {
-        "models/transformer.py": 445,
-    },
-    "function": {
-        "models/transformer.py:build": 76,
+        "regard": 28_804,
     },
     "parameters": {
         "models/bahdanau.py:__init__": 11,
-        "nn/attention/multihead.py:__init__": 11,
     },
     "holes": {
-        "type: ignore without a reason": 69,
+        "type: ignore without a reason": 49,
     },
 }
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 405
 """How often the type that allows everything is written; lower it when it is written less."""
-NOT_YET_CYCLES = [["regard.apps.look", "regard.apps.use"]]
+NOT_YET_CYCLES: list[list[str]] = []
 
 TREES = {str(path.relative_to(ROOT / "regard")): ast.parse(path.read_text("utf-8")) for path in FILES}
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -253,6 +253,11 @@ def test_the_keys_and_values_of_older_recipes_are_named_or_read(monkeypatch: pyt
     assert (read.train.learning_rate, read.train.schedule) == (0.5, "inverse-sqrt")
 
 
+def test_an_older_key_beside_a_wrong_value_is_a_mistake_like_any_other() -> None:
+    with pytest.raises(RecipeError, match=r"regularizers = 3: must be a table"):
+        recipe.parse(DATA + "[train]\nregularizers = 3\ndamping = 0.1", trained=True)
+
+
 def test_a_family_added_later_is_known_to_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
     page = FAMILIES["transformer"]
 

@@ -15,14 +15,12 @@ can write its digest anew. Compare `Bundle.digest` with one that its maker gives
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
 
 __all__ = [
     "CALIBRATION",
@@ -41,7 +39,7 @@ __all__ = [
     "File",
     "Golden",
     "Provenance",
-    "digest_of",
+    "Shown",
     "on_curve",
 ]
 
@@ -85,6 +83,29 @@ class Golden(BaseModel):
     output: str
 
 
+class Provenance(BaseModel):
+    """Where a model came from; plain values, kept as they are."""
+
+    model_config = _STRICT
+
+    created: str = Field("", description="when training ended, in UTC")
+    versions: dict[str, str] = Field(default_factory=dict, description="of regard, python, torch, sentencepiece")
+    machine: str = Field("", description="what it was trained on")
+    data: dict[str, Any] = Field(default_factory=dict, description="SHA-256 of each file, pairs read, kept and dropped")
+    training: dict[str, Any] = Field(default_factory=dict, description="updates, epochs, seconds, tokens, precision")
+    scores: list[dict[str, Any]] = Field(default_factory=list, description="scores with their signatures")
+    notes: dict[str, Any] = Field(default_factory=dict, description="anything else worth knowing")
+
+
+def _rising(curve: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+    if any(not (0 <= p <= 1 and 0 <= confidence <= 1) for p, confidence in curve) or sorted(curve) != list(curve):
+        raise ValueError("a curve goes from probability to confidence, both between 0 and 1, with rising probabilities")
+    return curve
+
+
+Curve = Annotated[tuple[tuple[float, float], ...], AfterValidator(_rising)]
+
+
 class _Score(BaseModel):
     name: str
     value: float
@@ -100,41 +121,11 @@ class _Data(BaseModel):
     sha256: dict[str, str] = {}
 
 
-def _readable(shape: Any) -> AfterValidator:
-    """Keeps plain values as they are, if those that are shown have the shape."""
+class Shown(BaseModel):
+    """What those values of a provenance must be that `regard inspect` shows."""
 
-    def check(values: Any) -> Any:
-        TypeAdapter(shape).validate_python(values)
-        return values
-
-    return AfterValidator(check)
-
-
-class Provenance(BaseModel):
-    """Where a model came from; plain values, kept as they are."""
-
-    model_config = _STRICT
-
-    created: str = Field("", description="when training ended, in UTC")
-    versions: dict[str, str] = Field(default_factory=dict, description="of regard, python, torch, sentencepiece")
-    machine: str = Field("", description="what it was trained on")
-    data: Annotated[dict[str, Any], _readable(_Data)] = Field(
-        default_factory=dict, description="SHA-256 of each file, pairs read, kept and dropped"
-    )
-    training: dict[str, Any] = Field(default_factory=dict, description="updates, epochs, seconds, tokens, precision")
-    scores: Annotated[list[dict[str, Any]], _readable(list[_Scores])] = Field(
-        default_factory=list, description="scores with their signatures"
-    )
-    notes: dict[str, Any] = Field(default_factory=dict, description="anything else worth knowing")
-
-
-def _rising(curve: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    if any(not (0 <= p <= 1 and 0 <= confidence <= 1) for p, confidence in curve) or sorted(curve) != list(curve):
-        raise ValueError("a curve goes from probability to confidence, both between 0 and 1, with rising probabilities")
-    return curve
-
-
-Curve = Annotated[tuple[tuple[float, float], ...], AfterValidator(_rising)]
+    data: _Data = _Data()
+    scores: list[_Scores] = []
 
 
 class Calibration(BaseModel):
@@ -179,8 +170,3 @@ def on_curve(curve: Sequence[tuple[float, float]], probability: float) -> float:
     if not curve:
         return probability
     return float(np.interp(probability, [p for p, _ in curve], [confidence for _, confidence in curve]))
-
-
-def digest_of(card: Mapping[str, Any]) -> str:
-    """SHA-256 of a card's content, however it is laid out."""
-    return hashlib.sha256(json.dumps(card, ensure_ascii=False, sort_keys=True).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ from safetensors import numpy as plain
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.disk import digest
 from regard.errors import BundleError, RecipeError, RegardError, TextError
 from regard.models import FAMILIES
 from regard.models.interface import NeedsVocabulary
@@ -42,10 +42,10 @@ from .format import (
     File,
     Golden,
     Provenance,
-    digest_of,
+    Shown,
 )
 
-__all__ = ["Bundle", "check_golden", "earlier", "load", "new_model"]
+__all__ = ["Bundle", "check_golden", "digest_of", "earlier", "load", "new_model"]
 
 _FOREIGN = {
     "tensors.safetensors": "this is a checkpoint, to go on from with `regard train --resume`; a bundle is made when "
@@ -192,7 +192,7 @@ def load(path: str | Path) -> Bundle:
             path=path,
             recipe=recipe,
             source=source,
-            target=in_order(target, recipe.text.order),
+            target=target if recipe.text.order == target.order else in_order(target, recipe.text.order),
             golden=_GOLDENS.validate_python(_json(path / GOLDEN)),
             provenance=card.provenance,
             parameters=card.parameters,
@@ -272,11 +272,17 @@ def _card(path: Path) -> tuple[Card, str]:
         )
     try:
         checked = Card.model_validate(card)
+        Shown.model_validate(card["provenance"])
         if digest_of(card) != known:
             raise BundleError(f"{file}: changed since it was saved (its SHA-256 differs); get the bundle again.")
     except (ValidationError, UnicodeEncodeError, RecursionError) as error:
         raise BundleError(f"{file}: made by another version of Regard, or by hand: {error}") from None
     return checked, known
+
+
+def digest_of(card: Mapping[str, Any]) -> str:
+    """SHA-256 of a card's content, however it is laid out."""
+    return hashlib.sha256(json.dumps(card, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
 
 
 def _no_bundle(path: Path) -> str:
@@ -309,7 +315,8 @@ def _check_file(file: Path, known: File) -> None:
             f"{file}: has {size:,} bytes and should have {known.size:,}: cut short or changed; get the bundle again."
         )
     _check_size(file)
-    found = digest(file)
+    with file.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != known.sha256:
         raise BundleError(
             f"{file}: changed since the bundle was saved: SHA-256 {found[:16]}… and should be {known.sha256[:16]}…; "

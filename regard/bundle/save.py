@@ -34,9 +34,8 @@ from .format import (
     Calibration,
     Golden,
     Provenance,
-    digest_of,
 )
-from .load import Bundle, earlier, load
+from .load import Bundle, digest_of, earlier, load
 
 __all__ = ["add_calibration", "add_shortlist", "save", "seal"]
 

@@ -252,7 +252,8 @@ def _rename(tables: dict[str, Any]) -> None:
             value, (*above, last) = keys.pop(old), new.split(".")
             for name in above:
                 keys = keys.setdefault(name, {})
-            keys.setdefault(last, value)
+            if isinstance(keys, dict):  # else it is a mistake, which validating names
+                keys.setdefault(last, value)
     for (table, key), values in RENAMED_VALUES.items():
         keys = tables.get(table)
         if isinstance(keys, dict) and isinstance(keys.get(key), str):

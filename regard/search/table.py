@@ -148,7 +148,7 @@ def search_of(
     Raises ModelError for a name that is not there, and for settings that do not go together.
     """
     name = settings.method or _derived(settings, step_by_step, n_best, constrained)
-    search = entry(SEARCHES, name, "search.method", ModelError)
+    search = SEARCHES.get(name) or entry(SEARCHES, name, "search.method", ModelError)
     if step_by_step != search.step_by_step:
         ways = ("token by token", "all positions at once")
         mine, its = ways if search.step_by_step else ways[::-1]
