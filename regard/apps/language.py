@@ -79,7 +79,8 @@ def fill(
         bundle,
         _lines(file),
         top=top,
-        **options.search,
+        batch_size=options.setting("batch_size"),
+        precision=options.setting("precision"),
         device=device,
     )
     for number, masks in enumerate(found, start=1):
@@ -106,7 +107,8 @@ def classify(
         bundle,
         _lines(file),
         top=top,
-        **options.search,
+        batch_size=options.setting("batch_size"),
+        precision=options.setting("precision"),
         device=device,
     )
     for choices in found:
@@ -134,7 +136,8 @@ def embed(
         bundle,
         _lines(file),
         pool=pool,
-        **options.search,
+        batch_size=options.setting("batch_size"),
+        precision=options.setting("precision"),
         device=device,
     )
     if output is None:
@@ -170,7 +173,8 @@ def perplexity(
         _lines(file),
         None if target is None else read_lines(target),
         stride=stride,
-        **options.search,
+        batch_size=options.setting("batch_size"),
+        precision=options.setting("precision"),
         device=device,
     )
     if as_json:

@@ -67,8 +67,10 @@ def translate(
     from regard.text.lines import write_lines
 
     as_json = shown.as_json or options.detailed
-    draws = int(options.search.get("samples", 0)) or options.search.get("method") == "sample"
-    several = options.n_best > 1 or (int(draws) > 1 and options.search.get("mbr", "none") == "none")
+    translator = load(bundle, device=device, with_=with_ or ())
+    search = translator.searching(options)
+    draws = search.draws if options.search.keys() & {"samples", "method"} else 0
+    several = options.n_best > 1 or (draws > 1 and search.mbr == "none")
     if shown.stream and (several or shown.scores or output or as_json or options.replace_unknown):
         raise ModelError("--stream shows one translation of each line as it comes; leave out what asks for more.")
     # A line's draws, prefix and phrases belong to the line, so it is not cut into sentences where they are asked for.
@@ -76,7 +78,6 @@ def translate(
     whole = bool(draws or (not isinstance(keep, tuple) and (keep.include or keep.prefix)))
     if shown.split and (whole or shown.stream):
         raise ModelError("--split cuts lines, and --samples, --include, --prefix and --stream speak of whole lines.")
-    translator = load(bundle, device=device, with_=with_ or ())
     if shown.stream:
         _stream(translator, file, options)
         return

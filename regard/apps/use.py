@@ -113,8 +113,8 @@ def _measure(
         read_lines(reference[0]) if reference else None,
         resamples=judging.resamples,
         device=device,
-        batch_size=int(options.search.get("batch_size", 32)),
-        precision=options.search.get("precision", "auto"),
+        batch_size=options.setting("batch_size"),
+        precision=options.setting("precision"),
     )
     if judging.as_json:
         write_json({"bundle": str(bundle), "source": str(source), "scores": {k: s.to_dict() for k, s in found.items()}})
@@ -144,7 +144,8 @@ def score(
         read_lines(target),
         from_=options.from_,
         to=options.to,
-        **options.search,
+        batch_size=options.setting("batch_size"),
+        precision=options.setting("precision"),
     )
     for scored in found:
         if as_json:

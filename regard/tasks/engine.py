@@ -25,9 +25,9 @@ import torch
 
 from regard.bundle import Bundle
 from regard.bundle import load as load_bundle
-from regard.errors import BundleError, RegardWarning
+from regard.errors import BundleError, ModelError, RegardWarning
 from regard.models.interface import EncoderDecoder, capacity_of, device_of
-from regard.search.config import SearchConfig
+from regard.search.config import PRECISIONS, SearchConfig
 
 if TYPE_CHECKING:
     from regard.engine.decoding import Decoder
@@ -73,7 +73,9 @@ class Backend:
 
 
 def is_exact(precision: str) -> bool:
-    """Whether PyTorch multiplies in float64 for this precision."""
+    """Whether PyTorch multiplies in float64 for this precision. Raises ModelError for a name that there is not."""
+    if precision not in PRECISIONS:
+        raise ModelError(f"precision = {precision!r}: must be one of {', '.join(PRECISIONS)}.")
     return precision not in ("float32", "bfloat16")
 
 

@@ -105,6 +105,11 @@ class Options(BaseModel):
         except ValidationError as error:
             raise ModelError(explained(error)) from None
 
+    def setting(self, key: str) -> Any:
+        """What a key of [search] is set to here, else its default; ModelError for a value that there is not."""
+        given = {key: self.search[key]} if key in self.search else {}
+        return getattr(search_with(SearchConfig(), given), key)
+
     @property
     def detailed(self) -> bool:
         """Whether anything is asked for beside the text."""

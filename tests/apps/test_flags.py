@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
+from bundles import small_bundle
 
 from regard.apps.cli import app, main
 from regard.search.config import SearchConfig
@@ -39,6 +41,28 @@ def test_the_help_of_a_command_needs_no_torch(word: str) -> None:
 def test_every_command_can_be_loaded_and_explains_itself(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word, "--help"]) == 0
     assert f"Usage: regard {word}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["translate", "B", "L", "--set", "samples=abc"], "samples = 'abc': must be a valid integer"),
+        (["translate", "B", "L", "--batch-size", "0"], "batch_size = 0: must be greater than 0"),
+        (["score", "B", "L", "L", "--batch-size", "0"], "batch_size = 0: must be greater than 0"),
+        (["score", "B", "L", "L", "--precision", "float16"], "precision = 'float16': must be 'auto', 'exact'"),
+        (["translate", "B", "L", "--n-best", "1000000"], "n_best is 1000000; it must be from 1 to 1000"),
+        (["translate", "B", "L", "--glossary", "nowhere"], "nowhere"),
+    ],
+    ids=lambda value: " ".join(value[3:]) if isinstance(value, list) else "",
+)
+def test_a_wrong_value_is_named_and_its_rule(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_bundle(tmp_path / "bundle")
+    (tmp_path / "lines").write_text("A man.\n", encoding="utf-8")
+    places = {"B": str(tmp_path / "bundle"), "L": str(tmp_path / "lines")}
+    assert main([places.get(word, word) for word in words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_every_option_of_a_translation_is_a_flag_with_its_description(capsys: pytest.CaptureFixture[str]) -> None:
