@@ -38,6 +38,7 @@ _FLAGS = (
 _OPTIONAL = {
     "tensorboard": f"curves while training: {install('curves')}",
     "babel": f"the built-in corpus: {install('demo')}",
+    "matplotlib": f"pictures: {install('pictures')}",
     "rouge-score": f"ROUGE: {install('rouge')}",
 }
 _CALLS = {
