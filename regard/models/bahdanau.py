@@ -107,8 +107,6 @@ class BahdanauState:
 class Bahdanau(nn.Module):
     """Bidirectional encoder, decoder with attention and projection; made by `build`."""
 
-    loops = True
-
     def __init__(
         self,
         source: nn.Embedding,

@@ -97,8 +97,6 @@ class LuongState:
 class Luong(nn.Module):
     """Encoder, decoder with attention above it and projection; made by `build`."""
 
-    loops = True
-
     def __init__(
         self,
         source: nn.Embedding,

@@ -73,8 +73,6 @@ class RNNState:
 class RNN(nn.Module):
     """Embeddings, recurrent layers and projection; made by `build`."""
 
-    loops = True
-
     def __init__(self, table: nn.Embedding, layers: Stack, output: nn.Linear, dropout: float) -> None:
         super().__init__()
         self.table, self.layers, self.output, self.dropout = table, layers, output, Dropout(dropout)

@@ -81,8 +81,6 @@ class Seq2SeqState:
 class Seq2Seq(nn.Module):
     """Encoder, decoder and projection; made by `build`."""
 
-    loops = True
-
     def __init__(
         self,
         source: nn.Embedding,
