@@ -27,7 +27,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from regard.errors import ModelError
-from regard.search.config import SearchConfig
+from regard.search.config import PANELS, SearchConfig
 from regard.tasks.options import Constraints, Options, explained
 
 __all__ = [
@@ -128,7 +128,7 @@ def _flag(name: str, model: type[BaseModel], field: FieldInfo) -> inspect.Parame
         flag,
         metavar=extra.get("metavar"),
         help=f"{description[0].upper()}{description[1:]}.",
-        rich_help_panel=extra.get("panel"),
+        rich_help_panel=next((panel for panel, keys in PANELS.items() if name in keys), extra.get("panel")),
         show_default=False,
     )
     return _parameter(name, kind | None, option)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["MOST_HYPOTHESES", "PRECISIONS", "Precision", "SearchConfig"]
+__all__ = ["MOST_HYPOTHESES", "PANELS", "PRECISIONS", "Precision", "SearchConfig"]
 
 Precision = Literal["auto", "exact", "float32", "bfloat16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("auto", "exact", "float32", "bfloat16", "int8")
@@ -17,12 +17,12 @@ _LONGEST = 100_000
 """Tokens: what lengths may be set to."""
 
 
-def _in(panel: str) -> dict[str, Any]:
-    """The heading under which the command line's help lists the setting."""
-    return {"panel": panel}
-
-
-_BEAM, _DRAWS, _RULES = _in("Beam"), _in("Draws"), _in("What translations must keep")
+PANELS: dict[str, tuple[str, ...]] = {
+    "Beam": ("penalty", "alpha", "coverage", "stop", "groups", "diversity"),
+    "Draws": ("samples", "temperature", "top_k", "top_p", "seed", "mbr"),
+    "What translations must keep": ("min_length", "max_length", "extra_length", "no_repeat_ngram_size"),
+}
+"""Headings under which the command line's help lists settings; the others come before them."""
 
 
 class SearchConfig(BaseModel):
@@ -41,85 +41,40 @@ class SearchConfig(BaseModel):
     )
     beam: int = Field(4, gt=0, le=MOST_HYPOTHESES, description="hypotheses kept a sentence; 1 is greedy search")
     penalty: Literal["gnmt", "power", "none"] = Field(
-        "gnmt", description="length penalty: gnmt ((5+L)/6)^alpha, power L^alpha, or none", json_schema_extra=_BEAM
+        "gnmt", description="length penalty: gnmt ((5+L)/6)^alpha, power L^alpha, or none"
     )
-    alpha: float = Field(0.6, ge=0, le=10, description="exponent of the length penalty", json_schema_extra=_BEAM)
-    coverage: float = Field(
-        0.0, ge=0, le=1000, description="beta of the coverage penalty; 0: none", json_schema_extra=_BEAM
-    )
+    alpha: float = Field(0.6, ge=0, le=10, description="exponent of the length penalty")
+    coverage: float = Field(0.0, ge=0, le=1000, description="beta of the coverage penalty; 0: none")
     stop: Literal["bound", "first", "beam", "full"] = Field(
         "bound",
         description="a beam stops when no open one can win (bound), when one (first) or as many as beam (beam) have "
         "ended, or at full length (full)",
-        json_schema_extra=_BEAM,
     )
-    groups: int = Field(
-        1, gt=0, le=MOST_HYPOTHESES, description="groups of a diverse beam; 1: a plain beam", json_schema_extra=_BEAM
-    )
-    diversity: float = Field(
-        0.5,
-        ge=0,
-        le=1000,
-        description="what a token loses for each earlier group that took it",
-        json_schema_extra=_BEAM,
-    )
+    groups: int = Field(1, gt=0, le=MOST_HYPOTHESES, description="groups of a diverse beam; 1: a plain beam")
+    diversity: float = Field(0.5, ge=0, le=1000, description="what a token loses for each earlier group that took it")
     samples: int = Field(
-        0,
-        ge=0,
-        le=10 * MOST_HYPOTHESES,
-        description="translations drawn of each line instead of a beam; 0: the beam",
-        json_schema_extra=_DRAWS,
+        0, ge=0, le=10 * MOST_HYPOTHESES, description="translations drawn of each line instead of a beam; 0: the beam"
     )
     temperature: float = Field(
         1.0,
         gt=0,
         le=1000,
         description="log-probabilities are divided by it before a draw; below 1 likely tokens are drawn more often",
-        json_schema_extra=_DRAWS,
     )
-    top_k: int = Field(
-        0,
-        ge=0,
-        lt=2**31,
-        description="tokens that may be drawn, the likeliest; 0: all",
-        json_schema_extra=_DRAWS,
-    )
-    top_p: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="probability that the likeliest tokens drawn from must hold",
-        json_schema_extra=_DRAWS,
-    )
-    seed: int = Field(1, ge=0, lt=2**63, description="of the draws", json_schema_extra=_DRAWS)
+    top_k: int = Field(0, ge=0, lt=2**31, description="tokens that may be drawn, the likeliest; 0: all")
+    top_p: float = Field(1.0, gt=0, le=1, description="probability that the likeliest tokens drawn from must hold")
+    seed: int = Field(1, ge=0, lt=2**63, description="of the draws")
     mbr: Literal["none", "chrf", "bleu"] = Field(
         "none",
         description="choose the sample or hypothesis that the others are most like by this metric: chrf, bleu or none",
-        json_schema_extra=_DRAWS,
     )
-    min_length: int = Field(
-        0, ge=0, le=_LONGEST, description="shortest output: tokens, the end counted", json_schema_extra=_RULES
-    )
+    min_length: int = Field(0, ge=0, le=_LONGEST, description="shortest output: tokens, the end counted")
     max_length: int = Field(
-        0,
-        ge=0,
-        le=_LONGEST,
-        description="longest output in tokens, the end counted; 0: by extra_length alone",
-        json_schema_extra=_RULES,
+        0, ge=0, le=_LONGEST, description="longest output in tokens, the end counted; 0: by extra_length alone"
     )
-    extra_length: int = Field(
-        50,
-        ge=0,
-        le=_LONGEST,
-        description="longest output: tokens of the source plus this many",
-        json_schema_extra=_RULES,
-    )
+    extra_length: int = Field(50, ge=0, le=_LONGEST, description="longest output: tokens of the source plus this many")
     no_repeat_ngram_size: int = Field(
-        0,
-        ge=0,
-        le=_LONGEST,
-        description="no sequence of this many tokens occurs twice in an output; 0: any may",
-        json_schema_extra=_RULES,
+        0, ge=0, le=_LONGEST, description="no sequence of this many tokens occurs twice in an output; 0: any may"
     )
     ensemble: Literal["probabilities", "logs"] = Field(
         "probabilities", description="what several models are averaged by: probabilities or logs"
@@ -129,7 +84,7 @@ class SearchConfig(BaseModel):
     )
     shortlist: bool = Field(
         False,
-        description="search each sentence over the target tokens that go with its own alone: see `regard shortlist`",
+        description="search each sentence over the tokens that go with its own alone: see `regard shortlist`",
     )
     batch_size: int = Field(32, gt=0, le=10_000, description="sentences decoded together")
     precision: Precision = Field(
