@@ -316,6 +316,7 @@ def compare(one: Path, other: Path) -> dict[str, bool]:
 
 def _state(checkpoint: Path) -> dict[str, Any]:
     state = dict(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["state"])
+    state |= state.pop("progress")
     return {key: value for key, value in state.items() if key not in {*TIMED, "window"}}
 
 

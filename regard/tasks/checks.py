@@ -16,11 +16,10 @@ from regard.models import FAMILIES
 from regard.models.interface import layout_of
 from regard.nn.stand_ins import only_references
 from regard.recipe import Recipe
+from regard.search.config import SearchConfig
 from regard.search.table import search_of
 from regard.text import PAD
 from regard.train import OBJECTIVES
-
-from .evaluate import wanted_of
 
 __all__ = ["check_search", "check_shortest", "check_tests", "longest_of"]
 
@@ -64,7 +63,7 @@ def _takes(model: Any, recipe: Recipe, *tokens: int) -> bool:
 def check_search(recipe: Recipe) -> None:
     """Raises RecipeError for what `[search]` asks of a model that writes and its family cannot do."""
     family, search = FAMILIES[recipe.model.family], recipe.search
-    if family.kind not in ("encoder-decoder", "mask-predictor"):
+    if search == SearchConfig() or family.kind not in ("encoder-decoder", "mask-predictor"):
         return
     try:
         search_of(search, step_by_step=family.step_by_step)
@@ -103,5 +102,7 @@ def check_tests(recipe: Recipe) -> None:
         for file in files.files:
             if not Path(file).is_file():
                 raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
-    if not recipe.data.trees:
+    if recipe.data.metrics and not recipe.data.trees:
+        from .evaluate import wanted_of
+
         wanted_of(recipe.data.metrics)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -125,13 +126,16 @@ class Trainer:
 
     def _attempt(self, batch: Batch, part: int) -> float:
         """The forward and the backward pass of a batch, or of a part of one."""
-        seed = self.seed * 0x9E3779B97F4A7C15 + self.progress.microstep + (part - 1) * 0xBF58476D1CE4E5B9
-        torch.manual_seed(self.parallel.seed(seed % 2**63))
-        last = (self.progress.microstep + 1) % self.config.accumulate == 0
-        with self.parallel.reducing(self.step, last):
-            loss = self.step(inputs(self.parallel.share(batch), self.device, self.constant, positions=self.positions))
+        parallel, now = self.parallel, self.progress
+        seed = (self.seed * 0x9E3779B97F4A7C15 + now.microstep + (part - 1) * 0xBF58476D1CE4E5B9) % 2**63
+        last = (now.microstep + 1) % self.config.accumulate == 0
+        if not parallel.alone:
+            batch, seed = parallel.share(batch), parallel.seed(seed)
+        torch.manual_seed(seed)
+        with nullcontext() if parallel.alone else parallel.reducing(self.step, last):
+            loss = self.step(inputs(batch, self.device, self.constant, positions=self.positions))
             loss.backward()
-        if last or self.parallel.alone:
+        if last or parallel.alone:
             self.weights.accumulate()
         return float(loss.detach())
 
@@ -144,7 +148,8 @@ class Trainer:
         torch._foreach_mul_(gradients, self.parallel.world / self.progress.pending)  # they are the processes' mean
         norm = math.nan
         if self.config.clip:
-            norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.config.clip)))
+            total = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.config.clip)
+            norm = float(total if self.parallel.alone else whole(total))
         self.progress.update += 1
         rate = SCHEDULES[self.config.schedule](self._schedule(), self.progress.update)
         for optimizer in self.optimizers:
@@ -191,7 +196,8 @@ class Trainer:
             if now.microstep % config.accumulate == 0:
                 norm, rate = self._update()
                 lap = time.perf_counter() - mark
-                now.pending_loss, asked, used = parallel.sum(now.pending_loss, self.stop, lap)
+                sums = now.pending_loss, float(self.stop), lap
+                now.pending_loss, asked, used = sums if parallel.alone else parallel.sum(*sums)
                 self._check_finite(now.pending_loss, rate)
                 now.seconds = spent + mark + lap - began
                 now.trained += used / parallel.world

@@ -18,7 +18,8 @@ from torch import Tensor
 from regard.data.batches import View
 from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
 from regard.errors import ModelError
-from regard.models.interface import Kind, Layout, Observer, Part, layout_of
+from regard.models.interface import Kind, Layout, Observer, Part
+from regard.nn.layout import Packed, Padded
 from regard.text.tokenizer import GAPS, MASK, Tokenizer
 
 from .losses import projected_loss, token_log_probabilities
@@ -56,9 +57,11 @@ class Inputs:
 
     def layout(self, side: Side) -> Layout:
         """Where the lines of a side lie."""
-        if side == "source":
-            return layout_of(self.kind, self.source_lengths, self.widths[0], len(self.source))
-        return layout_of(self.kind, self.target_lengths, self.widths[1], len(self.tokens))
+        source = side == "source"
+        lengths, width = (self.source_lengths, self.widths[0]) if source else (self.target_lengths, self.widths[1])
+        if self.kind == "padded":
+            return Padded(lengths, width)
+        return Packed(lengths, width, len(self.source if source else self.tokens))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -48,6 +48,11 @@ class Parallel:
     """How often torchrun has started this run again, as far as all processes know it: on one machine."""
     patient: Any = None
     """The group of processes that wait for the first one; from `joined`."""
+    alone: bool = field(init=False)
+    """Whether there is no other process."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alone", self.world == 1)
 
     @classmethod
     def started(cls, kind: Literal["auto", "ddp", "fsdp"] = "auto") -> Parallel:
@@ -59,10 +64,6 @@ class Parallel:
         world = read("WORLD_SIZE", 1)
         attempt = read("TORCHELASTIC_RESTART_COUNT", 0) if read("LOCAL_WORLD_SIZE", world) == world else 0
         return cls(read("RANK", 0), world, read("LOCAL_RANK", 0), "ddp" if kind == "auto" else kind, attempt)
-
-    @property
-    def alone(self) -> bool:
-        return self.world == 1
 
     @property
     def main(self) -> bool:
