@@ -30,7 +30,7 @@ def whole(tmp_path_factory):
 def test_a_smaller_bundle_is_used_like_any_other(whole, tmp_path, to):
     found = quantize(whole, tmp_path / "small", to=to, source=ENGLISH, reference=GERMAN)
     small = bundles.load(tmp_path / "small")
-    assert found.bytes_after == small.files["weights.safetensors"]["size"]
+    assert found.bytes_after == small.files["weights.safetensors"].size
     assert found.bytes_after < found.bytes_before * (0.7 if to == "bfloat16" else 0.6)
     assert found.lines == len(ENGLISH)
     assert found.scores is not None
