@@ -154,7 +154,7 @@ MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 6
 
 NOT_YET: dict[str, dict[str, int]] = {
     "lines": {
-        "regard": 28_804,
+        "regard": 28_770,
     },
     "parameters": {
         "models/bahdanau.py:__init__": 11,
@@ -165,7 +165,7 @@ NOT_YET: dict[str, dict[str, int]] = {
 }
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
-MOST_ANY = 405
+MOST_ANY = 384
 """How often the type that allows everything is written; lower it when it is written less."""
 NOT_YET_CYCLES: list[list[str]] = []
 
