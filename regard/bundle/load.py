@@ -25,6 +25,7 @@ from regard.recipe import load as load_recipe
 from regard.text import PAD, Shortlist, Tokenizer
 from regard.text.order import in_order
 
+from .changes import computes_otherwise
 from .format import (
     CALIBRATION,
     CARD,
@@ -207,6 +208,9 @@ def load(path: str | Path) -> Bundle:
         ) from error
     except (TextError, ValidationError) as error:
         raise BundleError(f"{path}: made by another version of Regard, or by hand: {error}") from error
+    made_by = card.provenance.versions.get("regard", "")
+    if reason := computes_otherwise(recipe.model, made_by):
+        raise BundleError(f"{path}: was made by version {made_by}, and {reason}; train it again, or use that version.")
     layers = getattr(recipe.model, "decoder_layers", 1)
     if bundle.calibration and bundle.calibration.layer > layers:
         raise BundleError(

@@ -15,6 +15,8 @@ import pytest
 
 import regard
 from regard import bundle as bundles
+from regard.bundle.changes import computes_otherwise
+from regard.models import FAMILIES
 
 pytestmark = pytest.mark.filterwarnings("ignore::regard.errors.RegardWarning")  # int8 is not for Luong's
 
@@ -47,3 +49,19 @@ def test_its_calibration_and_shortlist_are_read() -> None:
     shortlist = bundle.shortlist()
     assert shortlist is not None
     assert len(shortlist.starts) == len(bundle.source) + 1
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "said"),
+    [
+        ("transformer", {"positions": "alibi", "heads": 6, "width": 96}, "slopes for 6 heads"),
+        ("self-attentive", {"pool": "end"}, "last state of each direction"),
+        ("transformer", {"positions": "alibi", "heads": 4, "width": 96}, ""),
+        ("transformer", {}, ""),
+    ],
+)
+def test_a_model_that_would_answer_otherwise_now_is_refused(family: str, settings: dict[str, Any], said: str) -> None:
+    model = FAMILIES[family].config(**settings)
+    assert computes_otherwise(model, "0.2.0") is None
+    found = computes_otherwise(model, "0.1.0")
+    assert said in found if found else not said
