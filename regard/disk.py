@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_rename", "digest", "locked", "sync", "write_atomically"]
+__all__ = ["atomic_rename", "digest", "locked", "open_to_umask", "sync", "write_atomically"]
 
 
 def sync(path: Path) -> None:
@@ -26,6 +26,17 @@ def atomic_rename(part: Path, path: Path) -> None:
     sync(part)
     os.replace(part, path)
     sync(path.parent)
+
+
+def open_to_umask(folder: Path, like: Path) -> None:
+    """Give a new folder and its files the modes that the umask allows, which `like`, a plain file of ours, has.
+
+    Folders that `mkdtemp` made and files that safetensors wrote are otherwise for their owner alone.
+    """
+    mode = like.stat().st_mode & 0o777
+    for file in folder.iterdir():
+        file.chmod(mode)
+    folder.chmod(mode | (mode & 0o444) >> 2)
 
 
 def write_atomically(path: Path, text: str) -> None:

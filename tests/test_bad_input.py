@@ -215,7 +215,7 @@ def test_a_disk_that_is_full_when_the_bundle_is_saved(
 ) -> None:
     """The message says what to do, the training is not lost, and doing it gives the bundle."""
     with monkeypatch.context() as patch:
-        patch.setattr(bundles, "sync", full)
+        patch.setattr(sys.modules["regard.bundle.save"], "sync", full)
         assert main(train("train.max_updates=4", "train.save_every=2")) == 2
     shown = capsys.readouterr().err
     assert re.search(

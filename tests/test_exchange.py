@@ -391,6 +391,23 @@ def test_an_export_says_what_is_read_otherwise_there(tmp_path: Path) -> None:
     assert other.otherwise == ()
 
 
+@pytest.mark.parametrize("to", ["huggingface", "ctranslate2"])
+@pytest.mark.parametrize(("umask", "file", "folder"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700)])
+def test_who_may_read_an_export_is_for_the_umask_to_say(
+    umask: int, file: int, folder: int, to: str, tmp_path: Path
+) -> None:
+    bundle = small_bundle(tmp_path / "bundle", model=SMALL)
+    before = os.umask(umask)
+    try:
+        export(bundle.path, to, tmp_path / "there", verify=False)
+    finally:
+        os.umask(before)
+    assert {f.name: f.stat().st_mode & 0o777 for f in (tmp_path / "there").iterdir()} == {
+        f.name: file for f in (tmp_path / "there").iterdir()
+    }
+    assert (tmp_path / "there").stat().st_mode & 0o777 == folder
+
+
 def test_weights_of_pytorch_are_read_too(directory: Path, imported: Path, tmp_path: Path) -> None:
     shutil.copytree(directory, tmp_path / "old")
     file = tmp_path / "old" / "model.safetensors"

@@ -137,6 +137,8 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
             TEXT + '[model]\nfamily = "gpt"\n[train]\nvalidate_with = "bleu"',
             "train.validate_with = 'bleu' needs references, and text of one side has none; choose loss.",
         ),
+        (DATA + '[data.test."../../x"]\nsource = "a"\nreference = "b"', "a test set cannot be called '../../x'"),
+        (DATA + 'source_language = "<img onerror=x>"', "'<img onerror=x>' is not a language code; use one like 'de'"),
         ("data = 3", "[data] = 3: must be a table ("),
         ("[data", "not valid TOML: "),
     ],

@@ -15,7 +15,7 @@ from safetensors import numpy as plain
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.disk import digest, sync
+from regard.disk import digest, open_to_umask, sync
 from regard.errors import BundleError
 from regard.recipe import Recipe, to_toml
 from regard.text import Shortlist, Tokenizer
@@ -93,13 +93,9 @@ def seal(part: Path, family: str, parameters: int, provenance: Provenance) -> No
         "files": {f.name: {"size": f.stat().st_size, "sha256": digest(f)} for f in sorted(part.iterdir())},
     }
     _write_json(part / CARD, {**card, "sha256": digest_of(card)})
-    # Who may read it is for the umask to say, which the card's mode obeys; safetensors' files and mkdtemp's do not.
-    mode = (part / CARD).stat().st_mode & 0o777
-    for file in part.iterdir():
-        file.chmod(mode)
+    open_to_umask(part, part / CARD)
+    for file in (*part.iterdir(), part):
         sync(file)
-    part.chmod(mode | (mode & 0o444) >> 2)
-    sync(part)
 
 
 def _with(bundle: Bundle, name: str, write_one: Callable[[Path], None]) -> Bundle:

@@ -8,6 +8,7 @@ from importlib import util
 from pathlib import Path
 
 from regard import bundle as bundles
+from regard.disk import open_to_umask
 from regard.errors import BundleError, ModelError, install
 
 from .compare import Comparison, compare
@@ -48,7 +49,6 @@ def export(
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
-        part.chmod(0o755)
         found = None
         if to == "huggingface":
             write_marian(bundle, part)
@@ -58,6 +58,7 @@ def export(
             write_ctranslate2(bundle, part, quantization or "float32")
             if verify:
                 found = compare(bundle, CTranslate2(part, bundle), exact=quantization in (None, "float32"))
+        open_to_umask(part, part / "source.spm")
         part.rename(place)
     finally:
         if part is not None:

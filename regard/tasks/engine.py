@@ -32,7 +32,9 @@ from regard.search.config import PRECISIONS, SearchConfig
 if TYPE_CHECKING:
     from regard.engine.decoding import Decoder
 
-__all__ = ["Backend", "Engine", "backend_of", "exact_copy", "instead_of", "is_exact"]
+__all__ = ["NO_INT8", "Backend", "Engine", "backend_of", "exact_copy", "instead_of", "is_exact"]
+
+NO_INT8 = "this is computed in PyTorch, which multiplies no int8"
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,9 @@ class Engine:
             return self._exact
 
     def reference(self, precision: str, mask: int | None = None) -> Backend:
-        """The model in PyTorch, in this precision, whatever could be compiled."""
+        """The model in PyTorch, in this precision, whatever could be compiled; warns of int8, which PyTorch has not."""
+        if precision == "int8":
+            self.warn_once(instead_of(precision, NO_INT8))
         return Backend([self.model_for(precision)], bfloat16=precision == "bfloat16", mask=mask)
 
     def why_not_compiled(self, search: SearchConfig) -> str | None:

@@ -109,7 +109,8 @@ def evaluate_lines(
     likely: list[Scored] = []
     if "perplexity" in names:
         from_, to = options.from_, options.to
-        likely = score_lines(translator, source, sets[0], from_=from_, to=to, precision=settings.precision)
+        precision = "exact" if settings.precision == "int8" else settings.precision  # PyTorch scores, which has no int8
+        likely = score_lines(translator, source, sets[0], from_=from_, to=to, precision=precision)
 
     def score_some(numbers: Sequence[int], resamples: int) -> dict[str, Score]:
         found = score(

@@ -141,7 +141,7 @@ def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) 
     part = folder / f"{file.name}.part"
     resumed = part.exists() and part.stat().st_size > 0
     _complete(url, part, file, progress)
-    if digest(part) != file.sha256 and resumed:  # the earlier token may be of another version: once more from nothing
+    if digest(part) != file.sha256 and resumed:  # the earlier part may be of another version: begin anew
         part.unlink()
         _complete(url, part, file, progress)
     found = digest(part)

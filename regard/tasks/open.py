@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,13 +11,13 @@ from torch import nn
 
 from regard import bundle as bundles
 from regard.bundle import Bundle
-from regard.errors import ModelError, TextError
+from regard.errors import ModelError, RegardWarning, TextError
 from regard.models import FAMILIES
 from regard.models.interface import Kind, device_named
 from regard.recipe import Recipe
 from regard.text import Tokenizer
 
-from .engine import exact_copy, is_exact
+from .engine import NO_INT8, exact_copy, instead_of, is_exact
 from .lines import check_line
 
 __all__ = ["Pipeline", "check_kind", "open_bundle", "places_of", "reads_pairs", "use_of"]
@@ -42,6 +43,8 @@ class Pipeline:
 
     def model_for(self, precision: str = "auto") -> nn.Module:
         """The model to compute with: itself, or its float64 copy, made once and kept; see `regard.tasks.engine`."""
+        if precision == "int8":
+            warnings.warn(instead_of(precision, NO_INT8), RegardWarning, stacklevel=3)
         if not is_exact(precision):
             return self.model
         if self._exact is None:

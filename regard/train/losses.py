@@ -132,14 +132,14 @@ def token_losses(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, chunk: int
 ) -> Tensor:
     """Of each token (N,) what `projected_loss` sums; no gradient flows."""
-    tokens = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    return torch.cat([_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in tokens])
+    chunks = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    return torch.cat([_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in chunks])
 
 
 def token_log_probabilities(project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, chunk: int) -> Tensor:
     """log p of each target: hidden (N, D), targets (N,) -> (N,) float32."""
-    tokens = [
+    chunks = [
         -F.cross_entropy(project(h).float(), t, reduction="none")
         for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
     ]
-    return torch.cat(tokens)
+    return torch.cat(chunks)

@@ -7,13 +7,17 @@ import warnings
 
 import pytest
 import torch
-from bundles import ENGLISH, small_bundle
+from bundles import ENGLISH, GERMAN, small_bundle
 
+from regard import bundle as bundles
 from regard.apps import cli
 from regard.errors import RegardWarning
 from regard.nn import stand_ins
 from regard.tasks.doctor import doctor
+from regard.tasks.evaluate import evaluate_lines
 from regard.tasks.fit import _paths
+from regard.tasks.open import Pipeline
+from regard.tasks.score import score_lines
 from regard.tasks.translate import load
 
 MESSAGE = r"precision int8 is not to be had here, and float64 is used instead: coverage counts where the model looks"
@@ -35,6 +39,26 @@ def test_it_is_said_once_and_the_translation_is_that_of_what_is_used(bundle):
     assert [each.text for each in found] == [each.text for each in again]
     exact = load(bundle).translate(ENGLISH[:2], search={"coverage": 0.2})
     assert [each.text for each in found] == [each.text for each in exact]
+
+
+def test_what_pytorch_alone_computes_says_that_it_has_no_int8(bundle):
+    translator = load(bundle)
+    with pytest.warns(RegardWarning, match="int8 is not to be had here, and float64 is used instead: this is comp"):
+        found = score_lines(translator, ENGLISH[:2], ENGLISH[:2], precision="int8")
+    assert found == score_lines(translator, ENGLISH[:2], ENGLISH[:2], precision="exact")
+    held = bundles.load(bundle)
+    with pytest.warns(RegardWarning, match="int8 is not to be had here"):
+        model = Pipeline(held.model(), held.recipe, held.source, held.target).model_for("int8")
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+
+
+def test_an_evaluation_in_int8_takes_its_perplexity_exactly_and_warns_of_nothing(bundle):
+    translator = load(bundle)
+    both = [
+        evaluate_lines(translator, ENGLISH[:2], GERMAN[:2], metrics=["perplexity"], precision=precision, resamples=0)
+        for precision in ("exact", "int8")
+    ]
+    assert both[0].scores["perplexity"].value == both[1].scores["perplexity"].value
 
 
 def test_what_is_the_default_and_what_is_left_to_us_warns_of_nothing(bundle):
