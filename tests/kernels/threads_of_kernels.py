@@ -5,6 +5,7 @@ Prints "agree" when all do. An argument says how they are run: plainly, inside o
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
 import signal
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 from regard.kernels import native, products, recurrent
 from regard.kernels.build import built
 from regard.nn import LayerNorm
-from regard.nn.recurrent import LSTM, lstm_cell
+from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
 from regard.train import label_smoothed
 
 ROWS, WIDTH, OUTPUTS = 300, 64, 130
@@ -109,21 +110,36 @@ def passes() -> None:
 
 
 def one_step() -> None:
-    """A step of an LSTM."""
-    sums, cells = torch.randn(ROWS, 4 * WIDTH), torch.randn(ROWS, WIDTH)
-    for one, other in zip(recurrent.lstm_cell(sums, cells), lstm_cell(sums.double(), cells.double()), strict=True):
-        near(one, other, 1e-5)
+    """A step of an LSTM and one of a GRU, with their gradients."""
+    shapes: dict[Any, list[int]] = {lstm_cell: [4, 1], gru_cell: [3, 3, 1]}
+    for fast, reference in ((recurrent.lstm_cell, lstm_cell), (recurrent.gru_cell, gru_cell)):
+        drawn = [torch.randn(ROWS, times * WIDTH) for times in shapes[reference]]
+        found = []
+        for each, given in ((fast, [x.clone() for x in drawn]), (reference, [x.double() for x in drawn])):
+            made = each(*(x.requires_grad_() for x in given))
+            out = made if isinstance(made, tuple) else (made,)
+            torch.cat(out, 1).sin().sum().backward()
+            found.append([*out, *(x.grad for x in given)])
+        for one, other in zip(*found, strict=True):
+            near(one, other, 1e-5)
 
 
 def layer() -> None:
-    """An LSTM's whole layer."""
+    """An LSTM's whole layer, with its gradients."""
     if products.lacking():
         return
     module = LSTM(32, 48).bfloat16()
+    exact = copy.deepcopy(module).double()
     x, nothing, last = torch.randn(5, 40, 32).bfloat16(), torch.zeros(40, 48), torch.full((40,), 4)
     weights = module.input.weight, module.input.bias, module.hidden.weight
-    ours = recurrent.lstm_layer(x, *weights, nothing.bfloat16(), nothing, last)[0]
-    near(ours, module.double()(x.double())[0], 0.02)
+    ours = recurrent.lstm_layer(x.requires_grad_(), *weights, nothing.bfloat16(), nothing, last)[0]
+    read = x.detach().double().requires_grad_()
+    theirs = exact(read)[0]
+    near(ours, theirs, 0.02)
+    ours.float().sin().sum().backward()
+    theirs.sin().sum().backward()
+    for one, other in ((x, read), *zip(module.parameters(), exact.parameters(), strict=True)):
+        near(one.grad, other.grad, 0.03)
 
 
 def everything() -> None:
