@@ -181,6 +181,15 @@ def test_lines_that_cannot_be_read_are_named(translator):
         align_lines(translator, ["a"], ["b"], choice=AlignmentChoice(symmetry="both"))
 
 
+def test_languages_are_those_of_the_bundle(tmp_path):
+    one = load(small_bundle(tmp_path / "one"), device="cpu")
+    assert align_lines(one, ENGLISH[:1], GERMAN[:1], languages=("en", "de"))
+    with pytest.raises(ModelError, match=r"translates to German \(de\), not to French \(fr\)"):
+        align_lines(one, ["a"], ["b"], languages=("en", "fr"))
+    with pytest.raises(ModelError, match=r"translates from English \(en\), not from German \(de\)"):
+        align_lines(one, ["a"], ["b"], languages=("de", ""))
+
+
 def test_the_tag_that_asks_for_a_language_is_no_word(tmp_path):
     many = load(small_bundle(tmp_path / "many", tags=("de", "en")), device="cpu")
     how = plain("output", 0)

@@ -228,6 +228,7 @@ def align_lines(
     """
     how = choice or AlignmentChoice()
     _check(sources, targets, how.symmetry)
+    translator.languages.check(languages[0] or None, None)
     there = _weights(translator, sources, targets, [how.readings], languages[1], batch_size)
     chosen = [_choices(weights[0], how.share) for weights in there]
     if reverse is not None:
@@ -273,6 +274,7 @@ def _weights(
     known = translator.languages.targets
     if known and to and to not in known:
         raise ModelError(f"this bundle does not write {to!r}; choose one of {', '.join(known)}.")
+    translator.languages.check(None, to or None)
     asks = tag(to) if known and to else ""
     read = [_side(translator.source, line, n, translator, "source", asks) for n, line in enumerate(sources, 1)]
     written = [_side(translator.target, line, n, translator, "target") for n, line in enumerate(targets, 1)]
