@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import recipe
+from regard.apps.make import _recipe
 from regard.errors import RecipeError
 from regard.models import FAMILIES
 from regard.recipe.commented import template
@@ -167,6 +168,20 @@ def test_variables_are_filled_in_and_a_missing_one_is_named(tmp_path: Path) -> N
     assert recipe.load(file, {"REGARD_DATA": "/corpora"}).data.source == "/corpora/a.en"
     with pytest.raises(RecipeError, match=r"\[data\] source = .* \$\{REGARD_DATA\} has no value; .*export REGARD_DATA"):
         recipe.load(file, {})
+
+
+def test_the_command_line_fills_in_what_names_a_folder_and_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text('[data]\nsource = "${THERE}/a"\ntarget = "${PASSWORD}"\n', encoding="utf-8")
+    monkeypatch.setenv("THERE", str(tmp_path))
+    monkeypatch.setenv("PASSWORD", "swordfish")
+    monkeypatch.setenv("LS_COLORS", "*.tar=01;31:" * 100)  # longer than any path may be
+    with pytest.raises(RecipeError, match=r"\$\{PASSWORD\} has no value"):
+        _recipe(file, None)
+    found = _recipe(file, ["data.target=b"])
+    assert (found.data.source, found.data.target) == (f"{tmp_path}/a", "b")
 
 
 def test_overrides_replace_values_and_are_checked_like_the_file() -> None:

@@ -5,6 +5,7 @@ Tasks are imported when a word is used.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -146,8 +147,8 @@ def embed(
         return
     import numpy as np
 
-    with output.open("wb") as stream:
-        np.save(stream, found, allow_pickle=False)
+    np.save(written := io.BytesIO(), found, allow_pickle=False)  # which cannot write into a pipe itself
+    output.write_bytes(written.getbuffer())
 
 
 @takes("batch_size", "precision")

@@ -84,8 +84,9 @@ def _is_recipe(files: list[Path]) -> bool:
 def _recipe(path: Path, settings: list[str] | None) -> Recipe:
     from regard import recipe
 
-    # Only what names a file or a folder: a foreign recipe must not carry a password off into a bundle.
-    folders = {name: value for name, value in os.environ.items() if Path(value).exists()}
+    # Only what names a file or a folder: a foreign recipe must not carry a password off into a bundle. A value may be
+    # longer than any path (LS_COLORS), for which Path.exists raises an error and os.path.exists does not.
+    folders = {name: value for name, value in os.environ.items() if os.path.exists(value)}
     return recipe.load(path, folders, settings or ())
 
 

@@ -6,8 +6,11 @@ import io
 import os
 import shlex
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from bundles import small_bundle
 from rich.console import Console
@@ -98,15 +101,30 @@ def test_a_device_is_written_into_and_stays_a_device(tmp_path: Path) -> None:
     assert (tmp_path / "null").is_symlink()
 
 
-def test_a_pipe_gets_the_lines(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    got: list[str] = []
-    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text("utf-8")), daemon=True)
+@contextmanager
+def read(pipe: Path) -> Iterator[list[bytes]]:
+    """A pipe, and what came out of it once all is written."""
+    os.mkfifo(pipe)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()), daemon=True)
     reader.start()
-    write_lines(tmp_path / "pipe", ["a", "b"])
+    yield got
     reader.join(20)
-    assert got == ["a\nb\n"]
-    assert (tmp_path / "pipe").is_fifo()
+    assert pipe.is_fifo()
+
+
+def test_a_pipe_gets_the_lines(tmp_path: Path) -> None:
+    with read(tmp_path / "pipe") as got:
+        write_lines(tmp_path / "pipe", ["a", "b"])
+    assert got == [b"a\nb\n"]
+
+
+def test_a_pipe_gets_the_vectors(tmp_path: Path) -> None:
+    bundle = small_bundle(tmp_path / "bundle").path
+    write_lines(tmp_path / "lines", ["a lion", "a man"])
+    with read(tmp_path / "pipe") as got:
+        assert main(["embed", str(bundle), str(tmp_path / "lines"), "-o", str(tmp_path / "pipe")]) == 0
+    assert np.load(io.BytesIO(got[0])).shape == (2, 32)
 
 
 @pytest.mark.parametrize("device", ["meta", "cuda:99", "nowhere", ""])
