@@ -279,7 +279,7 @@ def interrupted(arguments: list[str]) -> tuple[int, str]:
         [sys.executable, "-m", "regard", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    guard = threading.Timer(60, process.kill)
+    guard = threading.Timer(600, process.kill)
     guard.start()
     shown = ""
     try:
