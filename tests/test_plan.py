@@ -17,10 +17,11 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batch, Batches
 from regard.errors import ModelError
-from regard.models import FAMILIES, TransformerConfig
+from regard.models import FAMILIES
 from regard.models.bert import BERTConfig
 from regard.models.gpt import GPTConfig
 from regard.models.interface import layout_of
+from regard.models.transformer import TransformerConfig
 from regard.nn.stand_ins import only_references
 from regard.recipe import Recipe
 from regard.tasks import fit as fitting

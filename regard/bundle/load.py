@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors import numpy as plain
 from torch import Tensor, nn
@@ -25,7 +25,6 @@ from regard.recipe import load as load_recipe
 from regard.text import PAD, Shortlist, Tokenizer
 from regard.text.order import in_order
 
-from .changes import computes_otherwise
 from .format import (
     CALIBRATION,
     CARD,
@@ -46,7 +45,7 @@ from .format import (
     Shown,
 )
 
-__all__ = ["Bundle", "check_golden", "digest_of", "earlier", "load", "new_model"]
+__all__ = ["Bundle", "check_golden", "computes_otherwise", "digest_of", "earlier", "load", "new_model"]
 
 _FOREIGN = {
     "tensors.safetensors": "this is a checkpoint, to go on from with `regard train --resume`; a bundle is made when "
@@ -375,3 +374,18 @@ class _Stored(Mapping[str, Tensor]):
 
 def _short(ids: Sequence[int]) -> str:
     return str(list(ids)) if len(ids) <= 12 else f"[{', '.join(map(str, ids[:12]))}, …]"
+
+
+def computes_otherwise(model: BaseModel, version: str) -> str | None:
+    """Why a model made by this version of Regard would answer otherwise now; None: it answers as it did."""
+    if not version.startswith("0.1."):
+        return None
+    settings = model.model_dump()
+    heads = settings.get("heads") or 1
+    if settings.get("positions") == "alibi" and heads & (heads - 1):
+        return (
+            f"ALiBi's slopes for {heads} heads, which are no power of two, are those of its authors since version 0.2"
+        )
+    if settings["family"] == "self-attentive" and settings.get("pool") == "end":
+        return 'pool = "end" takes the last state of each direction since version 0.2'
+    return None

@@ -165,4 +165,5 @@ def _parts(whole: int, parts: int, key: int) -> list[int]:
         return [whole] * parts
     order = np.argsort(mixed(np.arange(1, whole), key), kind="stable")
     cuts = np.sort(order[: parts - 1] + 1)
-    return np.diff([0, *cuts.tolist(), whole]).tolist()  # type: ignore[no-any-return]
+    sizes: list[int] = np.diff([0, *cuts.tolist(), whole]).tolist()
+    return sizes

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
-
 import regard.kernels.table  # noqa: F401  (fills the table of compiled kernels that `nn` asks)
 
-from .interface import EncoderDecoder, Family, Kind, NeedsVocabulary, parameter_count
-from .transformer import TransformerConfig
+from .interface import EncoderDecoder, Families, Family, Kind, NeedsVocabulary, parameter_count
 
-__all__ = [
-    "FAMILIES",
-    "EncoderDecoder",
-    "Family",
-    "Kind",
-    "NeedsVocabulary",
-    "TransformerConfig",
-    "parameter_count",
-]
+__all__ = ["FAMILIES", "EncoderDecoder", "Families", "Family", "Kind", "NeedsVocabulary", "parameter_count"]
 
-_PAGES = [import_module(f".{page.name}", __name__) for page in iter_modules(__path__)]
 
-FAMILIES: dict[str, Family] = {
-    name: family for page in _PAGES for name, family in getattr(page, "FAMILIES", {}).items()
-}
-"""Every family by its name, from all pages of this folder."""
+FAMILIES = Families(
+    {
+        "bahdanau": "regard.models.bahdanau",
+        "bert": "regard.models.bert",
+        "bert-classifier": "regard.models.bert",
+        "convs2s": "regard.models.convs2s",
+        "gpt": "regard.models.gpt",
+        "lstmn": "regard.models.lstmn",
+        "lstmn-translator": "regard.models.lstmn",
+        "luong": "regard.models.luong",
+        "mask-predict": "regard.models.mask_predict",
+        "parser": "regard.models.parser",
+        "rnn-lm": "regard.models.rnn",
+        "self-attentive": "regard.models.self_attentive",
+        "seq2seq": "regard.models.seq2seq",
+        "transformer": "regard.models.transformer",
+    }
+)
+"""Every family of this folder by its name; others are added with `FAMILIES["mine"] = …`."""

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, wanted, whole
-from regard.nn.attention import NORMALIZERS, SCORES, Lengths, Normalizer, Score, attend
+from regard.nn.attention import NORMALIZERS, SCORES, Lengths, attend
 from regard.nn.attention.masks import matrix
 from regard.nn.attention.normalize import observed
-from regard.nn.recurrent import CELLS, Carry, Maxout, Recurrence, Stack, as_columns, as_laid_out
+from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
 from .choices import CellName, NormalizerName, ScoreName, capacity, listed
 from .interface import Family, Observer
@@ -56,21 +56,7 @@ class BahdanauConfig(BaseModel):
 
 def build(config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Bahdanau:
     """A new, randomly initialised model (appendix B.1); ModelError for a score that the widths do not allow."""
-    c = config
-    cell = CELLS[c.cell]
-    model = Bahdanau(
-        nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad),
-        Stack(c.cell, c.embedding, c.encoder_width, c.encoder_layers, c.dropout, "both"),
-        nn.Linear(c.encoder_width // 2, c.width),
-        nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad),
-        cell(c.embedding, c.width),
-        nn.Linear(c.encoder_width, cell.sums * c.width, bias=False),
-        SCORES[c.score](c.encoder_width, c.width, c.score_width or (c.width if c.score == "additive" else 0)),
-        NORMALIZERS[c.normalize](),
-        Maxout(c.width, c.embedding, c.encoder_width, c.readout),
-        nn.Linear(c.readout, target_vocabulary),
-        c.dropout,
-    )
+    model = Bahdanau(config, source_vocabulary, target_vocabulary, pad)
     for name, parameter in model.named_parameters():
         if parameter.dim() < 2:
             nn.init.zeros_(parameter)
@@ -78,7 +64,7 @@ def build(config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int
             for square in parameter.chunk(parameter.shape[0] // parameter.shape[1]):
                 nn.init.orthogonal_(square)
         else:
-            nn.init.normal_(parameter, std=0.001 if name.startswith("score.") else c.init_range)
+            nn.init.normal_(parameter, std=0.001 if name.startswith("score.") else config.init_range)
     for table in (model.source, model.target):
         nn.init.zeros_(table.weight[pad])
     return model
@@ -107,25 +93,21 @@ class BahdanauState:
 class Bahdanau(nn.Module):
     """Bidirectional encoder, decoder with attention and projection; made by `build`."""
 
-    def __init__(
-        self,
-        source: nn.Embedding,
-        encoder: Stack,
-        begin: nn.Linear,
-        target: nn.Embedding,
-        decoder: Recurrence,
-        context: nn.Linear,
-        score: Score,
-        normalize: Normalizer,
-        readout: Maxout,
-        output: nn.Linear,
-        dropout: float,
-    ) -> None:
+    def __init__(self, config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int, pad: int) -> None:
         super().__init__()
-        self.source, self.encoder, self.begin = source, encoder, begin
-        self.target, self.decoder, self.context, self.score = target, decoder, context, score
-        self.normalize, self.readout, self.output = normalize, readout, output
-        self.dropout = Dropout(dropout)
+        c, cell = config, CELLS[config.cell]
+        self.source = nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad)
+        self.encoder = Stack(c.cell, c.embedding, c.encoder_width, c.encoder_layers, c.dropout, "both")
+        self.begin = nn.Linear(c.encoder_width // 2, c.width)
+        self.target = nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad)
+        self.decoder = cell(c.embedding, c.width)
+        self.context = nn.Linear(c.encoder_width, cell.sums * c.width, bias=False)
+        inner = c.score_width or (c.width if c.score == "additive" else 0)
+        self.score = SCORES[c.score](c.encoder_width, c.width, inner)
+        self.normalize = NORMALIZERS[c.normalize]()
+        self.readout = Maxout(c.width, c.embedding, c.encoder_width, c.readout)
+        self.output = nn.Linear(c.readout, target_vocabulary)
+        self.dropout = Dropout(c.dropout)
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Annotations:
         """Source ids (B, S) or (L,) -> annotations (A.1.1)."""
@@ -167,7 +149,8 @@ class Bahdanau(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, l) -> logits (…, V)."""
-        return self.output(hidden)  # type: ignore[no-any-return]
+        logits: Tensor = self.output(hidden)
+        return logits
 
 
 FAMILIES = {

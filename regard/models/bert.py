@@ -5,6 +5,7 @@ Sizes: B lines, S tokens, H heads, D width, V vocabulary or classes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import Field
@@ -76,6 +77,8 @@ def _body(c: _BodyConfig, vocabulary: int, pad: int) -> Body:
 class Body(nn.Module):
     """What both read with: ids (B, S) or (L,) -> hidden (…, D)."""
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, embedding: Embedding, layers: list[Block], norm: nn.Module) -> None:
         super().__init__()
         self.embedding, self.layers, self.norm = embedding, nn.ModuleList(layers), norm
@@ -85,7 +88,8 @@ class Body(nn.Module):
         mask = Lengths(layout.lengths)
         for layer in self.layers:
             x, _ = layer(x, layout, mask, observe=observe)
-        return self.norm(x, layout)  # type: ignore[no-any-return]
+        found: Tensor = self.norm(x, layout)
+        return found
 
 
 class BERT(nn.Module):
@@ -97,15 +101,17 @@ class BERT(nn.Module):
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> hidden (…, D)."""
-        return self.body(source, layout, observe)  # type: ignore[no-any-return]
+        return self.body(source, layout, observe)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> what `output` takes, (…, D)."""
-        return self.norm(F.gelu(self.inner(hidden)))  # type: ignore[no-any-return]
+        found: Tensor = self.norm(F.gelu(self.inner(hidden)))
+        return found
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V) of the token at each place."""
-        return self.output(self.head(hidden))  # type: ignore[no-any-return]
+        logits: Tensor = self.output(self.head(hidden))
+        return logits
 
 
 class BERTClassifier(nn.Module):
@@ -117,16 +123,18 @@ class BERTClassifier(nn.Module):
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> hidden (…, D)."""
-        return self.body(source, layout, observe)  # type: ignore[no-any-return]
+        return self.body(source, layout, observe)
 
     def classify(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> what `output` takes, (B, D)."""
         pooled = POOLS[self.pool](self.encode(source, layout, observe), layout)
-        return self.dropout(self.pooler(pooled).tanh())  # type: ignore[no-any-return]
+        found: Tensor = self.dropout(self.pooler(pooled).tanh())
+        return found
 
     def project(self, hidden: Tensor) -> Tensor:
         """(…, D) -> logits (…, V) of the classes."""
-        return self.output(hidden)  # type: ignore[no-any-return]
+        logits: Tensor = self.output(hidden)
+        return logits
 
 
 _SMALL = {"width": 16, "heads": 2, "layers": 2, "max_positions": 32}

@@ -134,7 +134,8 @@ class Attention(nn.Module):
         mixed, weights = run(Call(queries, memory.keys, memory.values, score, mask, *asked, observe=observe))
         if observe is not None and weights is not None:
             observe.weights["cross"].append(weights)
-        return self.output(layout.unbatch(mixed[:, 0]))  # type: ignore[no-any-return]
+        found: Tensor = self.output(layout.unbatch(mixed[:, 0]))
+        return found
 
 
 class Stack(nn.Module):
@@ -227,7 +228,8 @@ class ConvS2S(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
-        return self.output(hidden)  # type: ignore[no-any-return]
+        logits: Tensor = self.output(hidden)
+        return logits
 
 
 FAMILIES = {

@@ -6,8 +6,10 @@ with a packed layout (B, T) becomes (L,).
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal, Protocol, Self
 
 import torch
@@ -23,6 +25,7 @@ from regard.nn.state import Observer, Part, State
 __all__ = [
     "Classifier",
     "EncoderDecoder",
+    "Families",
     "Family",
     "HasParameters",
     "Kind",
@@ -77,6 +80,23 @@ class Family:
     """Config -> whether all layers share a part, which belongs to no one layer then."""
 
 
+class Families(UserDict[str, Family]):
+    """Families by their names; the page that holds one is imported when it is asked for, and not for its name alone."""
+
+    data: dict[str, Any]
+
+    def __init__(self, pages: Mapping[str, str]) -> None:
+        """`pages`: of each name the module that has it."""
+        super().__init__()
+        self.data.update(pages)
+
+    def __getitem__(self, name: str) -> Family:
+        if isinstance(page := self.data[name], str):
+            self.data[name] = import_module(page).FAMILIES[name]
+        found: Family = self.data[name]
+        return found
+
+
 class RecurrentEncoder(BaseModel):
     """A config whose encoder is a recurrence."""
 
@@ -108,7 +128,7 @@ class HasParameters(Protocol):
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
 
 
-class EncoderDecoder(Protocol):
+class EncoderDecoder(HasParameters, Protocol):
     """A model that reads a whole source and writes a target token by token."""
 
     training: bool
@@ -139,7 +159,6 @@ class EncoderDecoder(Protocol):
 
     def train(self, mode: bool = True) -> nn.Module: ...
     def eval(self) -> nn.Module: ...
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
     def state_dict(self) -> dict[str, Tensor]: ...
 
 
@@ -151,7 +170,7 @@ class MaskPredictor(EncoderDecoder, Protocol):
         ...
 
 
-class LanguageModel(Protocol):
+class LanguageModel(HasParameters, Protocol):
     """A model that goes on with what is written, token by token."""
 
     training: bool
@@ -172,7 +191,7 @@ class LanguageModel(Protocol):
         ...
 
 
-class MaskedLM(Protocol):
+class MaskedLM(HasParameters, Protocol):
     """A model that reads a whole line, and says what stands at each place of it."""
 
     training: bool
@@ -191,7 +210,7 @@ class MaskedLM(Protocol):
         ...
 
 
-class Classifier(Protocol):
+class Classifier(HasParameters, Protocol):
     """A model that makes one vector of a line, and says of what class it is."""
 
     training: bool

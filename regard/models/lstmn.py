@@ -51,7 +51,7 @@ class LSTMNConfig(BaseModel):
 class LSTMNTranslatorConfig(LSTMNConfig):
     """An encoder and a decoder of such layers; the decoder looks at the source's top states ("shallow fusion")."""
 
-    family: Literal["lstmn-translator"] = Field("lstmn-translator", description="the model family")  # type: ignore[assignment]
+    family: Literal["lstmn-translator"] = Field("lstmn-translator", description="the model family")  # type: ignore[assignment]  # each family has its own name
     score: ScoreName = Field("additive", description=f"how the decoder's states look: {listed(*SCORES)}")
     normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
 
@@ -223,7 +223,8 @@ class LSTMN(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V) of the next token."""
-        return self.output(hidden)  # type: ignore[no-any-return]
+        logits: Tensor = self.output(hidden)
+        return logits
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,8 @@ class LSTMNTranslator(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
-        return self.output(hidden)  # type: ignore[no-any-return]
+        logits: Tensor = self.output(hidden)
+        return logits
 
 
 _SMALL = {"width": 16, "embedding": 12, "score_width": 8}

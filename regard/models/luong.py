@@ -166,7 +166,8 @@ class Luong(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
-        return self.output(hidden)  # type: ignore[no-any-return]
+        logits: Tensor = self.output(hidden)
+        return logits
 
 
 FAMILIES = {

@@ -73,7 +73,8 @@ class LengthPredictor(nn.Module):
 
     def forward(self, memory: Tensor, layout: Layout) -> Tensor:
         """Memory (…, D) -> log-probabilities (B, 2R + 1) of the differences -R to R."""
-        return self.map(mean(memory, layout)).float().log_softmax(-1)  # type: ignore[no-any-return]
+        found: Tensor = self.map(mean(memory, layout)).float().log_softmax(-1)
+        return found
 
     def loss(self, found: Tensor, differences: Tensor) -> AuxiliaryLoss:
         """The cross-entropy of what was found and what is right (B,), of those lines that have targets."""

@@ -92,7 +92,8 @@ class RNN(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V) of the next token."""
-        return self.output(hidden)  # type: ignore[no-any-return]
+        logits: Tensor = self.output(hidden)
+        return logits
 
 
 FAMILIES = {

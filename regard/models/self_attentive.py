@@ -135,7 +135,8 @@ class SelfAttentive(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """(…, D) -> logits (…, V) of the classes."""
-        return self.output(hidden)  # type: ignore[no-any-return]
+        logits: Tensor = self.output(hidden)
+        return logits
 
 
 FAMILIES = {

@@ -99,7 +99,8 @@ class Seq2Seq(nn.Module):
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> tuple[Carry, ...]:
         """Source ids (B, S) or (L,) -> each layer's carry after its last token; there is no attention to observe."""
         x = self.dropout(look_up(as_columns(source, layout), self.source))
-        return self.encoder(x, lengths=layout.lengths)[1]  # type: ignore[no-any-return]
+        found: tuple[Carry, ...] = self.encoder(x, lengths=layout.lengths)[1]
+        return found
 
     def start(self, memory: tuple[Carry, ...], layout: Layout, capacity: int | None = None) -> Seq2SeqState:
         """The state before the first token; it has one size, whatever the capacity."""
@@ -124,7 +125,8 @@ class Seq2Seq(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""
-        return self.output(hidden)  # type: ignore[no-any-return]
+        logits: Tensor = self.output(hidden)
+        return logits
 
 
 FAMILIES = {

@@ -39,7 +39,7 @@ class FeedForward(nn.Module):
             if (fast := stand_in("feedforward", x, *weights)) is not None:
                 found: Tensor = fast(x, *weights)
                 return found
-        return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
+        return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
 class GatedFeedForward(nn.Module):
@@ -58,4 +58,4 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, through = self.inner(x).chunk(2, -1)
-        return self.outer(self.dropout(self.gate(gate) * through))  # type: ignore[no-any-return]
+        return self.outer(self.dropout(self.gate(gate) * through))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from .stand_ins import stand_in
@@ -11,6 +13,8 @@ __all__ = ["Linear"]
 
 class Linear(nn.Linear):
     """x W^T + b (…, N) of x (…, D): PyTorch's own, or the same from a compiled kernel."""
+
+    __call__: Callable[..., Tensor]
 
     def forward(self, x: Tensor) -> Tensor:
         if (fast := stand_in("linear", x, self.weight, self.bias)) is not None:

@@ -41,7 +41,7 @@ _OPTIONAL = {
     "matplotlib": f"pictures: {install('pictures')}",
     "rouge-score": f"ROUGE: {install('rouge')}",
 }
-_CALLS = {
+_CALLS: dict[str, dict[str, Any]] = {
     "attention of 32 tokens, packed": {"keys": 32, "packed": True},
     "attention of 32 tokens": {"keys": 32},
     "attention of 1,024 tokens": {"keys": 1024},
@@ -157,7 +157,7 @@ def _kernels() -> Iterator[Finding]:
     device = _device()
     dtype = torch.bfloat16 if resolve_precision("auto", device) else torch.float32
     for what, size in _CALLS.items():
-        kernel, refusals = kernels.choose(kernels.probe(device.type, dtype=dtype, **size))  # type: ignore[arg-type]
+        kernel, refusals = kernels.choose(kernels.probe(device.type, dtype=dtype, **size))
         note = "; ".join(f"not {name}: {reason}" for name, reason in refusals.items())
         yield Finding("kernels", what, kernel.name, note)
     for name in STAND_INS:

@@ -19,14 +19,14 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from regard.bundle import Bundle
 from regard.bundle import load as load_bundle
 from regard.errors import BundleError, ModelError, RegardWarning
-from regard.models.interface import EncoderDecoder, capacity_of, device_of
+from regard.models.interface import EncoderDecoder, HasParameters, capacity_of, device_of
 from regard.search.config import PRECISIONS, SearchConfig
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_INT8", "Backend", "Engine", "backend_of", "exact_copy", "instead_of", "is_exact"]
 
+Model = TypeVar("Model", bound=HasParameters)
 NO_INT8 = "this is computed in PyTorch, which multiplies no int8"
 
 
@@ -81,11 +82,13 @@ def is_exact(precision: str) -> bool:
     return precision not in ("float32", "bfloat16")
 
 
-def exact_copy(model: Any) -> Any:
+def exact_copy(model: Model) -> Model:
     """The model as it computes in float64: a copy; itself, if it does already."""
     if next(iter(model.named_parameters()))[1].dtype == torch.float64:
         return model
-    return copy.deepcopy(model).double()
+    copied: Any = copy.deepcopy(model)  # a module, whatever else its kind is
+    exact: Model = copied.double()
+    return exact
 
 
 def backend_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.errors import ModelError, TextError
 from regard.models import FAMILIES
-from regard.models.interface import device_of
+from regard.models.interface import Classifier, MaskedLM, device_of
 from regard.nn.pooling import POOLS
 from regard.text import BEGIN, END, MASK, PAD, UNK
 
@@ -49,7 +49,7 @@ def fill(
     opened = open_bundle(bundle, ["reader"], device=device)
     _check_top(top)
     rows = [_masked(opened, line, number) for number, line in enumerate(lines, start=1)]
-    model: Any = opened.model_for(precision)
+    model = cast(MaskedLM, opened.model_for(precision))
     found: list[list[list[Choice]]] = []
     for chances in filled(model, rows, mask_of(opened), batch_size):
         best = chances.topk(min(top, chances.shape[-1]))
@@ -64,7 +64,7 @@ def fill(
 
 
 @torch.inference_mode()
-def filled(model: Any, rows: Sequence[Sequence[int]], mask: int, batch_size: int) -> list[Tensor]:
+def filled(model: MaskedLM, rows: Sequence[Sequence[int]], mask: int, batch_size: int) -> list[Tensor]:
     """Of each row of ids the probabilities of the tokens at its masks, (masks, V); special ones have none."""
     found = []
     for start in range(0, len(rows), batch_size):
@@ -114,7 +114,7 @@ def classify(
     opened = open_bundle(bundle, ["classifier"], device=device)
     _check_top(top or 1)
     rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
-    chances = labels_of(opened.model_for(precision), rows, batch_size)
+    chances = labels_of(cast(Classifier, opened.model_for(precision)), rows, batch_size)
     found = []
     for row in chances:
         best = row.topk(min(top or len(row), len(row)))
@@ -125,7 +125,7 @@ def classify(
 
 
 @torch.inference_mode()
-def labels_of(model: Any, rows: Sequence[Sequence[int]], batch_size: int) -> Tensor:
+def labels_of(model: Classifier, rows: Sequence[Sequence[int]], batch_size: int) -> Tensor:
     """Probabilities of the classes, (B, V), for rows of ids with their ends; special tokens are no class."""
     found = []
     for start in range(0, len(rows), batch_size):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def generate(
     """
     opened = open_bundle(bundle, ["language-model"], device=device)
     settings = _settings(opened.recipe, search)
-    model: Any = opened.model_for(precision)
+    model = cast(LanguageModel, opened.model_for(precision))
     return [
         Continuation(_text(opened, h.ids), h.log_probability, tuple(h.ids), h.ended)
         for h in continued(model, _ids(opened, prompt), settings, **_frame(opened))
@@ -78,7 +78,7 @@ def stream(
     settings = _settings(opened.recipe, search)
     if not settings.samples and settings.beam > 1:
         raise ModelError(f"a beam ({settings.beam}) chooses at the end, so nothing can be streamed; set beam to 1.")
-    model: Any = opened.model_for(precision)
+    model = cast(LanguageModel, opened.model_for(precision))
     said = whole = ""
     for ids in _drawn(model, _ids(opened, prompt), settings, 1, **_frame(opened)):
         # A character that is spelt in bytes shows as U+FFFD until it is whole.
@@ -144,7 +144,7 @@ class _Sliding:
 
 def _begun(model: LanguageModel, ids: Sequence[int], places: int) -> tuple[_Sliding, Tensor]:
     """The state after all but the last token, and that token (1,); only what fits in the context is read."""
-    kept = torch.tensor([ids[-places:] if places else ids], device=device_of(model))  # type: ignore[arg-type]
+    kept = torch.tensor([ids[-places:] if places else ids], device=device_of(model))
     state = _Sliding(model.start(), kept[:, :0])
     if kept.shape[1] > 1:
         with torch.inference_mode():

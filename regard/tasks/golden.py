@@ -11,7 +11,7 @@ from torch import nn
 from regard.bundle import Golden
 from regard.data.store import Store
 from regard.models import FAMILIES
-from regard.models.interface import Kind
+from regard.models.interface import Classifier, EncoderDecoder, Kind, LanguageModel, MaskedLM
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.text import BEGIN, END, MASK, Tokenizer
@@ -54,28 +54,28 @@ def answers(model: nn.Module, recipe: Recipe, source: Tokenizer, rows: Sequence[
     return _ANSWERS[FAMILIES[recipe.model.family].kind](model, recipe, source, rows)
 
 
-def _translations(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
+def _translations(model: EncoderDecoder, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     # Such a model has one vocabulary for both sides.
     return [best.ids for best, *_ in decode(backend_of(model, mask=mask_of(recipe, source)), rows, recipe.search)]
 
 
-def _continuations(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
+def _continuations(model: LanguageModel, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     greedy = SearchConfig(beam=1, max_length=_GO_ON)
-    exact: Any = exact_copy(model)
+    exact = exact_copy(model)
     places = places_of(recipe)
     # Of a stream as of a line: what is asked is a beginning, and its answer at most the rest of a line.
     first = END if recipe.data.context else BEGIN
     return [continued(exact, row, greedy, first=first, end=END, places=places)[0].ids for row in rows]
 
 
-def _fillings(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
+def _fillings(model: MaskedLM, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     mask = source.id_of(MASK)
     assert mask is not None  # such a model is trained with one
     found = filled(exact_copy(model), [[*row, END] for row in rows], mask, len(rows))
     return [chances.argmax(-1).tolist() for chances in found]
 
 
-def _labels(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
+def _labels(model: Classifier, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     chances = labels_of(exact_copy(model), [[*row, END] for row in rows], len(rows))
     return [[i] for i in chances.argmax(-1).tolist()]
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
-from regard.models.interface import Kind, Observer, device_of
+from regard.models.interface import EncoderDecoder, Kind, Observer, device_of
 from regard.text import BEGIN, END
 from regard.text.words import words as words_in
 
@@ -216,7 +216,7 @@ def look(
 def _translation(
     opened: Pipeline, line: str, target: str | None, from_: str | None, to: str | None, beam: int | None, *, fills: bool
 ) -> Attention:
-    translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
+    translator = Translator(cast(EncoderDecoder, opened.model), opened.recipe, opened.source, opened.target)
     [ids] = translator.encode([line], from_=from_, to=to)
     if not ids:
         raise TextError("the line has no text to look at; give one that has.")
@@ -227,7 +227,7 @@ def _translation(
         check_line(target, "the target")
         text, written, ended, places = target, opened.target.encode(target), True, opened.target.spans(target)
     opened.check_length([*written, END], 1)
-    model: Any = translator.engine.model_for("exact")
+    model = translator.engine.model_for("exact")
     observe = Observer("encoder", "cross", "decoder")
     device = device_of(model)
     read, reading = pad([[*ids, END]], device)

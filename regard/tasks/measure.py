@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import torch
 
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score, Unit, exact_match, perplexity
 from regard.models import FAMILIES
-from regard.models.interface import device_of
+from regard.models.interface import EncoderDecoder, device_of
 from regard.text import BEGIN, END
 
 from .fill import classify, mask_of
@@ -84,7 +84,7 @@ def perplexities(
             else "this model reads one side only; leave the second text out."
         )
     if target is not None:
-        translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
+        translator = Translator(cast(EncoderDecoder, opened.model), opened.recipe, opened.source, opened.target)
         scored = score_lines(translator, lines, target, batch_size=batch_size, precision=precision)
         return _by_unit(sum(s.log_probability for s in scored), sum(len(s.tokens) for s in scored), target)
     rows = list(_ROWS[kind](opened, lines, stride))

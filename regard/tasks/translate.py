@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -357,6 +357,6 @@ def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str
     """
     bundle = path if isinstance(path, Bundle) else bundles.load(path)
     check_kind(bundle.recipe, ["encoder-decoder", "mask-predictor"], bundle.path)
-    model: Any = bundle.model().to(device_named(device))  # an encoder-decoder, as its kind says
+    model = cast(EncoderDecoder, bundle.model().to(device_named(device)))
     translator = Translator(model, bundle.recipe, bundle.source, bundle.target, bundle)
     return translator.ensemble_with([load(other, device=device) for other in with_]) if with_ else translator

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import torch
+from torch import nn
 
 from regard.data.batches import Batches
 from regard.metrics import bleu
+from regard.models.interface import EncoderDecoder
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.train import OBJECTIVES, Step, inputs
@@ -37,7 +39,7 @@ class Validator:
         )
 
     @torch.inference_mode()
-    def __call__(self, model: Any) -> dict[str, float]:
+    def __call__(self, model: nn.Module) -> dict[str, float]:
         chunk = self.recipe.train.chunk
         step = Step(model, 0.0, chunk, objective=self.objective)
         batches = (inputs(batch, self.device, positions=0) for batch in self.batches.one_epoch(sort=True))
@@ -47,11 +49,12 @@ class Validator:
             scores["bleu"] = self._bleu(model)
         return scores
 
-    def _bleu(self, model: Any) -> float:
+    def _bleu(self, model: nn.Module) -> float:
         """Of greedy translations."""
         valid, target, search = self.prepared.valid, self.prepared.target_tokenizer, self.recipe.search
         quick = SearchConfig(beam=1, penalty="none", alpha=0.0, extra_length=search.extra_length, batch_size=128)
-        backend = backend_of(model, "bfloat16" if self.bfloat16 else "float32", mask_of(self.recipe, target))
+        precision = "bfloat16" if self.bfloat16 else "float32"
+        backend = backend_of(cast(EncoderDecoder, model), precision, mask_of(self.recipe, target))
         hypotheses = decode(backend, [valid.source_ids(i).tolist() for i in range(len(valid))], quick)
         texts = [target.decode(best.ids) for best, *_ in hypotheses]
         references = [valid.target_text(i) for i in range(len(valid))]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.nn.autograd import applied
 from regard.nn.stand_ins import stand_in
 
 __all__ = ["label_smoothed", "projected_loss", "token_log_probabilities", "token_losses"]
@@ -122,7 +123,8 @@ def projected_loss(
     """
     if torch.is_grad_enabled():
         settings = smoothing, chunk, compiled
-        return _ProjectedLoss.apply(hidden, weight, bias, targets, settings, token_weights)  # type: ignore[no-any-return, no-untyped-call]
+        total: Tensor = applied(_ProjectedLoss, hidden, weight, bias, targets, settings, token_weights)
+        return total
     losses = token_losses(hidden, weight, bias, targets, smoothing, chunk)
     return (losses if token_weights is None else losses * token_weights).sum()
 

@@ -18,7 +18,16 @@ from torch import Tensor
 from regard.data.batches import View
 from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
 from regard.errors import ModelError
-from regard.models.interface import Kind, Layout, Observer, Part
+from regard.models.interface import (
+    Classifier,
+    EncoderDecoder,
+    Kind,
+    LanguageModel,
+    Layout,
+    MaskedLM,
+    Observer,
+    Part,
+)
 from regard.nn.layout import Packed, Padded
 from regard.text.tokenizer import GAPS, MASK, Tokenizer
 
@@ -198,28 +207,48 @@ class Objective:
 
 
 def _translate(
-    model: Model, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
+    model: EncoderDecoder,
+    source: Tensor,
+    reading: Layout,
+    tokens: Tensor,
+    writing: Layout,
+    observe: Observer | None = None,
 ) -> Tensor:
     memory = model.encode(source, reading, observe)
-    return model.decode(tokens, model.start(memory, reading), writing, observe)[0]  # type: ignore[no-any-return]
+    return model.decode(tokens, model.start(memory, reading), writing, observe)[0]
 
 
 def _continue(
-    model: Model, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
+    model: LanguageModel,
+    source: Tensor,
+    reading: Layout,
+    tokens: Tensor,
+    writing: Layout,
+    observe: Observer | None = None,
 ) -> Tensor:
-    return model.decode(tokens, model.start(), writing, observe)[0]  # type: ignore[no-any-return]
+    return model.decode(tokens, model.start(), writing, observe)[0]
 
 
 def _fill(
-    model: Model, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
+    model: MaskedLM,
+    source: Tensor,
+    reading: Layout,
+    tokens: Tensor,
+    writing: Layout,
+    observe: Observer | None = None,
 ) -> Tensor:
-    return model.head(model.encode(source, reading, observe))  # type: ignore[no-any-return]
+    return model.head(model.encode(source, reading, observe))
 
 
 def _classify(
-    model: Model, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
+    model: Classifier,
+    source: Tensor,
+    reading: Layout,
+    tokens: Tensor,
+    writing: Layout,
+    observe: Observer | None = None,
 ) -> Tensor:
-    return model.classify(source, reading, observe)  # type: ignore[no-any-return]
+    return model.classify(source, reading, observe)
 
 
 def _ids(tokenizer: Tokenizer, symbols: tuple[str, ...]) -> tuple[int, ...]:

@@ -171,7 +171,8 @@ class Parallel:
         if self.sharded:
             step.set_requires_gradient_sync(now)
         elif not self.alone and not now:
-            return step.no_sync()  # type: ignore[no-any-return]
+            waiting: AbstractContextManager[None] = step.no_sync()
+            return waiting
         return nullcontext()
 
     def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.models.interface import Observer
+from regard.nn.layout import Packed
 from regard.nn.stand_ins import unavailable
 
 from .losses import token_losses
@@ -140,9 +141,8 @@ class Step(nn.Module):
         lines = torch.arange(len(x.source_lengths), device=x.targets.device)
         if self.objective.targets == "one":
             return lines
-        if x.kind == "packed":
-            pack: Any = x.layout("target")
-            return pack.sequences()  # type: ignore[no-any-return]
+        if isinstance(pack := x.layout("target"), Packed):
+            return pack.sequences()
         return lines.repeat_interleave(x.targets.shape[1])
 
     def _auxiliary(self, outputs: Outputs, parts: Sequence[Callable[[Tensor, Tensor], Tensor]]) -> list[Tensor]:

@@ -15,7 +15,7 @@ import pytest
 
 import regard
 from regard import bundle as bundles
-from regard.bundle.changes import computes_otherwise
+from regard.bundle.load import computes_otherwise
 from regard.models import FAMILIES
 
 pytestmark = pytest.mark.filterwarnings("ignore::regard.errors.RegardWarning")  # int8 is not for Luong's

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import random
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -196,12 +199,28 @@ def test_no_page_imports_another_page() -> None:
         if any(isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "FAMILIES" for n in tree.body)
     }
     assert len(pages) >= 10
+    held = {name: family for page in pages for name, family in import_module(f"regard.models.{page}").FAMILIES.items()}
+    assert held == dict(FAMILIES), "the package names every family of its pages, and no other"
     for name in pages:
         imports = [node for node in ast.walk(trees[name]) if isinstance(node, ast.ImportFrom) and node.level]
         found = {
             word for node in imports for word in ((node.module or "").split(".")[0], *(a.name for a in node.names))
         }
         assert not found & pages, f"{name} imports {found & pages}"
+
+
+def test_only_the_page_of_the_family_that_is_asked_for_is_imported() -> None:
+    code = """
+import sys
+from regard.models import FAMILIES
+pages = {name.replace("-", "_") for name in FAMILIES}
+loaded = lambda: sorted(page for page in pages if f"regard.models.{page}" in sys.modules)
+FAMILIES["mine"] = "a family"
+assert "gpt" in FAMILIES and "mine" in FAMILIES and "other" not in FAMILIES and FAMILIES.get("other") is None
+print(loaded(), FAMILIES["gpt"].kind, FAMILIES.get("gpt") is FAMILIES["gpt"], FAMILIES["mine"], loaded(), sep="; ")
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found == "[]; language-model; True; a family; ['gpt']\n"
 
 
 def test_the_end_of_a_line_is_the_last_state_of_either_direction() -> None:

@@ -60,4 +60,5 @@ class LuongAttention(nn.Module):
         if self.place is None or self.share is None:
             return torch.arange(first, first + x.shape[1], device=x.device)[None]
         share = self.share(self.place(x).tanh())[..., 0].sigmoid()
-        return lengths[:, None] * share.to(torch.promote_types(share.dtype, torch.float32))  # type: ignore[no-any-return]
+        found: Tensor = lengths[:, None] * share.to(torch.promote_types(share.dtype, torch.float32))
+        return found

@@ -142,4 +142,4 @@ class MultiHead(nn.Module):
         mixed, weights = run(call)
         if observe is not None and weights is not None:
             observe.weights[part].append(weights)
-        return self.output(layout.unbatch(mixed.transpose(1, 2).flatten(-2)))  # type: ignore[no-any-return]
+        return self.output(layout.unbatch(mixed.transpose(1, 2).flatten(-2)))

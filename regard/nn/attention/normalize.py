@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..autograd import applied
 from ..state import Observer
 from .core import softmax
 
@@ -99,12 +100,14 @@ class _Entmax15(torch.autograd.Function):
 
 def sparsemax(scores: Tensor) -> Tensor:
     """The nearest point of the simplex (Martins and Astudillo 2016, algorithm 1): many weights are exactly 0."""
-    return _Sparsemax.apply(_exact(scores)).to(scores.dtype)  # type: ignore[no-any-return, no-untyped-call]
+    weights: Tensor = applied(_Sparsemax, _exact(scores))
+    return weights.to(scores.dtype)
 
 
 def entmax15(scores: Tensor) -> Tensor:
     """1.5-entmax, half way from softmax to sparsemax, by sorting (Peters et al. 2019, algorithm 2)."""
-    return _Entmax15.apply(_exact(scores)).to(scores.dtype)  # type: ignore[no-any-return, no-untyped-call]
+    weights: Tensor = applied(_Entmax15, _exact(scores))
+    return weights.to(scores.dtype)
 
 
 def _best(scores: Tensor) -> Tensor:

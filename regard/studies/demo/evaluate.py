@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.models import TransformerConfig
+from regard.models.transformer import TransformerConfig
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.settings.data import DataConfig

@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from regard.nn.attention import NORMALIZERS, SCORES, Dot, Score, attend, softmax, weigh
+from regard.nn.attention import SCORES, Dot, Score, attend, softmax, weigh
+from regard.nn.attention.normalize import StraightThrough
 from regard.nn.attention.scores import Additive, Bilinear, Concat, Mean, ReducedRank, ScaledDot
 from regard.pictures import bars, curves
 
@@ -169,7 +170,7 @@ def hard_and_soft() -> Lecture:
     words, query = torch.randn(5, 4, dtype=torch.float64), torch.randn(1, 4, dtype=torch.float64)
     score = Dot(4)
     soft, weights = attend(query, words, words, score.compare)
-    hard, chosen = attend(query, words, words, score.compare, normalize=NORMALIZERS["straight_through"]().eval())  # type: ignore[attr-defined]
+    hard, chosen = attend(query, words, words, score.compare, normalize=StraightThrough().eval())
     draws = torch.multinomial(weights[0], 20_000, replacement=True)
     mean = words[draws].mean(0)
     return Lecture(

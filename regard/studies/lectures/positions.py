@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.nn.positions import BIASES, Learned, Rotary, Sinusoidal, sinusoids
+from regard.nn.positions import Learned, Rotary, Sinusoidal, sinusoids
+from regard.nn.positions.bias import RelativeBuckets
 from regard.pictures import curves
 
 from .page import Lecture, heat, listed
@@ -111,9 +112,9 @@ def learned_places() -> Lecture:
 def buckets() -> Lecture:
     """T5 adds a learned number by distance: near ones each have their own, farther ones share, from 128 on all do."""
     distances = torch.arange(-140, 141)
-    both = BIASES["t5"](1, 8, 8, False)
-    causal = BIASES["t5"](1, 8, 8, True)
-    one, other = (bias.bucket(distances) for bias in (both, causal))  # type: ignore[operator]
+    both = RelativeBuckets(1, 8, 8, False)
+    causal = RelativeBuckets(1, 8, 8, True)
+    one, other = (bias.bucket(distances) for bias in (both, causal))
     return Lecture(
         {
             "buckets": len(set(one.tolist())),

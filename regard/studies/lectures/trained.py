@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.models.interface import device_of
+from regard.models.interface import EncoderDecoder, device_of
 from regard.nn.attention import ScaledDot, attend
 from regard.pictures import Word
 from regard.tasks.details import shares_of
@@ -114,7 +115,7 @@ def decoding_steps(
     second line, which the model is made to write.
     """
     opened = open_bundle(bundle, ["encoder-decoder"])
-    translator = Translator(opened.model, opened.recipe, opened.source, opened.target)  # type: ignore[arg-type]
+    translator = Translator(cast(EncoderDecoder, opened.model), opened.recipe, opened.source, opened.target)
     line = _for(lines[0], to)
     best = translator.translate([line], beam=1)[0].hypotheses[0]
     numbers, shown = _steps(translator, line, list(best.ids), look(opened, line, beam=1).part("cross"))
@@ -298,9 +299,9 @@ def _states(opened: Pipeline, line: str) -> tuple[Tensor, list[str]]:
     ids = opened.encode(line)
     spans = words(line)
     shares = torch.from_numpy(shares_of(opened.source.spans(line), spans))  # (tokens, words)
-    model = opened.model_for()
+    model = cast(EncoderDecoder, opened.model_for())
     tokens, layout = pad([ids], device_of(model))
-    states = model.encode(tokens, layout)[0].double()  # type: ignore[operator]
+    states = model.encode(tokens, layout)[0].double()
     return (shares / shares.sum(0)).T @ states, [line[start:stop] for start, stop in spans]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from regard.data.reading import pairs_of
 from regard.errors import DataError
 from regard.metrics import bleu
-from regard.models import TransformerConfig
+from regard.models.transformer import TransformerConfig
 from regard.recipe import Recipe
 from regard.settings.data import DataConfig
 from regard.tasks.score import perplexity_of, score_lines

@@ -20,7 +20,7 @@ from regard.recipe import Recipe
 from regard.tasks.fit import fit
 from regard.text import split_tag, write_lines
 
-from ..demo.corpus import corpus
+from ..demo.corpus import Split, corpus
 
 __all__ = ["FAMILIES", "QUICK", "Run", "builtin", "collect", "judged_by", "kept_recipe", "plan_runs", "train"]
 
@@ -36,7 +36,7 @@ _SIZED_FOR = 15.0
 """Minutes that the recipes are sized for; with fewer, the warm-up is shorter in proportion."""
 _OWN = ("batch_tokens", "layout", "pool")
 """Keys of `[data]` that are settings of a family and not the corpus."""
-_LINES = {"train": 2000, "valid": 40, "heldout": 80}
+_LINES: dict[Split, int] = {"train": 2000, "valid": 40, "heldout": 80}
 """Of the built-in corpus, of each kind."""
 
 
@@ -176,7 +176,7 @@ def builtin(folder: Path) -> dict[str, Any]:
     for split, lines in _LINES.items():
         pairs = [
             (split_tag(example.source)[1], example.target)
-            for example in corpus(split, per_cell=lines)  # type: ignore[arg-type]
+            for example in corpus(split, per_cell=lines)
             if (example.source_language, example.target_language) == ("de", "en")
         ]
         write_lines(folder / f"{split}.de", [pair[0] for pair in pairs])
