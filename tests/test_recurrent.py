@@ -166,5 +166,5 @@ def test_maxout_takes_the_larger_of_two() -> None:
     torch.manual_seed(0)
     layer = Maxout(3, 4, 5, 2)
     state, token, context = torch.randn(6, 2, 3), torch.randn(6, 2, 4), torch.randn(2, 5)
-    sums = layer.state(state) + layer.token(token) + layer.context(context)
+    sums = layer.state(state) + layer.piece(token) + layer.context(context)
     torch.testing.assert_close(layer(state, token, context), torch.stack((sums[..., :2], sums[..., 2:])).amax(0))

@@ -215,12 +215,12 @@ import sys
 from regard.models import FAMILIES
 pages = {name.replace("-", "_") for name in FAMILIES}
 loaded = lambda: sorted(page for page in pages if f"regard.models.{page}" in sys.modules)
-FAMILIES["mine"] = "a family"
+FAMILIES["mine"] = 1
 assert "gpt" in FAMILIES and "mine" in FAMILIES and "other" not in FAMILIES and FAMILIES.get("other") is None
 print(loaded(), FAMILIES["gpt"].kind, FAMILIES.get("gpt") is FAMILIES["gpt"], FAMILIES["mine"], loaded(), sep="; ")
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found == "[]; language-model; True; a family; ['gpt']\n"
+    assert found == "[]; language-model; True; 1; ['gpt']\n"
 
 
 def test_the_end_of_a_line_is_the_last_state_of_either_direction() -> None:
