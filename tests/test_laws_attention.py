@@ -146,7 +146,7 @@ def test_an_additive_score_made_in_parts_is_the_same_with_its_gradients(monkeypa
 
 def test_a_location_score_refuses_more_places_than_it_has() -> None:
     part = SCORES["location"](D, size=6)
-    with pytest.raises(ModelError, match=r"7 places to look at are more than the 6 .* larger model.score_width"):
+    with pytest.raises(ModelError, match=r"7 positions to look at are more than the 6 .* larger model.score_width"):
         part.compare(part.queries(torch.randn(T, D)), part.keys(torch.randn(S, D)))
 
 

@@ -387,8 +387,8 @@ def test_no_mask_a_line_too_long_and_a_vector_that_is_not_there_are_said_in_a_li
     for family, word, name, message in (
         ("bert", "fill", "unmasked", r"line 2 \('a b'\) has no <mask>"),
         ("bert", "fill", "long", "at most 32"),
-        ("self-attentive", "embed", "plain", "no tensor of a vector for each place"),
-        ("luong", "embed", "plain", "no tensor of a vector for each place"),
+        ("self-attentive", "embed", "plain", "no tensor of a vector for each position"),
+        ("luong", "embed", "plain", "no tensor of a vector for each position"),
     ):
         assert main([word, str(made(family)), str(tmp_path / name)]) == 2
         said = capsys.readouterr().err

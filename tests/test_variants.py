@@ -236,7 +236,7 @@ def test_kernels_with_a_bias_agree_with_the_reference_in_float64(name: str, kern
     for dtype, runner in ((torch.float32, kernel), (torch.float64, Reference())):
         part = bias.to(dtype)
         leaves = [x.to(dtype).requires_grad_() for x in exact]
-        call = Call(*leaves, SCORES["dot"](4), Causal(4), bias=part, place=4)
+        call = Call(*leaves, SCORES["dot"](4), Causal(4), bias=part, position=4)
         if kernel.name == "fused" and bias.mixes:
             assert "what is mixed" in str(kernel.refuses(call))
             return
@@ -394,7 +394,7 @@ def test_a_fully_connected_layer_knows_one_length() -> None:
     padded, packed = (layout_of(kind, torch.tensor([4, 4]), 4, 8) for kind in ("padded", "packed"))
     torch.testing.assert_close(part(x, padded)[1], part.weight @ x[1])
     torch.testing.assert_close(part(x.flatten(0, 1), packed), part(x, padded).flatten(0, 1))
-    with pytest.raises(ModelError, match="of 4 places cannot take a sequence of 3; give it sequences of 4"):
+    with pytest.raises(ModelError, match="of 4 positions cannot take a sequence of 3; give it sequences of 4"):
         part(x, layout_of("padded", torch.tensor([4, 3]), 4))
 
 

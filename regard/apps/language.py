@@ -127,7 +127,7 @@ def embed(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A .npy file (lines, features) instead of JSON lines.")
     ] = None,
-    pool: Annotated[str, typer.Option(help="mean of all places, or what stands at the end.")] = "mean",
+    pool: Annotated[str, typer.Option(help="mean: of all positions; end: the vector at the end.")] = "mean",
     device: Device = "auto",
 ) -> None:
     """A vector of each line: JSON, or with --output NumPy's format."""

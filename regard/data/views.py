@@ -1,7 +1,7 @@
 """A batch as an objective wants it: text with tokens masked, text with gaps to be mended, a label to be chosen.
 
 Text of one side is the target of pairs with an empty source; here it becomes what is read. What is drawn is a hash of
-the seed, the epoch and the place in the text, so resuming is exact and a line's draws do not depend on its neighbours.
+the seed, the epoch and the position in the text, so resuming is exact and a line's draws are independent of others.
 """
 
 # B rows of a batch, n tokens of a row
@@ -103,12 +103,12 @@ class SpanCorruption:
         kept[0] -= 1
         source: list[int] = []
         target: list[int] = []
-        place = 0
+        position = 0
         for mark, before, width in zip(self.marks, kept, gone, strict=False):
-            source += [*ids[place : place + before].tolist(), mark]
-            target += [mark, *ids[place + before : place + before + width].tolist()]
-            place += before + width
-        return source + ids[place:].tolist(), target
+            source += [*ids[position : position + before].tolist(), mark]
+            target += [mark, *ids[position + before : position + before + width].tolist()]
+            position += before + width
+        return source + ids[position:].tolist(), target
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ def _sought(
     real = np.arange(batch.target_output.shape[-1]) < (lengths[:, None] if batch.layout == "padded" else lengths.sum())
     ids: Ints = batch.target_output[real]
     rows = np.repeat(np.arange(len(batch)), lengths)
-    places = np.arange(len(ids)) - _starts(lengths)[rows]
-    drawn = mixed(batch.lines, key)[rows] + places.astype(np.uint64)
-    order = np.where(places == lengths[rows] - 1, 2.0, _uniform(drawn, key_of(key, 1)))
+    positions = np.arange(len(ids)) - _starts(lengths)[rows]
+    drawn = mixed(batch.lines, key)[rows] + positions.astype(np.uint64)
+    order = np.where(positions == lengths[rows] - 1, 2.0, _uniform(drawn, key_of(key, 1)))
     sought = np.empty(len(ids), np.bool_)
-    sought[np.lexsort((order, rows))] = places < wanted[rows]
+    sought[np.lexsort((order, rows))] = positions < wanted[rows]
     return real, ids, drawn, sought
 
 

@@ -1,7 +1,7 @@
-"""Text as one stream: every line with its end, one behind the other, cut into windows of equal length.
+"""Text as one stream: every line with its end, one after another, cut into windows of equal length.
 
-A stream is a ring: a window may begin anywhere, and behind the last end comes the first line. So each epoch can be cut
-elsewhere, every token being predicted exactly once, and the token before the first one is an end.
+A stream is a ring: a window may begin anywhere, and the first line follows the last end. So each epoch can be cut
+elsewhere while every token is predicted exactly once, and the token before the first one is an end.
 """
 
 # N tokens of the stream, ends counted; n tokens of a window
@@ -27,7 +27,7 @@ class Windows:
     def __init__(self, side: Side, size: int) -> None:
         """Costs 8 bytes of memory a line."""
         self._side, self._size = side, size
-        self._ends: Ints = np.cumsum(side.lengths + 1)  # (lines,) the place behind each line's end
+        self._ends: Ints = np.cumsum(side.lengths + 1)  # (lines,) the position behind each line's end
         self.tokens = int(self._ends[-1])
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Windows:
         )
 
     def _ring(self, start: int, end: int) -> NDArray[Any]:
-        """Ids from one place of the ring to before another, less than a whole round further."""
+        """The ids of the ring from `start` to before `end`, which is less than a whole round further."""
         length, start = end - start, start % self.tokens
         found = self._between(start, min(start + length, self.tokens))
         return found if len(found) == length else np.concatenate([found, self._between(0, length - len(found))])

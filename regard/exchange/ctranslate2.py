@@ -48,12 +48,12 @@ def write_ctranslate2(bundle: Bundle, directory: Path, quantization: str = "floa
         activation=activations[config.activation],
     )
     # Room for the longest line that the bundle takes, for as much more as it may write, and for both ends.
-    places = 4 * bundle.recipe.data.filters.max_length + bundle.recipe.search.extra_length + 2
+    count = 4 * bundle.recipe.data.filters.max_length + bundle.recipe.search.extra_length + 2
     if config.positions == "learned":
-        places = config.max_positions
+        count = config.max_positions
     for side, ours in ((spec.encoder, model.source), (spec.decoder, model.target)):
         side.scale_embeddings = ours.scale
-        side.position_encodings.encodings = _places(ours.positions, places, config.width)
+        side.position_encodings.encodings = _position_vectors(ours.positions, count, config.width)
     spec.encoder.embeddings[0].weight = _array(model.source.table.weight)
     spec.decoder.embeddings.weight = _array(model.target.table.weight)
     spec.decoder.projection.weight = _array(model.output.weight)
@@ -107,9 +107,9 @@ def _refuse(bundle: Bundle) -> None:
         raise ModelError(f"{bundle.path}: cannot become a CTranslate2 model: {'; '.join(reasons)}.")
 
 
-def _places(positions: Any, places: int, width: int) -> Any:
-    """Vectors (places, D) as they are added to the embeddings; zeros where nothing is."""
-    return _array(positions(torch.arange(places), places).expand(places, width))
+def _position_vectors(positions: Any, count: int, width: int) -> Any:
+    """Vectors (count, D) as they are added to the embeddings; zeros where nothing is."""
+    return _array(positions(torch.arange(count), count).expand(count, width))
 
 
 def _attention(there: Any, here: Any, norm: Any, factor: float, *, alone: bool) -> None:

@@ -43,12 +43,12 @@ def export(
         )
     out = Path(out)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise BundleError(f"{out}: is in the way; remove it, or choose another place with --out.")
-    place = out.resolve()
+        raise BundleError(f"{out}: is in the way; remove it, or choose another path with --out.")
+    final = out.resolve()
     part: Path | None = None
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
+        final.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
         found = None
         if to == "huggingface":
             write_marian(bundle, part)
@@ -59,7 +59,7 @@ def export(
             if verify:
                 found = compare(bundle, CTranslate2(part, bundle), exact=quantization in (None, "float32"))
         open_to_umask(part, part / "source.spm")
-        part.rename(place)
+        part.rename(final)
     finally:
         if part is not None:
             shutil.rmtree(part, ignore_errors=True)

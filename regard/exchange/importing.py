@@ -194,10 +194,10 @@ def _our_weights(
             weights[name] = torch.cat([take(n, shape) for n in theirs])
     for side in ("encoder", "decoder"):
         left.pop(f"{side}.version", None)
-        places = left.pop(f"model.{side}.embed_positions.weight", None)
-        if places is not None:
-            expected = torch.cat(sinusoids(torch.arange(len(places)), config.width), dim=-1)
-            if places.shape != expected.shape or not torch.allclose(places.float(), expected, atol=1e-3):
+        table = left.pop(f"model.{side}.embed_positions.weight", None)
+        if table is not None:
+            expected = torch.cat(sinusoids(torch.arange(len(table)), config.width), dim=-1)
+            if table.shape != expected.shape or not torch.allclose(table.float(), expected, atol=1e-3):
                 raise ModelError(f"{file}: model.{side}.embed_positions.weight holds no sinusoids; not supported.")
     if left:
         raise ModelError(

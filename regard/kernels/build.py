@@ -124,8 +124,8 @@ def error_of(library: ctypes.CDLL) -> str:
 def _openmp() -> Path | None:
     """PyTorch's own runtime."""
     spec = find_spec("torch")
-    places = spec.submodule_search_locations if spec is not None else None
-    return next((found for place in places or () for found in sorted((Path(place) / "lib").glob("libgomp*"))), None)
+    folders = spec.submodule_search_locations if spec is not None else None
+    return next((found for folder in folders or () for found in sorted((Path(folder) / "lib").glob("libgomp*"))), None)
 
 
 def _name(source: Path, key: tuple[str, ...]) -> str:
@@ -153,23 +153,23 @@ def _own(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def _library(place: Path, source: Path, command: tuple[str, ...], runtime: Path) -> ctypes.CDLL:
-    """The library at `place`, which is built if it is not there or not as it was left."""
-    if not _whole(place):
-        with _alone(place.parent):
-            if not _whole(place):  # no other process has built it in the meantime
-                _build(place, source, command, runtime)
-    return ctypes.CDLL(str(place))
+def _library(path: Path, source: Path, command: tuple[str, ...], runtime: Path) -> ctypes.CDLL:
+    """The library at `path`, which is built if it is not there or not as it was left."""
+    if not _whole(path):
+        with _alone(path.parent):
+            if not _whole(path):  # no other process has built it in the meantime
+                _build(path, source, command, runtime)
+    return ctypes.CDLL(str(path))
 
 
-def _digest_of(place: Path) -> Path:
-    return place.with_suffix(".sha256")
+def _digest_of(path: Path) -> Path:
+    return path.with_suffix(".sha256")
 
 
-def _whole(place: Path) -> bool:
+def _whole(path: Path) -> bool:
     """Whether a library is there, with the contents that it was built with: one that is cut short would kill us."""
     try:
-        return _digest_of(place).read_text("ascii").strip() == digest(place)
+        return _digest_of(path).read_text("ascii").strip() == digest(path)
     except (OSError, ValueError):
         return False
 
@@ -183,8 +183,8 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _build(place: Path, source: Path, command: tuple[str, ...], runtime: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+def _build(path: Path, source: Path, command: tuple[str, ...], runtime: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         part, made, said = Path(folder) / "part.o", Path(folder) / "made.so", Path(folder) / "digest"
         link = [command[0], "-shared", str(part), str(runtime), f"-Wl,-rpath,{runtime.parent}", "-o", str(made)]
         for each in ([*command, "-c", str(source), "-o", str(part)], link):
@@ -194,8 +194,8 @@ def _build(place: Path, source: Path, command: tuple[str, ...], runtime: Path) -
             if done.returncode:
                 raise _NotBuiltError(_complaint(done))
         said.write_text(digest(made), "ascii")
-        atomic_rename(made, place)
-        atomic_rename(said, _digest_of(place))
+        atomic_rename(made, path)
+        atomic_rename(said, _digest_of(path))
 
 
 def _complaint(done: subprocess.CompletedProcess[str]) -> str:

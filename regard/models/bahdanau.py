@@ -119,10 +119,10 @@ class Bahdanau(nn.Module):
     def start(self, memory: Annotations, layout: Layout, capacity: int | None = None) -> BahdanauState:
         """s_0 = tanh(W_s h_1), and the keys U_a h_j, once (A.1.2); the state has one size, whatever the capacity."""
         values = memory.tokens[:, None].contiguous()  # (B, 1, S, 2n)
-        rows, places = values.shape[0], values.shape[2]
+        rows, length = values.shape[0], values.shape[2]
         hidden = self.begin(memory.first).tanh()
         carry = hidden, *self.decoder.nothing(hidden[None])[1:]
-        mask = matrix(Lengths(layout.lengths), rows, 1, places, values.device)
+        mask = matrix(Lengths(layout.lengths), rows, 1, length, values.device)
         return BahdanauState(carry, KeysValues(self.score.keys(values), values), mask)
 
     def decode(

@@ -109,7 +109,7 @@ class BERT(nn.Module):
         return found
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the token at each place."""
+        """Hidden (…, D) -> logits (…, V) of the token at each position."""
         logits: Tensor = self.output(self.head(hidden))
         return logits
 

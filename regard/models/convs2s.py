@@ -39,12 +39,12 @@ class ConvS2SConfig(BaseModel):
     channels: int = Field(512, gt=0, description="features between the convolutions")
     encoder_layers: int = Field(20, gt=0, description="gated convolutions of the encoder")
     decoder_layers: int = Field(20, gt=0, description="gated convolutions of the decoder, each with attention")
-    kernel: int = Field(3, gt=0, description="places that a convolution sees: odd")
+    kernel: int = Field(3, gt=0, description="positions that a convolution sees: odd")
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings, before each convolution and on the output")
     positions: AddedName = Field("learned", description=f"how a token knows its position: {listed(*POSITIONS)}")
-    max_positions: int = Field(1024, gt=0, description="places that learned positions have")
+    max_positions: int = Field(1024, gt=0, description="positions that are learned")
     score: ScoreName = Field("dot", description=f"how queries and keys are compared: {listed(*SCORES)}")
-    score_width: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
+    score_width: int = Field(0, ge=0, description="inner features of the score, positions of location; 0: its own")
     normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
     share: Literal["all", "target", "none"] = Field(
         "none",
@@ -55,7 +55,7 @@ class ConvS2SConfig(BaseModel):
     def _fits(self) -> ConvS2SConfig:
         if self.kernel % 2 == 0:
             raise ValueError(
-                f"kernel ({self.kernel}) must be odd, so that a place has as many neighbours on either side; "
+                f"kernel ({self.kernel}) must be odd, so that a position has as many neighbours on either side; "
                 f"try {self.kernel + 1}"
             )
         return self
@@ -149,16 +149,16 @@ class Stack(nn.Module):
 
 @dataclass(frozen=True)
 class ConvS2SState:
-    """The memory, its keys prepared, of all layers; per decoder layer the places that its convolution still sees."""
+    """The memory with its prepared keys, for all layers; per decoder layer the positions its convolution still sees."""
 
     memory: KeysValues
     memory_lengths: Tensor
     past: tuple[Tensor | None, ...]
-    place: int = 0
+    position: int = 0
 
     def select(self, rows: Tensor) -> ConvS2SState:
         past = tuple(None if p is None else p.index_select(0, rows) for p in self.past)
-        return ConvS2SState(self.memory.select(rows), self.memory_lengths.index_select(0, rows), past, self.place)
+        return ConvS2SState(self.memory.select(rows), self.memory_lengths.index_select(0, rows), past, self.position)
 
 
 class ConvS2S(nn.Module):
@@ -203,7 +203,7 @@ class ConvS2S(nn.Module):
             lengths = F.pad(lengths, (0, 1), value=1.0)[layout.sequences()][None, None, :, None]
         else:
             lengths = lengths[:, None, None, None]
-        # A mean over S places has 1/S of a place's variance: S sqrt(1/S) undoes it (section 3.5).
+        # A mean over S positions has 1/S of a position's variance: S sqrt(1/S) undoes it (section 3.5).
         return ConvS2SState(
             KeysValues(self.score.keys(keys), values * lengths.sqrt(), layout),
             layout.lengths,
@@ -215,7 +215,7 @@ class ConvS2S(nn.Module):
     ) -> tuple[Tensor, ConvS2SState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
-        embedded = self.target(tokens, layout.positions() + state.place, state.place + layout.width)
+        embedded = self.target(tokens, layout.positions() + state.position, state.position + layout.width)
         mask = Lengths(state.memory_lengths)
         x, kept = self.decoder.into(embedded), []
         for layer, attention, past in zip(self.decoder.layers, self.attentions, state.past, strict=True):
@@ -224,7 +224,7 @@ class ConvS2S(nn.Module):
             y = (y + attention(y, embedded, layout, self.score, state.memory, mask, observe)) * _HALF
             x = (x + y) * _HALF
         hidden = self.dropout(self.decoder.out(x))
-        return hidden, replace(state, past=tuple(kept), place=state.place + layout.width)
+        return hidden, replace(state, past=tuple(kept), position=state.position + layout.width)
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V)."""

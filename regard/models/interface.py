@@ -163,7 +163,7 @@ class EncoderDecoder(HasParameters, Protocol):
 
 
 class MaskPredictor(EncoderDecoder, Protocol):
-    """An encoder-decoder whose `decode` is given whole targets with masks, and says what stands at each place."""
+    """An encoder-decoder whose `decode` is given whole targets with masks, and predicts the token at each position."""
 
     def likely_lengths(self, state: Any, number: int) -> Tensor:
         """The likeliest `number` lengths of each target, its end counted: (B, number)."""
@@ -171,7 +171,7 @@ class MaskPredictor(EncoderDecoder, Protocol):
 
 
 class LanguageModel(HasParameters, Protocol):
-    """A model that goes on with what is written, token by token."""
+    """A model that continues a text, token by token."""
 
     training: bool
     output: nn.Linear
@@ -192,7 +192,7 @@ class LanguageModel(HasParameters, Protocol):
 
 
 class MaskedLM(HasParameters, Protocol):
-    """A model that reads a whole line, and says what stands at each place of it."""
+    """A model that reads a whole line and predicts the token at each position."""
 
     training: bool
     output: nn.Linear
@@ -206,7 +206,7 @@ class MaskedLM(HasParameters, Protocol):
         ...
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the token at each place: `output` of `head`."""
+        """Hidden (…, D) -> logits (…, V) of the token at each position: `output` of `head`."""
         ...
 
 

@@ -42,8 +42,8 @@ class LSTMNConfig(BaseModel):
     width: int = Field(300, gt=0, description="features of a layer")
     embedding: int = Field(150, gt=0, description="features of a token")
     layers: int = Field(1, gt=0, description="layers, each with a tape")
-    tape: bool = Field(True, description="false: only the last place is seen, which makes a layer a plain LSTM")
-    score_width: int = Field(300, gt=0, description="features that a place of the tape is compared by")
+    tape: bool = Field(True, description="false: only the last position is seen, which makes a layer a plain LSTM")
+    score_width: int = Field(300, gt=0, description="features that a position of the tape is compared by")
     dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, between layers and before the output")
     init_range: float = Field(0.1, gt=0, description="weights begin uniform between minus this and this")
 
@@ -114,9 +114,9 @@ class Written:
 class Tape(nn.Module):
     """An LSTM layer that keeps every hidden state and cell, and goes on from a mean of them (section 3, figure 3).
 
-    Of place t: scores v · tanh(W_h h_i + W_x x_t + W_r r_{t-1}) of the places i < t (equation 4), one softmax, two
-    mixtures with it, of hidden states and of cells (equation 6), from which an LSTM's step goes on (7 to 9). Without a
-    tape the weights are all on the place before.
+    At position t, the positions i < t have the scores v · tanh(W_h h_i + W_x x_t + W_r r_{t-1}) (equation 4). The
+    softmax of the scores mixes the hidden states, and the cells likewise (equation 6); an LSTM step continues from
+    both mixtures (equations 7 to 9). Without a tape all the weight is on the position before.
     """
 
     def __init__(self, inputs: int, width: int, score_width: int, tape: bool, part: Part = "decoder") -> None:

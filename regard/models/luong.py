@@ -33,11 +33,11 @@ class LuongConfig(RecurrentEncoder):
     score: ScoreName = Field(
         "bilinear", description=f"how states are compared: {listed(*SCORES)}; bilinear is the paper's general"
     )
-    score_width: int = Field(0, ge=0, description="inner features of the score, places of location; 0: its own")
+    score_width: int = Field(0, ge=0, description="inner features of the score, positions of location; 0: its own")
     normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
     attention: Literal["global", "local-m", "local-p"] = Field(
         "global",
-        description="look at all places, at those near the target's own (local-m) or near predicted ones (local-p)",
+        description="look at all positions, at those near the target's own (local-m) or near predicted ones (local-p)",
     )
     window: int = Field(10, gt=0, description="D: how far local attention sees to either side")
     input_feeding: bool = Field(True, description="a step also reads what the one before it made of its attention")
@@ -76,13 +76,13 @@ class LuongMemory:
 
 @dataclass(frozen=True)
 class LuongState:
-    """Each layer's carry, the attentional state fed to the next step (B, D), the memory; `place` tokens are in."""
+    """Each layer's carry, the attentional state fed to the next step (B, D), the memory; `position`: tokens so far."""
 
     carries: tuple[Carry, ...]
     fed: Tensor
     memory: KeysValues
     lengths: Tensor
-    place: int = 0
+    position: int = 0
 
     def select(self, rows: Tensor) -> LuongState:
         return LuongState(
@@ -90,7 +90,7 @@ class LuongState:
             self.fed.index_select(0, rows),
             self.memory.select(rows),
             self.lengths.index_select(0, rows),
-            self.place,
+            self.position,
         )
 
 
@@ -137,14 +137,14 @@ class Luong(nn.Module):
         inside = Padded(layout.lengths, layout.width).inside()
         if self.feed is not None:
             x, state, weights = self._fed(embedded, state, self.feed, inside, observe)
-        else:  # nothing waits for the attention, so it is one call for all places
+        else:  # nothing waits for the attention, so it is one call for all positions
             x, carries = self.decoder(embedded, state.carries)
             x = self.dropout(x).transpose(0, 1)
-            x, weights = self.attention(x, state.memory, state.lengths, state.place, inside, observe)
+            x, weights = self.attention(x, state.memory, state.lengths, state.position, inside, observe)
             x, state = self.dropout(x.transpose(0, 1)), replace(state, carries=carries)
         if observe is not None and wanted(observe, "cross"):
             observe.weights["cross"].append(weights)
-        return as_laid_out(x, layout), replace(state, place=state.place + len(embedded))
+        return as_laid_out(x, layout), replace(state, position=state.position + len(embedded))
 
     def _fed(
         self, embedded: Tensor, state: LuongState, feed: nn.Linear, inside: Tensor, observe: Observer | None
@@ -153,12 +153,12 @@ class Luong(nn.Module):
         steps = self.decoder.loops(embedded, feed)
         carries, fed = list(state.carries), state.fed
         hidden, weights = [], []
-        for place, real in enumerate(inside.split(1, 1), start=state.place):
+        for position, real in enumerate(inside.split(1, 1), start=state.position):
             x = fed
             for i, step in enumerate(steps):
                 carries[i] = step(carries[i], x)
                 x = self.dropout(carries[i][0])
-            x, weight = self.attention(x[:, None], state.memory, state.lengths, place, real, observe)
+            x, weight = self.attention(x[:, None], state.memory, state.lengths, position, real, observe)
             fed = self.dropout(x[:, 0])
             hidden.append(fed)
             weights.append(weight)

@@ -1,4 +1,4 @@
-"""Mask-predict (Ghazvininejad et al. 2019): a Transformer that writes all places at once, and the unsure ones again.
+"""Mask-predict (Ghazvininejad et al. 2019): a Transformer that writes all positions at once, and the unsure ones again.
 
 The contrast to everything that writes from left to right: the decoder sees the whole target, in which tokens are
 masked, and says what stands at the masks. How long the target is must be said beforehand.
@@ -130,7 +130,7 @@ class MaskPredict(nn.Module):
         return hidden, state
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the token at each place."""
+        """Hidden (…, D) -> logits (…, V) of the token at each position."""
         return self.body.project(hidden)
 
     def likely_lengths(self, state: MaskPredictState, number: int) -> Tensor:

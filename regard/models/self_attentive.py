@@ -39,7 +39,7 @@ class SelfAttentiveConfig(BaseModel):
         "directions end with",
     )
     hops: int = Field(30, gt=0, description="r: learned queries, each a row of the annotation matrix")
-    score_width: int = Field(350, gt=0, description="d_a: features that a place is compared by")
+    score_width: int = Field(350, gt=0, description="d_a: features that a position is compared by")
     hidden: int = Field(2000, ge=0, description="features between the embedding of a line and its class; 0: none")
     penalty: float = Field(1.0, ge=0, description="what hops that look alike cost: times |A A^T - 1|^2 of a line")
     dropout: float = Field(0.5, ge=0, lt=1, description="on embeddings, between layers and before the class")

@@ -1,6 +1,6 @@
-"""Convolutions over the places of a sequence, and the weight-normalised maps that they are made of.
+"""Convolutions over the positions of a sequence, and the weight-normalised maps that they are made of.
 
-Sizes: B sequences, T places, L tokens of a pack, C features in, D features out, K width of the kernel.
+Sizes: B sequences, T positions, L tokens of a pack, C features in, D features out, K width of the kernel.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class WeightNormed(nn.Module):
 
 
 class Convolution(nn.Module):
-    """Each place's K neighbours and itself, mapped together: (…, C) -> (…, D).
+    """Each position's K neighbours and itself, mapped together: (…, C) -> (…, D).
 
-    Neighbours outside of the sequence are zeros. A causal one looks at the K - 1 places before, another one at
-    (K - 1) / 2 places to either side; as one product of all neighbours side by side, (K·C, D).
+    Neighbours outside of the sequence are zeros. A causal convolution sees the K - 1 positions before, any other
+    (K - 1) / 2 positions to either side. It is one product of all neighbours side by side, (K·C, D).
     """
 
     def __init__(self, features: int, out: int, kernel: int, dropout: float, gain: float, causal: bool) -> None:
@@ -48,13 +48,13 @@ class Convolution(nn.Module):
         self.map = WeightNormed(kernel * features, out, dropout, gain)
 
     def forward(self, x: Tensor, layout: Layout, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The result, and the last K - 1 places for going on; `past` (B, K - 1, C) are those before x."""
+        """The result (…, D), and the last K - 1 positions; `past` (B, K - 1, C) are those before x."""
         rows = layout.batch(x)  # (B, T, C), or (1, L, C)
         if past is None:
             past = rows.new_zeros(rows.shape[0], self.before, rows.shape[2])
-            places = layout.positions()
+            positions = layout.positions()
         else:
-            places = layout.positions() + self.before  # what came before is there to be seen
+            positions = layout.positions() + self.before  # the past stands before them
         size, after = rows.shape[1], self.kernel - 1 - self.before
         wide = F.pad(torch.cat((past, rows), dim=1), (0, 0, 0, after))
         ends = _ends(layout)
@@ -63,9 +63,9 @@ class Convolution(nn.Module):
             shift = j - self.before
             part = wide[:, j : j + size]
             if shift < 0:
-                part = part.masked_fill((places + shift < 0).expand(part.shape[:2])[..., None], 0.0)
+                part = part.masked_fill((positions + shift < 0).expand(part.shape[:2])[..., None], 0.0)
             elif shift > 0:
-                part = part.masked_fill((places + shift >= ends).expand(part.shape[:2])[..., None], 0.0)
+                part = part.masked_fill((positions + shift >= ends).expand(part.shape[:2])[..., None], 0.0)
             seen.append(part)
         return layout.unbatch(self.map(torch.cat(seen, dim=-1))), wide[:, size : size + self.before]
 

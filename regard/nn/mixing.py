@@ -1,6 +1,6 @@
-"""A fully connected layer over places: the contrast to attention, whose weights are made of what stands there.
+"""A fully connected layer over positions, to compare with attention, whose weights depend on the content instead.
 
-Sizes: B rows, N places, D features.
+Sizes: B rows, N positions, D features.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["FullyConnected"]
 
 
 class FullyConnected(nn.Module):
-    """y_i = Σ_j W_ij x_j with one learned (N, N) matrix, so that no sequence of another length has an answer."""
+    """y_i = Σ_j W_ij x_j with one learned (N, N) matrix, so that every sequence must have N positions."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class FullyConnected(nn.Module):
         length = len(self.weight)
         if (others := layout.lengths[layout.lengths != length]).numel():
             raise ModelError(
-                f"a fully connected layer of {length} places cannot take a sequence of {int(others[0])}; give it "
+                f"a fully connected layer of {length} positions cannot take a sequence of {int(others[0])}; give it "
                 f"sequences of {length}, or take attention, which has weights for any length"
             )
         return layout.flatten(self.weight @ layout.pad(x))

@@ -1,4 +1,4 @@
-"""One vector of a sequence.
+"""One vector for a whole sequence.
 
 Sizes: B sequences, T longest sequence, D features.
 """
@@ -16,13 +16,13 @@ __all__ = ["POOLS", "end", "mean"]
 
 
 def end(x: Tensor, layout: Layout) -> Tensor:
-    """What stands at each sequence's last place: (…, D) -> (B, D)."""
+    """The vector at each sequence's last position: (…, D) -> (B, D)."""
     padded = layout.pad(x)
     return padded[torch.arange(len(padded), device=x.device), (layout.lengths - 1).clamp(min=0)]
 
 
 def mean(x: Tensor, layout: Layout) -> Tensor:
-    """The mean over each sequence's places: (…, D) -> (B, D); 0 for an empty one."""
+    """The mean over each sequence's positions: (…, D) -> (B, D); 0 for an empty one."""
     padded = layout.pad(x)
     inside = torch.arange(layout.width, device=x.device) < layout.lengths[:, None]
     total = padded.masked_fill(~inside[..., None], 0.0).sum(1)

@@ -1,8 +1,8 @@
 """Recurrences: Elman's, gated units and long short-term memory, in layers, in one direction or both.
 
-Sizes: B rows, T places, I input features, D features, G sums of a step (D, 3 D or 4 D).
-Inside, time comes first, (T, B, …), so that the rows of a step lie together. All that does not wait for the step before
-is done for all places at once: the products with the inputs, and the gradients of all weights.
+Sizes: B rows, T positions, I input features, D features, G sums of a step (D, 3 D or 4 D).
+Inside, time comes first, (T, B, …), so that the rows of a step lie together. What does not depend on the step before
+is computed for all positions at once: the products with the inputs, and the gradients of all weights.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Carry = tuple[Tensor, ...]
-"""What goes from one place to the next: hidden (B, D), and an LSTM's cells (B, D)."""
+"""What goes from one position to the next: hidden (B, D), and an LSTM's cells (B, D)."""
 
 
 # -- between layouts and columns ---------------------------------------------------------------------------------------
@@ -61,13 +61,13 @@ class _Turn(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (order,) = ctx.saved_tensors
         g = gradients[0]
-        return g.flatten(0, 1).index_select(0, order).view_as(g), None  # turned twice is as before
+        return g.flatten(0, 1).index_select(0, order).view_as(g), None  # turning twice restores the order
 
 
-def _turned(lengths: Tensor, places: int) -> Tensor:
+def _turned(lengths: Tensor, positions: int) -> Tensor:
     """(T · B,) the order in which every row of (T, B) runs from its own end to its beginning, padding left in place."""
-    place = torch.arange(places, device=lengths.device)[:, None]
-    other = torch.where(place < lengths, lengths - 1 - place, place)  # (T, B)
+    position = torch.arange(positions, device=lengths.device)[:, None]
+    other = torch.where(position < lengths, lengths - 1 - position, position)  # (T, B)
     return (other * len(lengths) + torch.arange(len(lengths), device=lengths.device)).flatten()
 
 
@@ -90,7 +90,7 @@ class _Defer(torch.autograd.Function):
 
 
 class Products:
-    """In a loop over T: the sums (T, B, G) of place t, plus products W x with what is known only then.
+    """In a loop over T, gives the sums (T, B, G) of position t plus products W x with inputs that are known only then.
 
     A gradient of W would cost a product a step, and in bfloat16 each sum of two of them a rounding. Since the gradient
     of x's part is that of the sums, it is one product when the loop is over.
@@ -98,7 +98,7 @@ class Products:
 
     def __init__(self, sums: Tensor, *weights: Tensor) -> None:
         self.inputs: list[tuple[Tensor, ...]] = []
-        self.place = 0
+        self.position = 0
         used = [w.to(sums.dtype) for w in weights]
         if weights and not references_only():
             sums = applied(_Defer, sums, self.inputs, *used)
@@ -107,12 +107,12 @@ class Products:
         self.weights = [w.t() for w in used]
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """The sums of the next place, (B, G)."""
-        found = self.sums[self.place]
+        """The sums of the next position, (B, G)."""
+        found = self.sums[self.position]
         for x, weight in zip(inputs, self.weights, strict=True):
             found = torch.addmm(found, x, weight)
         self.inputs.append(tuple(x.detach() for x in inputs))
-        self.place += 1
+        self.position += 1
         return found
 
 
@@ -135,8 +135,8 @@ def lstm_cell(sums: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
 def gru_cell(given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
     """What input and hidden give to reset gate, update gate and candidate, (B, 3 D) each, and hidden (B, D) -> hidden.
 
-    Cho et al. 2014, equations 5 to 8, but that the reset gate acts after the product with the hidden state, not
-    before: the step is one product then, and cuDNN's.
+    Cho et al. 2014, equations 5 to 8, except that the reset gate acts after the product with the hidden state,
+    not before. So a step is one product, as in cuDNN.
     """
     if (fast := stand_in("gru_cell", given, recurred, hidden)) is not None:
         found: Tensor = fast(given, recurred, hidden)
@@ -149,14 +149,14 @@ def gru_cell(given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 Step = Callable[..., Carry]
-"""The carry, and what else is known only now, each (B, I) -> the next carry."""
+"""The carry, and what else each step is fed, (B, I) each -> the next carry."""
 
 
 class Recurrence(nn.Module):
     """One layer in one direction."""
 
     sums: ClassVar[int]
-    """How many times D a step needs."""
+    """G / D: how many sums of D features a step needs."""
     bias: ClassVar[bool] = False
     """Of the product with the hidden state; where sums are only added, the inputs' is enough."""
 
@@ -167,19 +167,19 @@ class Recurrence(nn.Module):
         self.hidden = nn.Linear(width, self.sums * width, bias=self.bias)
 
     def nothing(self, like: Tensor) -> Carry:
-        """The carry before the first place of (T, B, I): zeros."""
+        """The carry before the first position of (T, B, I): zeros."""
         return (like.new_zeros(like.shape[1], self.width),)
 
     def loop(self, given: Tensor, *fed: nn.Linear) -> Step:
-        """A step for each place of given sums (T, B, G), to which these maps of what is fed to it are added."""
+        """The step of a loop over given sums (T, B, G); it adds the products of `fed` with each step's inputs."""
         raise NotImplementedError
 
     def forward(
         self, x: Tensor, carry: Carry | None = None, lengths: Tensor | None = None, more: Tensor | None = None
     ) -> tuple[Tensor, Carry]:
-        """x (T, B, I) -> hidden (T, B, D) and the carry after each row's last place, which `lengths` (B,) tell.
+        """x (T, B, I) -> hidden (T, B, D) and the carry after each row's last position, given by `lengths` (B,).
 
-        `more`, (B, G), is added to the sums of every place.
+        `more`, (B, G), is added to the sums of every position.
         """
         given = self.input(x) if more is None else self.input(x) + more
         step, passed = self.loop(given), []
@@ -273,9 +273,9 @@ class Stack(nn.Module):
         lengths: Tensor | None = None,
         more: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Carry, ...]]:
-        """x (T, B, I) -> hidden of the last layer (T, B, D), and each layer's carry after the last place it read.
+        """x (T, B, I) -> hidden of the last layer (T, B, D), and each layer's carry after the last position read.
 
-        `lengths` (B,) say where rows end; who reads backwards needs them. `more` goes to the first layer, see above.
+        `lengths` (B,) say where rows end; reading backwards needs them. `more` goes to the first layer, see above.
         """
         order = _turned(lengths, len(x)) if lengths is not None and self.backwards else None
         ends = []

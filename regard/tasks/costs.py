@@ -46,7 +46,7 @@ _USABLE = 0.9
 # (rows, S, T), these in units: as many as there are unknowns, and small enough that nothing of theirs takes a second.
 _PROBES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 3), (1, 2, 2))
 _UNIT = 8
-"""Tokens; fewer where a model knows less than 24 places."""
+"""Tokens; fewer where a model takes fewer than 24 at once."""
 
 Numbers = NDArray[np.float64]
 

@@ -145,9 +145,9 @@ def embed(
     precision: str = "auto",
     device: str = "cpu",
 ) -> NDArray[np.float32]:
-    """A vector of each line, (B, D): the mean of what the model makes of its places, or what stands at its end.
+    """A vector of each line, (B, D): the mean of the model's vectors over its positions, or the one at its end.
 
-    Of an encoder-decoder it is the encoder's, of a language model that of each place and those before it.
+    An encoder-decoder gives its encoder's vectors; a language model's have seen the positions up to their own.
     """
     opened = open_bundle(bundle, ["encoder-decoder", "language-model", "reader", "classifier"], device=device)
     if pool not in POOLS:
@@ -158,7 +158,7 @@ def embed(
     if not family.vectors:
         others = ", ".join(name for name, each in FAMILIES.items() if each.vectors)
         raise ModelError(
-            f'model.family = "{opened.recipe.model.family}" keeps no tensor of a vector for each place, so there is '
+            f'model.family = "{opened.recipe.model.family}" keeps no tensor of a vector for each position, so there is '
             f"nothing to pool; take one of {others}."
         )
     found = [np.empty((0, opened.recipe.model.width), np.float32)]

@@ -90,20 +90,20 @@ def stream(
 
 
 def continued(
-    model: LanguageModel, ids: Sequence[int], search: SearchConfig, *, first: int, end: int, places: int
+    model: LanguageModel, ids: Sequence[int], search: SearchConfig, *, first: int, end: int, capacity: int
 ) -> list[Any]:
     """Hypotheses of what follows `ids`: draws, the likeliest token each time, or a beam."""
     if search.samples or search.beam == 1:
-        generator = _drawn(model, ids, search, max(1, search.samples), first=first, end=end, places=places)
+        generator = _drawn(model, ids, search, max(1, search.samples), first=first, end=end, capacity=capacity)
         while True:
             try:
                 next(generator)
             except StopIteration as done:
                 return list(done.value)
-    state, last = _begun(model, [first, *ids], places)
+    state, last = _begun(model, [first, *ids], capacity)
     with torch.inference_mode():
         problem = Problem(
-            _step(model, places),
+            _step(model, capacity),
             state,
             last,
             torch.tensor([_limit(search)]),
@@ -114,15 +114,15 @@ def continued(
 
 
 def _drawn(
-    model: LanguageModel, ids: Sequence[int], search: SearchConfig, rows: int, *, first: int, end: int, places: int
+    model: LanguageModel, ids: Sequence[int], search: SearchConfig, rows: int, *, first: int, end: int, capacity: int
 ) -> Any:
     """`sample_steps` of so many rows; without samples the likeliest token is the only one that can be drawn."""
-    state, last = _begun(model, [first, *ids], places)
+    state, last = _begun(model, [first, *ids], capacity)
     likeliest = Draw(top_k=1)
     draw = Draw(search.seed, search.temperature, search.top_k, search.top_p) if search.samples else likeliest
     with torch.inference_mode():
         problem = Problem(
-            _step(model, places),
+            _step(model, capacity),
             state.select(torch.zeros(rows, dtype=torch.long, device=last.device)),
             last.expand(rows),
             torch.full((rows,), _limit(search)),
@@ -142,9 +142,9 @@ class _Sliding:
         return _Sliding(self.inner.select(rows), self.seen.index_select(0, rows))
 
 
-def _begun(model: LanguageModel, ids: Sequence[int], places: int) -> tuple[_Sliding, Tensor]:
+def _begun(model: LanguageModel, ids: Sequence[int], capacity: int) -> tuple[_Sliding, Tensor]:
     """The state after all but the last token, and that token (1,); only what fits in the context is read."""
-    kept = torch.tensor([ids[-places:] if places else ids], device=device_of(model))
+    kept = torch.tensor([ids[-capacity:] if capacity else ids], device=device_of(model))
     state = _Sliding(model.start(), kept[:, :0])
     if kept.shape[1] > 1:
         with torch.inference_mode():
@@ -152,12 +152,12 @@ def _begun(model: LanguageModel, ids: Sequence[int], places: int) -> tuple[_Slid
     return state, kept[:, -1]
 
 
-def _step(model: LanguageModel, places: int) -> Any:
+def _step(model: LanguageModel, capacity: int) -> Any:
     def step(tokens: Tensor, state: _Sliding) -> tuple[Tensor, _Sliding]:
         inner, new = state.inner, tokens[:, None]
         seen = torch.cat((state.seen, new), 1)
-        if places and seen.shape[1] > places:
-            inner, new = model.start(), seen[:, -max(1, places // 2) :]
+        if capacity and seen.shape[1] > capacity:
+            inner, new = model.start(), seen[:, -max(1, capacity // 2) :]
             seen = new
         hidden, inner = model.decode(new, inner)
         found = model.project(hidden[:, -1]).log_softmax(-1)
@@ -178,7 +178,7 @@ def _limit(search: SearchConfig) -> int:
 def _frame(opened: Pipeline) -> dict[str, int]:
     """What a text begins after and ends with: a line's begin and end, or in a stream the end before, and nothing."""
     whole = opened.recipe.data.context > 0
-    return {"first": END if whole else BEGIN, "end": -1 if whole else END, "places": opened.places}
+    return {"first": END if whole else BEGIN, "end": -1 if whole else END, "capacity": opened.capacity}
 
 
 def _ids(opened: Pipeline, prompt: str) -> list[int]:

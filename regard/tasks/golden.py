@@ -21,7 +21,7 @@ from .decode import decode, mask_of
 from .engine import backend_of, exact_copy
 from .fill import filled, labels_of
 from .generate import continued
-from .open import places_of
+from .open import context_of
 
 __all__ = ["answers", "golden"]
 
@@ -62,10 +62,10 @@ def _translations(model: EncoderDecoder, recipe: Recipe, source: Tokenizer, rows
 def _continuations(model: LanguageModel, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     greedy = SearchConfig(beam=1, max_length=_GO_ON)
     exact = exact_copy(model)
-    places = places_of(recipe)
+    capacity = context_of(recipe)
     # Of a stream as of a line: what is asked is a beginning, and its answer at most the rest of a line.
     first = END if recipe.data.context else BEGIN
-    return [continued(exact, row, greedy, first=first, end=END, places=places)[0].ids for row in rows]
+    return [continued(exact, row, greedy, first=first, end=END, capacity=capacity)[0].ids for row in rows]
 
 
 def _fillings(model: MaskedLM, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:

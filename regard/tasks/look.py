@@ -90,7 +90,7 @@ class Part:
     def summed(self, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> NDArray[np.float64]:
         """The sum (T, S) over chosen layers and heads, from 1, all without a choice. Raises DataError for others."""
         L, H = self.weights.shape[:2]
-        chosen = self.weights[np.ix_(_places("layer", layers, L), _places("head", heads, H))]
+        chosen = self.weights[np.ix_(_indices("layer", layers, L), _indices("head", heads, H))]
         return np.asarray(chosen.sum(axis=(0, 1), dtype=np.float64))
 
     def total(
@@ -103,10 +103,10 @@ class Part:
     ) -> float:
         """The sum over chosen rows, columns, layers and heads, all from 1 as in `to_csv`, all without a choice.
 
-        Raises DataError for a place that there is not.
+        Raises DataError for a row or column that does not exist.
         """
         weights = self.summed(layers=layers, heads=heads)
-        chosen = np.ix_(_places("row", rows, weights.shape[0]), _places("column", columns, weights.shape[1]))
+        chosen = np.ix_(_indices("row", rows, weights.shape[0]), _indices("column", columns, weights.shape[1]))
         return float(weights[chosen].sum())
 
     def merged(self) -> Part:
@@ -116,12 +116,12 @@ class Part:
         return replace(self, weights=weights.astype(np.float32), rows=self.rows.merged(), columns=self.columns.merged())
 
 
-def _places(what: str, asked: Sequence[int] | None, most: int) -> list[int]:
-    """Places from 0 of those asked for from 1, each once; all without a choice."""
-    for place in asked or ():
-        if not 1 <= place <= most:
-            raise DataError(f"{what} {place}: this attention has {most}; take 1 to {most}.")
-    return list(range(most)) if asked is None else sorted({place - 1 for place in asked})
+def _indices(what: str, asked: Sequence[int] | None, most: int) -> list[int]:
+    """Indices from 0 of the numbers from 1 that are asked for, each once; all if none are asked for."""
+    for number in asked or ():
+        if not 1 <= number <= most:
+            raise DataError(f"{what} {number}: this attention has {most}; take 1 to {most}.")
+    return list(range(most)) if asked is None else sorted({number - 1 for number in asked})
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,9 @@ class Attention:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["part", "layer", "head", "row", "column", "row_name", "column_name", "weight"])
         for part in self.parts:
-            for (*place, row, column), weight in np.ndenumerate(part.weights):
+            for (*before, row, column), weight in np.ndenumerate(part.weights):
                 names = part.rows.names[row], part.columns.names[column]
-                writer.writerow([part.name, *(at + 1 for at in (*place, row, column)), *names, float(weight)])
+                writer.writerow([part.name, *(at + 1 for at in (*before, row, column)), *names, float(weight)])
         return text.getvalue()
 
 
@@ -222,10 +222,10 @@ def _translation(
         raise TextError("the line has no text to look at; give one that has.")
     if target is None:
         best = translator.translate([line], from_=from_, to=to, beam=beam)[0].hypotheses[0]
-        text, written, ended, places = best.text, list(best.ids), best.ended, target_spans(opened.target, best)
+        text, written, ended, spans = best.text, list(best.ids), best.ended, target_spans(opened.target, best)
     else:
         check_line(target, "the target")
-        text, written, ended, places = target, opened.target.encode(target), True, opened.target.spans(target)
+        text, written, ended, spans = target, opened.target.encode(target), True, opened.target.spans(target)
     opened.check_length([*written, END], 1)
     model = translator.engine.model_for("exact")
     observe = Observer("encoder", "cross", "decoder")
@@ -234,11 +234,11 @@ def _translation(
     tokens, writing = pad([[*written, END] if fills else [BEGIN, *written]], device)
     model.decode(tokens, model.start(model.encode(read, reading, observe), reading), writing, observe)
 
-    read_places, read_words = translator.reading.spans(line, to)
-    source = _side(line, opened.source.tokens(ids), read_places, read_words)
+    read_spans, read_words = translator.reading.spans(line, to)
+    source = _side(line, opened.source.tokens(ids), read_spans, read_words)
     written_tokens, target_words = opened.target.tokens(written), words_in(text)
-    looking = _side(text, written_tokens, places, target_words, begin=not fills, end=fills)
-    writes = _side(text, written_tokens, places, target_words, end=ended)
+    looking = _side(text, written_tokens, spans, target_words, begin=not fills, end=fills)
+    writes = _side(text, written_tokens, spans, target_words, end=ended)
     parts = [
         *_part("encoder", observe.weights["encoder"], source, source),
         *_part("cross", observe.weights["cross"], writes, source),
@@ -283,23 +283,23 @@ def _part(name: PartName, found: Sequence[Tensor], rows: Side, columns: Side) ->
 def _side(
     line: str,
     tokens: Sequence[str],
-    places: Sequence[Span],
+    spans: Sequence[Span],
     words: Sequence[Span],
     *,
     begin: bool = False,
     end: bool = True,
 ) -> Side:
-    """The tokens of a line and its words, both with their places.
+    """The tokens of a line and its words, both with their spans.
 
     A token of nothing but space belongs to the word behind it, or to the last. Whatever else has no characters in the
     line (begin, end, a language's tag) is a word by itself.
     """
     count = begin + len(tokens) + end
     found: list[tuple[str, NDArray[np.float64]]] = []  # of each word the shares that the tokens have in it, (tokens,)
-    shares = shares_of(places, words)
+    shares = shares_of(spans, words)
     for token in np.flatnonzero(shares.sum(axis=1) == 0).tolist():
         if words and not tokens[token].strip("\u2581 "):
-            behind = (i for i, (start, _) in enumerate(words) if start >= places[token][1])
+            behind = (i for i, (start, _) in enumerate(words) if start >= spans[token][1])
             shares[token, next(behind, len(words) - 1)] = 1
         else:
             found.append((tokens[token], _one(count, begin + token)))
@@ -316,7 +316,7 @@ def _side(
     return Side(names, tuple(text for text, _ in found), np.stack([column for _, column in found], axis=1))
 
 
-def _one(count: int, place: int) -> NDArray[np.float64]:
+def _one(count: int, index: int) -> NDArray[np.float64]:
     column = np.zeros(count)
-    column[place] = 1
+    column[index] = 1
     return column

@@ -29,7 +29,7 @@ __all__ = ["log_probability", "measure", "perplexities"]
 _CHUNK = 1024
 
 Row = tuple[Sequence[int], Sequence[int], int]
-"""What is read, what follows at each place of it, and from which place on that is scored."""
+"""The ids that are read, the id to predict at each position, and the first position that is scored."""
 
 
 def measure(
@@ -95,7 +95,10 @@ def perplexities(
 
 @torch.inference_mode()
 def log_probability(model: Any, rows: Sequence[Row], batch_size: int, reads: bool = False) -> tuple[float, int]:
-    """Summed natural logarithm of what follows (or, of one that `reads`, stands) at each place, and how many it is."""
+    """The summed natural log-probability of the scored tokens, and their number.
+
+    A token is predicted at the position before it; a model that `reads` predicts it at its own.
+    """
     total, count = 0.0, 0
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i][0]))
     for start in range(0, len(rows), batch_size):
@@ -103,11 +106,11 @@ def log_probability(model: Any, rows: Sequence[Row], batch_size: int, reads: boo
         ids, layout = pad([row[0] for row in batch], device_of(model))
         wanted, _ = pad([row[1] for row in batch], device_of(model))
         hidden = model.encode(ids, layout) if reads else model.decode(ids, model.start(), layout)[0]
-        places = torch.arange(ids.shape[1], device=ids.device)
+        positions = torch.arange(ids.shape[1], device=ids.device)
         begins = torch.tensor([row[2] for row in batch], device=ids.device)
-        scored = (places >= begins[:, None]) & (places < layout.lengths[:, None])
+        scored = (positions >= begins[:, None]) & (positions < layout.lengths[:, None])
         if reads:
-            scored &= places == begins[:, None]
+            scored &= positions == begins[:, None]
         for h, t in zip(hidden[scored].split(_CHUNK), wanted[scored].split(_CHUNK), strict=True):
             total -= float(torch.nn.functional.cross_entropy(model.project(h).double(), t, reduction="sum"))
             count += len(t)
@@ -126,7 +129,7 @@ def _of_lines(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[R
 
 def _of_stream(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[Row]:
     """Windows of a stream, in which an end stands before the first line."""
-    size = opened.places
+    size = opened.capacity
     step = stride or size
     if not 1 <= step <= size:
         raise ModelError(f"stride is {stride}; it must be from 1 to the model's context, {size}.")
@@ -144,8 +147,8 @@ def _of_masked(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[
     for number, line in enumerate(lines, start=1):
         ids = [*opened.encode(line, number), END]
         opened.check_length(ids, number)
-        for place in range(len(ids) - 1):
-            yield [*ids[:place], mask, *ids[place + 1 :]], ids, place
+        for position in range(len(ids) - 1):
+            yield [*ids[:position], mask, *ids[position + 1 :]], ids, position
 
 
 _ROWS: dict[str, Any] = {"language-model": _of_lines, "reader": _of_masked}

@@ -20,7 +20,7 @@ from regard.text import Tokenizer
 from .engine import NO_INT8, exact_copy, instead_of, is_exact
 from .lines import check_line
 
-__all__ = ["Pipeline", "check_kind", "open_bundle", "places_of", "reads_pairs", "use_of"]
+__all__ = ["Pipeline", "check_kind", "context_of", "open_bundle", "reads_pairs", "use_of"]
 
 _USES: dict[Kind, tuple[str, str]] = {
     "encoder-decoder": ("translates", "translate"),
@@ -52,9 +52,9 @@ class Pipeline:
         return self._exact
 
     @property
-    def places(self) -> int:
+    def capacity(self) -> int:
         """The most tokens that the model takes at once; 0 for no limit."""
-        return places_of(self.recipe)
+        return context_of(self.recipe)
 
     def encode(self, line: str, number: int = 1) -> list[int]:
         """Ids of a line of text. Raises TextError, naming the line, for what cannot be read."""
@@ -63,15 +63,15 @@ class Pipeline:
 
     def check_length(self, ids: Sequence[int], number: int) -> None:
         """Raises TextError for a line, its end counted, that is too long for the model."""
-        if self.places and len(ids) > self.places:
+        if self.capacity and len(ids) > self.capacity:
             raise TextError(
-                f"line {number} has {len(ids):,} tokens with its end, and this model takes at most {self.places:,}: "
+                f"line {number} has {len(ids):,} tokens with its end, and this model takes at most {self.capacity:,}: "
                 "split the line."
             )
 
 
-def places_of(recipe: Recipe) -> int:
-    """The most tokens that a recipe's model takes at once, having learnt no more places; 0 for no limit."""
+def context_of(recipe: Recipe) -> int:
+    """The most tokens that a recipe's model takes at once, because it has learned no more positions; 0: no limit."""
     most = FAMILIES[recipe.model.family].capacity(recipe.model)
     return min(filter(None, (most, recipe.data.context)), default=0)
 

@@ -27,7 +27,7 @@ from regard.text.tokenizer import END, Tokenizer
 from .decode import decode, decode_steps, mask_of, streamed
 from .engine import Backend, Engine, instead_of
 from .lines import Languages, SourceSide
-from .open import check_kind, places_of
+from .open import check_kind, context_of
 from .options import NONE, Options, search_with
 from .translation import Candidate, Translation
 
@@ -62,8 +62,8 @@ class Translator:
         """Of a model that writes all positions at once, the id of its mask."""
         data = recipe.data
         languages = Languages(data.source_language, data.target_language, data.target_languages)
-        most, positions = 4 * data.filters.max_length, places_of(recipe)
-        self.reading = SourceSide(source, languages, min(most, positions - 1) if positions else most)
+        most, capacity = 4 * data.filters.max_length, context_of(recipe)
+        self.reading = SourceSide(source, languages, min(most, capacity - 1) if capacity else most)
         """How lines are read. A line has at most four times the tokens of the longest that was trained on, and no more
         than the model has positions for, its end counted. An output ends at the last position too."""
 

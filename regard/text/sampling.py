@@ -120,10 +120,13 @@ class Sampler:
         return [symbol for symbol in symbols if symbol]
 
     def _unigram(self, text: str, alpha: float, draw: Draw) -> list[str]:
-        """Forward: the summed probability of all ways to each place; backward: a way, drawn token by token."""
+        """A segmentation of the text, drawn from all of them by their probabilities.
+
+        Forward, the probabilities of all ways to each position are summed; backward, one way is drawn, token by token.
+        """
         scores, beginnings = self._scores, self._beginnings
         end = len(text)
-        # For each place the tokens that end there: where they begin, and the log-probability of all ways through them.
+        # Of each token that ends at a position: its beginning, and the log-probability of all ways through it.
         arriving: list[list[tuple[int, float]]] = [[] for _ in range(end + 1)]
         reached = 0.0
         for start in range(end):
@@ -139,12 +142,12 @@ class Sampler:
                 if token not in beginnings:
                     break
         tokens = []
-        place = end
-        while place:
-            ways = arriving[place]
+        position = end
+        while position:
+            ways = arriving[position]
             start = ways[0][0] if len(ways) == 1 else _drawn(ways, draw)
-            tokens.append(text[start:place])
-            place = start
+            tokens.append(text[start:position])
+            position = start
         return tokens[::-1]
 
 

@@ -148,13 +148,13 @@ def _words(text: str) -> list[str]:
 def _characters(text: str) -> list[str]:
     """Characters with the marks that belong to them: accents, joined emoji, variation selectors."""
     starts = [
-        place
-        for place, character in enumerate(text)
-        if place == 0
+        position
+        for position, character in enumerate(text)
+        if position == 0
         or not (
             unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf")
             or "\U0001f3fb" <= character <= "\U0001f3ff"
-            or text[place - 1] == "\u200d"
+            or text[position - 1] == "\u200d"
         )
     ]
     return [text[start:end] for start, end in pairwise([*starts, len(text)])]

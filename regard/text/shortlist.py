@@ -102,10 +102,10 @@ def _first_model(pairs: Sequence[tuple[Ids, Ids]], width: int) -> tuple[NDArray[
     for _ in range(_ROUNDS):
         expected = np.zeros(len(keys))
         for chunk, lengths in _chunks(pairs, width):
-            places = np.searchsorted(keys, chunk)
-            shares = chances[places]
+            indices = np.searchsorted(keys, chunk)
+            shares = chances[indices]
             totals = np.add.reduceat(shares, np.cumsum([0, *lengths[:-1]]))
-            expected += np.bincount(places, shares / np.repeat(totals, lengths), minlength=len(keys))
+            expected += np.bincount(indices, shares / np.repeat(totals, lengths), minlength=len(keys))
         chances = expected / np.bincount(owners, expected)[owners]
     return keys, chances
 

@@ -183,22 +183,22 @@ class Tokenizer:
     def spans(self, line: str) -> list[tuple[int, int]]:
         """Where each token of `encode(line)` stands in the line: its first character and the one behind its last.
 
-        Every byte of a character has the whole character's place, and so has every part of one that normalization takes
-        apart. A space in front of the line, which SentencePiece adds, has no width.
+        Every byte of a character has the span of the whole character, and so has every part that normalization makes
+        of one. A space in front of the line, which SentencePiece adds, has no width.
         """
         ready = self._ready(line)
         ahead = len(self._processor.normalize(ready)) - len(ready)
-        found, place = [], -ahead
+        found, position = [], -ahead
         texts: list[str] = self._processor.encode(ready, out_type=str)
         for i, token in self._apart(zip(self._processor.encode(ready), texts, strict=True)):
-            start = place
+            start = position
             if not self._processor.is_byte(i):
-                place += len(token)
+                position += len(token)
             elif int(token[3:5], 16) & 0xC0 != 0x80:  # a character's first byte
-                place += 1
+                position += 1
             else:
                 start -= 1
-            found.append((max(start, 0), max(place, 0)))
+            found.append((max(start, 0), max(position, 0)))
         return found if ready == line else self._in_raw(line, found)
 
     def spans_of(self, ids: Sequence[int]) -> list[tuple[int, int]]:
@@ -212,12 +212,12 @@ class Tokenizer:
             found.append(found[-1] if of_byte else (start, end))
         return found
 
-    def _in_raw(self, line: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Places in what the line is made into -> in the line itself."""
+    def _in_raw(self, line: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The spans of the line itself that these spans of the prepared line (`_ready`) come from."""
         ends = [len(self._ready(line[:count])) for count in range(len(line) + 1)]
         ends = list(accumulate(reversed(ends), min))[::-1]
         found = []
-        for start, end in places:
+        for start, end in spans:
             first, last = bisect_right(ends, start) - 1, bisect_left(ends, end)
             if last < len(ends) and ends[last] == end:
                 last = bisect_right(ends, end) - 1

@@ -22,32 +22,32 @@ def words(line: str) -> list[tuple[int, int]]:
     """
     found: list[tuple[int, int]] = []
     running = ""  # what the last word goes on with: "" for nothing but what is tied to it
-    for place, character in enumerate(line):
+    for position, character in enumerate(line):
         kind = unicodedata.category(character)[0]
-        touches = bool(found) and found[-1][1] == place
-        if touches and (kind == "M" or character in _TIES or _tied(line, place)):
-            found[-1] = (found[-1][0], place + 1)
+        touches = bool(found) and found[-1][1] == position
+        if touches and (kind == "M" or character in _TIES or _tied(line, position)):
+            found[-1] = (found[-1][0], position + 1)
             continue
         if kind in "ZC":
             running = ""
             continue
         letter = kind in "LN" and not unspaced(character)
-        inside = touches and running and (letter or _parts_not(line, place, running))
+        inside = touches and running and (letter or _parts_not(line, position, running))
         if inside:
-            found[-1] = (found[-1][0], place + 1)
+            found[-1] = (found[-1][0], position + 1)
         else:
-            found.append((place, place + 1))
+            found.append((position, position + 1))
         running = kind if letter else running if inside else ""
     return found
 
 
-def _tied(line: str, place: int) -> bool:
+def _tied(line: str, position: int) -> bool:
     """Whether the character belongs to the emoji before it: a skin tone, or what a joiner joins."""
-    return "\U0001f3fb" <= line[place] <= "\U0001f3ff" or line[place - 1] == "\u200d"
+    return "\U0001f3fb" <= line[position] <= "\U0001f3ff" or line[position - 1] == "\u200d"
 
 
-def _parts_not(line: str, place: int, running: str) -> bool:
+def _parts_not(line: str, position: int, running: str) -> bool:
     """Whether the mark stands within a word: behind a letter or digit (`running`) and before one of the same kind."""
-    kind = _WITHIN.get(line[place])
-    following = line[place + 1 : place + 2]
+    kind = _WITHIN.get(line[position])
+    following = line[position + 1 : position + 2]
     return kind == running and bool(following) and unicodedata.category(following)[0] == kind

@@ -62,8 +62,8 @@ class Call:
     drop: Dropout | None = None
     """What drops weights, while training."""
     bias: Bias | None = None
-    place: int = 0
-    """Of the first query, for the bias; the first key's is 0."""
+    position: int = 0
+    """The position of the first query, for the bias; that of the first key is 0."""
     observe: Observer | None = None
     """Who learns from what a normaliser draws."""
 
@@ -101,10 +101,10 @@ class Call:
         pack = self.packed()
         return (pack[0].width, pack[1].width) if pack else (self.queries.shape[-2], self.keys.shape[-2])
 
-    def places(self) -> tuple[Tensor, Tensor]:
-        """Where the padded queries (T,) and keys (S,) stand."""
+    def positions(self) -> tuple[Tensor, Tensor]:
+        """The positions of the padded queries (T,) and keys (S,)."""
         queries, keys = (torch.arange(n, device=self.queries.device) for n in self.sizes())
-        return queries + self.place, keys
+        return queries + self.position, keys
 
 
 def _laid_out(x: Tensor, layout: Layout) -> Tensor:
@@ -264,7 +264,7 @@ class Flexible:
 
         score_mod = None
         if call.bias is not None:
-            table = call.bias.scores(call.queries, *call.places())  # (H, T, S), of places
+            table = call.bias.scores(call.queries, *call.positions())  # (H, T, S)
 
             def score_mod(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
                 return score + table[head, queries[query], keys[key]]
@@ -293,7 +293,7 @@ class Fused:
         queries, keys, values = call.padded()
         mask = call.matrix()
         if call.bias is not None:
-            added = call.bias.scores(queries, *call.places()).to(queries.dtype)
+            added = call.bias.scores(queries, *call.positions()).to(queries.dtype)
             mask = added if mask is None else added.masked_fill(~mask, -torch.inf)
         dropped = 0.0 if call.drop is None else call.drop.probability
         # The scale already stands in the prepared queries.
@@ -315,14 +315,14 @@ class Reference:
             # Its many small shapes are not worth compiling products for, and the softmax is better in float32.
             queries, keys, values = queries.float(), keys.float(), values.float()
         with torch.autocast(queries.device.type, enabled=False):
-            bias = None if call.bias is None else call.bias.scores(queries, *call.places()).to(queries.dtype)
+            bias = None if call.bias is None else call.bias.scores(queries, *call.positions()).to(queries.dtype)
             inside = None
             if call.observe is not None and call.layout is not None and call.normalize is not softmax:
                 inside = torch.arange(queries.shape[2], device=queries.device) < call.layout.lengths[:, None]
             settings = call.matrix(), bias, observed(call.normalize, call.observe, inside), call.drop
             mixed, weights = attend(queries, keys, values, call.score.compare, *settings)
             if call.bias is not None and call.bias.mixes:
-                mixed = mixed + call.bias.mixed(weights, *call.places())
+                mixed = mixed + call.bias.mixed(weights, *call.positions())
         return call.restored(mixed).to(call.values.dtype), weights if call.want_weights else None
 
 

@@ -23,6 +23,7 @@ class LuongAttention(nn.Module):
         super().__init__()
         self.score, self.kind, self.window, self.normalize = score, kind, window, normalize
         self.output = nn.Linear(2 * width, width, bias=False)
+        # The name stays, because bundles hold the weight under it.
         self.place = nn.Linear(width, width, bias=False) if kind == "local-p" else None
         self.share = nn.Linear(width, 1, bias=False) if kind == "local-p" else None
 

@@ -19,14 +19,14 @@ class Mask(Protocol):
 
     @property
     def causal(self) -> bool | None:
-        """What is left of the mask for a kernel that keeps to each sequence's own keys: causality (True), nothing
+        """What a kernel that keeps to each sequence's own keys must still apply: causality (True), nothing
         (False), or something that it cannot express (None)."""
         ...
 
     def sees(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """Whether, in these rows of the batch, queries at these places may look at keys at these places.
+        """Whether, in these rows of the batch, queries at these positions may look at keys at these positions.
 
-        The three broadcast with each other; places are counted from 0 in each row.
+        The three broadcast with each other; positions are counted from 0 in each row.
         """
         ...
 
@@ -40,7 +40,7 @@ def matrix(mask: Mask, rows: int, queries: int, keys: int, device: torch.device)
 
 @dataclass(frozen=True)
 class Causal:
-    """A query may look at its own place and before; the first query stands at place `offset` of the keys."""
+    """A query may look at its own position and before; the first query stands at position `offset` of the keys."""
 
     offset: int = 0
 
@@ -54,7 +54,7 @@ class Causal:
 
 @dataclass(frozen=True)
 class Window:
-    """A query may look `radius` places to either side (restricted self-attention, Vaswani et al. 2017, section 4)."""
+    """A query may look `radius` positions to either side (restricted attention, Vaswani et al. 2017, section 4)."""
 
     radius: int
     offset: int = 0

@@ -84,23 +84,23 @@ class MultiHead(nn.Module):
         rows = layout.batch(x)
         return rows.view(*rows.shape[:2], heads, -1).transpose(1, 2)  # (B, T, H·D) -> (B, H, T, D)
 
-    def _turned(self, x: Tensor, layout: Layout, place: int) -> Tensor:
-        return x if self.rotary is None else self.rotary(x, layout.positions() + place, layout.width + place)
+    def _turned(self, x: Tensor, layout: Layout, position: int) -> Tensor:
+        return x if self.rotary is None else self.rotary(x, layout.positions() + position, layout.width + position)
 
-    def prepare(self, memory: Tensor, layout: Layout, place: int = 0) -> KeysValues:
-        """Keys and values of what is looked at, (…, D) -> (B, G, S, Dk) and (B, G, S, Dv); kept in a state.
+    def prepare(self, memory: Tensor, layout: Layout, position: int = 0) -> KeysValues:
+        """The keys and values of a memory, (…, D) -> (B, G, S, Dk) and (B, G, S, Dv), which a state keeps.
 
-        The first of them stands at `place` of its sequence.
+        The first of them stands at `position` of its sequence.
         """
         widths = self.groups * self.key_width, self.groups * self.value_width
         keys, values = self.key_value(memory).split(widths, dim=-1)
-        keys = self._turned(self.score.keys(self._split(keys, layout, self.groups)), layout, place)
+        keys = self._turned(self.score.keys(self._split(keys, layout, self.groups)), layout, position)
         return KeysValues(keys, self._split(values, layout, self.groups), layout)
 
     def of_itself(
         self, x: Tensor, layout: Layout, mask: Mask | None, past: Cache | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, Cache | None]:
-        """x (…, D) looks at itself and at the tokens before it, where there is a past -> (…, D) and the longer past."""
+        """Self-attention of x (…, D), also to the past if there is one -> (…, D) and the longer past."""
         position = past.length if past is not None else 0
         memory = self.prepare(x, layout, position)
         if past is None:
@@ -116,14 +116,14 @@ class MultiHead(nn.Module):
         mask: Mask | None,
         observe: Observer | None = None,
         part: Part = "encoder",
-        place: int = 0,
+        position: int = 0,
     ) -> Tensor:
         """Queries from x, (…, D), mixed with the memory's values -> (…, D).
 
         Weights (B, H, T, S) go to `observe`, as those of this part of the model, if they are wanted.
-        The first query stands at `place` of its sequence.
+        The first query stands at `position` of its sequence.
         """
-        queries = self._turned(self.score.queries(self._split(self.query(x), layout, self.heads)), layout, place)
+        queries = self._turned(self.score.queries(self._split(self.query(x), layout, self.heads)), layout, position)
         call = Call(
             queries,
             memory.keys,
@@ -136,7 +136,7 @@ class MultiHead(nn.Module):
             self.normalize,
             self.drop if self.training and self.drop.probability else None,
             self.bias,
-            place,
+            position,
             observe,
         )
         mixed, weights = run(call)

@@ -203,12 +203,13 @@ class Cosine(FixedCosine):
 
 
 class Location(Score):
-    """W q, one score for each of A places whatever stands there (Luong et al. 2015, equation 8); 1,024 unless given."""
+    """W q: a score for each of A positions (1,024 unless given) without their keys (Luong et al. 2015, equation 8)."""
 
     is_dot = False
 
     def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
         super().__init__(width, query_width, size or 1024)
+        # The name stays, because bundles hold the weight under it.
         self.places = nn.Linear(self.query_width, self.size, bias=False)
 
     @classmethod
@@ -220,12 +221,12 @@ class Location(Score):
         return found
 
     def keys(self, k: Tensor) -> Tensor:
-        return k[..., :0]  # only how many there are
+        return k[..., :0]  # only the number of keys matters
 
     def compare(self, q: Tensor, k: Tensor) -> Tensor:
         if (count := k.shape[-2]) > self.size:
             raise ModelError(
-                f"{count} places to look at are more than the {self.size} that the location score has weights for; "
+                f"{count} positions to look at are more than the {self.size} that the location score has weights for; "
                 "split the line, or train with a larger model.score_width (model.score_width in recurrent families)"
             )
         return q[..., :count]

@@ -1,6 +1,6 @@
 """Positions added to the embeddings: sinusoidal and learned (Vaswani et al. 2017, section 3.5 and Table 3 row E).
 
-Sizes: D width, P places.
+Sizes: D width, P positions.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from regard.errors import ModelError
 __all__ = ["POSITIONS", "Added", "Learned", "NoPosition", "Sinusoidal", "SinusoidalHalves", "sinusoids"]
 
 
-def sinusoids(places: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def sinusoids(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """sin and cos of pos / 10000^(2i/D) for i < D/2: two tensors (…, D/2), in float32."""
-    i = torch.arange(0, width, 2, device=places.device, dtype=torch.float64)
-    angles = places[..., None].double() / 10000.0 ** (i / width)
+    i = torch.arange(0, width, 2, device=positions.device, dtype=torch.float64)
+    angles = positions[..., None].double() / 10000.0 ** (i / width)
     return angles.sin().float(), angles.cos().float()
 
 
@@ -30,7 +30,7 @@ class Added(nn.Module):
         super().__init__()
         self.capacity = capacity if self.limited else None
 
-    def forward(self, places: Tensor, longest: int) -> Tensor:
+    def forward(self, positions: Tensor, longest: int) -> Tensor:
         """Positions (…) with every entry < `longest` -> (…, D)."""
         raise NotImplementedError
 
@@ -47,10 +47,10 @@ class _Table(Added):
     def _make(self, capacity: int) -> Tensor:
         raise NotImplementedError
 
-    def forward(self, places: Tensor, longest: int) -> Tensor:
+    def forward(self, positions: Tensor, longest: int) -> Tensor:
         if longest > len(self.table):
             self.table = self._make(2 * longest).to(self.table)
-        return self.table[places]
+        return self.table[positions]
 
 
 class Sinusoidal(_Table):
@@ -77,20 +77,20 @@ class Learned(Added):
         self.weight = nn.Parameter(torch.empty(capacity, width))
         nn.init.normal_(self.weight, std=width**-0.5)
 
-    def forward(self, places: Tensor, longest: int) -> Tensor:
+    def forward(self, positions: Tensor, longest: int) -> Tensor:
         if longest > len(self.weight):
             raise ModelError(
                 f"a sequence of {longest} tokens is longer than the {len(self.weight)} learned positions; "
                 "split it, or train with a larger model.max_positions or with sinusoidal positions"
             )
-        return self.weight[places]
+        return self.weight[positions]
 
 
 class NoPosition(Added):
     """No positions at all: the contrast."""
 
-    def forward(self, places: Tensor, longest: int) -> Tensor:
-        return places.new_zeros((), dtype=torch.float32)
+    def forward(self, positions: Tensor, longest: int) -> Tensor:
+        return positions.new_zeros((), dtype=torch.float32)
 
 
 POSITIONS: dict[str, type[Added]] = {

@@ -147,7 +147,7 @@ def heads() -> Lecture:
 
 
 def masks() -> Lecture:
-    """Who may look where: sentences of unequal length, the future, and both; hidden places have no weight at all."""
+    """Who may look where: sentences of unequal length, the future, and both; hidden positions have no weight at all."""
     size = 5
     length = Lengths(torch.tensor([3]))
     three: dict[str, Mask] = {"padding": length, "causal": Causal(), "both": AndMask(length, Causal())}

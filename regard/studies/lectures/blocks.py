@@ -23,7 +23,7 @@ __all__ = ["add_and_norm", "feed_forward", "layer_or_batch", "prediction", "smoo
 
 @torch.no_grad()
 def feed_forward() -> Lecture:
-    """FFN(x) = max(0, x W1 + b1) W2 + b2: at each place alike, so (b, n, d) may be (bn, d), or a kernel of width 1."""
+    """FFN(x) = max(0, x W1 + b1) W2 + b2: at each position alike, as on (bn, d), or with a kernel of width 1."""
     layer = FeedForward(8, 32, "relu", 0.0).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     out = layer(x)

@@ -1,6 +1,6 @@
 """Positions: sinusoids, learned vectors, T5's buckets, rotations.
 
-Sizes: P places, D width.
+Sizes: P positions, D width.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["buckets", "learned_places", "rotation", "rotation_decay", "rotation_
 
 
 def sinusoids_() -> Lecture:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) its cosine: 64 places, 128 features."""
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) its cosine: 64 positions, 128 features."""
     table = Sinusoidal(128, 64)(torch.arange(64), 64).double()
     return Lecture(
         {
@@ -34,8 +34,8 @@ def sinusoids_() -> Lecture:
     )
 
 
-def _placed(places: Tensor, width: int) -> Tensor:
-    return torch.cat(sinusoids(places, width), dim=-1).double()
+def _placed(positions: Tensor, width: int) -> Tensor:
+    return torch.cat(sinusoids(positions, width), dim=-1).double()
 
 
 def sinusoid_laws() -> Lecture:
@@ -89,7 +89,7 @@ def sinusoid_laws() -> Lecture:
 
 
 def learned_places() -> Lecture:
-    """Learned positions end where training did: a table of 5 places has nothing for 7; sinusoids go on."""
+    """Learned positions end where training did: a table of 5 positions has nothing for 7; sinusoids go on."""
     table = Learned(8, 5)
     try:
         table(torch.arange(7), 7)
@@ -134,23 +134,23 @@ def buckets() -> Lecture:
     )
 
 
-def turned(x: Tensor, place: int, longest: int = 4096) -> Tensor:
-    """x (…, D) turned as at a place, by `Rotary`."""
+def turned(x: Tensor, position: int, longest: int = 4096) -> Tensor:
+    """x (…, D) turned as at a position, by `Rotary`."""
     rotary = Rotary(x.shape[-1], longest)
-    found: Tensor = rotary(x.reshape(1, -1, 1, x.shape[-1]), torch.tensor([place]), longest)
+    found: Tensor = rotary(x.reshape(1, -1, 1, x.shape[-1]), torch.tensor([position]), longest)
     return found.reshape_as(x)
 
 
-def rotation_matrix(place: float, width: int) -> Tensor:
+def rotation_matrix(position: float, width: int) -> Tensor:
     """The block matrix (D, D) that turns each pair of features by its own angle (Su et al. 2021, equation 15)."""
-    sines, cosines = (x.double() for x in sinusoids(torch.tensor(place), width))
+    sines, cosines = (x.double() for x in sinusoids(torch.tensor(position), width))
     turns = [torch.stack((torch.stack((c, -s)), torch.stack((s, c)))) for s, c in zip(sines, cosines, strict=True)]
     matrix: Tensor = torch.block_diag(*turns)
     return matrix
 
 
 def rotation() -> Lecture:
-    """RoPE: (R_m q) · (R_n k) = q · (R_(n-m) k): turned by their places, two vectors know how far apart they are."""
+    """RoPE: (R_m q) · (R_n k) = q · (R_(n-m) k): turned by their positions, two vectors know how far apart they are."""
     width = 16
     q, k = (torch.randn(width, dtype=torch.float64) for _ in range(2))
     pairs = [(0, 3), (10, 13), (100, 103), (1000, 1003)]

@@ -1,6 +1,6 @@
 """What a layer costs, measured: the rows of the paper's Table 1, by the length of a sequence and by its width.
 
-Sizes: n places, d features, k places that a convolution sees, r neighbours to either side.
+Sizes: n positions, d features, k positions that a convolution sees, r neighbours to either side.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ TABLE: tuple[dict[str, str], ...] = (
 
 
 def restricted(queries: Tensor, keys: Tensor, values: Tensor, radius: int) -> Tensor:
-    """Attention of (n, d) to `radius` places on either side, in r n d products, not n² d of which most are masked."""
+    """Attention of (n, d) to `radius` positions on either side, in r n d products; a mask would take n² d of them."""
     width = 2 * radius + 1
     near = F.pad(keys, (0, 0, radius, radius)).unfold(0, width, 1)  # (n, d, 2r + 1)
-    places = torch.arange(len(queries))[:, None] + torch.arange(-radius, radius + 1)
-    outside = (places < 0) | (places >= len(keys))
+    positions = torch.arange(len(queries))[:, None] + torch.arange(-radius, radius + 1)
+    outside = (positions < 0) | (positions >= len(keys))
     scores = (queries[:, None] @ near)[:, 0] / math.sqrt(queries.shape[1])
     weights = scores.masked_fill(outside, -torch.inf).softmax(-1)
     return (F.pad(values, (0, 0, radius, radius)).unfold(0, width, 1) @ weights[..., None])[..., 0]
