@@ -65,7 +65,7 @@ def _counting(
     def count(hypotheses: Sequence[str], sets: list[list[str]], language: str) -> Counts:
         metric = make(language)
         # sacrebleu has no public way to its statistics of single lines, the sums of which it scores; its own paired
-        # test calls these two methods, and tests/test_metrics_sacre.py holds the figures equal to corpus_score.
+        # test calls these two methods, and tests/metrics/test_metrics_sacre.py holds the figures equal to corpus_score.
         each = np.array(metric._extract_corpus_statistics(list(hypotheses), sets), dtype=np.float64)
 
         def result(sums: Values) -> Any:

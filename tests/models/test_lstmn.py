@@ -95,7 +95,7 @@ def test_without_a_tape_it_is_a_plain_lstm() -> None:
 
 
 def test_the_recipes_with_and_without_a_tape_are_equal_in_size_and_budget() -> None:
-    folder = Path(__file__).resolve().parent.parent / "recipes" / "ptb"
+    folder = Path(__file__).resolve().parents[2] / "recipes" / "ptb"
     tables, sizes = [], []
     for name in ("lstmn", "lstm"):
         made = recipe.load(folder / f"{name}.toml", variables={"REGARD_DATA": "data"})

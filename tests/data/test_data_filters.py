@@ -17,7 +17,7 @@ from regard.tasks.prepare import _learnt_from
 from regard.text import read_lines
 from regard.text.formats import read_pairs
 
-RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 STRICT = Filters(max_length=10, max_ratio=3, drop_duplicates=True, drop_identical=True)
 

@@ -435,7 +435,7 @@ def test_what_is_not_the_papers_is_named() -> None:
 
 
 def test_the_page_of_attention_names_every_part() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "attention.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "attention.md").read_text("utf-8")
     parts = (*SCORES, *NORMALIZERS, *POSITIONS, *BIASES, *ROTARY, *NORM_KINDS, *ACTIVATIONS, *GATES)
     assert [name for name in parts if f"`{name}`" not in page] == []
 

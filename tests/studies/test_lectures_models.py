@@ -33,7 +33,7 @@ from regard.tasks.score import score_lines
 from regard.tasks.translate import load
 from regard.text import PAD, Tokenizer
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TINY = {"heads": 2, "feedforward": 32, "layers": 1}
 SIZES = {"gpt": TINY, "bert": TINY, "lstmn": {"layers": 1}}
 LINE = ENGLISH[2]

@@ -24,7 +24,7 @@ from regard.studies.lectures.every import lecture
 from regard.studies.lectures.positions import rotation_matrix
 from regard.train.schedules import Schedule, paper
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SLIPS = tomllib.loads((ROOT / "docs/lectures/errata.toml").read_text("utf-8"))["slip"]
 
 

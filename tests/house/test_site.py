@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from chromium import CHROMIUM, browser
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAIRS = [
     *((page.with_name(page.name.replace(".zh", "")), page) for page in [*ROOT.glob("*.zh.md"), *DOCS.glob("*.zh.md")]),

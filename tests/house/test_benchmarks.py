@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-PLACE = Path(__file__).resolve().parent.parent / "benchmarks"
+PLACE = Path(__file__).resolve().parents[2] / "benchmarks"
 MODULES = [path.stem for folder in (PLACE, PLACE / "peers") for path in folder.glob("*.py")]
 SHAPE = {
     "layers": 2,

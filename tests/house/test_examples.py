@@ -29,7 +29,7 @@ from regard.parsing.trees import linearise
 from regard.tasks.fit import fit
 from regard.text import write_lines
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / "docs" / "extending.md"}),
@@ -40,16 +40,18 @@ PROSE = {"", "toml", "text", "{eval-rst}", "{toctree}"}
 
 COVERED = {
     r"\./run (setup|check|test)": ".ci/run:./run check",
-    r"\./run docs": "tests/test_site.py:sphinx",
-    r"\./run bench": "tests/test_benchmarks.py:def test_",
-    r"\./run demo|regard demo": "tests/test_demo.py:def test_what_it_leaves_suffices_to_recompute_the_figures",
+    r"\./run docs": "tests/house/test_site.py:sphinx",
+    r"\./run bench": "tests/house/test_benchmarks.py:def test_",
+    r"\./run demo|regard demo": "tests/studies/test_demo.py:def test_what_it_leaves_suffices_to_recompute_the_figures",
     r"python3 -m venv": "run:-m venv",
     r"\. \.venv/bin/activate|pip install": "run:pip",
-    r"regard get": "tests/test_get.py:def test_fetches_and_reports_progress",
-    r"torchrun --standalone": "tests/test_parallel.py:def test_two_processes_train_as_one_and_a_kill_changes_nothing",
-    r"(TORCH_\w+=1 )?torchrun --nnodes": "tests/test_parallel.py:def test_torchruns_environment_is_read",
-    r"REGARD_DATA=data regard lineage": "tests/test_lineage_report.py:def test_runs_are_trained_once_and_tabulated",
-    r"regard import opus-mt-en-de": "tests/test_exchange.py:def test_an_imported_bundle_is_a_bundle",
+    r"regard get": "tests/tasks/test_get.py:def test_fetches_and_reports_progress",
+    r"torchrun --standalone": "tests/train/test_parallel.py:"
+    "def test_two_processes_train_as_one_and_a_kill_changes_nothing",
+    r"(TORCH_\w+=1 )?torchrun --nnodes": "tests/train/test_parallel.py:def test_torchruns_environment_is_read",
+    r"REGARD_DATA=data regard lineage": "tests/studies/test_lineage_report.py:"
+    "def test_runs_are_trained_once_and_tabulated",
+    r"regard import opus-mt-en-de": "tests/exchange/test_exchange.py:def test_an_imported_bundle_is_a_bundle",
 }
 """Commands that do not run here, and where something runs in their stead: "file:words in it"."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "regard").rglob("*.py"))
 EVERYTHING = {
     *("errors", "disk", "pictures", "settings", "text", "metrics", "nn", "kernels", "data", "models", "search"),

@@ -25,7 +25,7 @@ from regard.recipe import parse, to_toml
 from regard.train import Step, TrainConfig, Trainer, Weights, inputs
 from regard.train.parallel import Parallel, _Cast
 
-BENCHMARK = Path(__file__).resolve().parent.parent / "benchmarks" / "parallel.py"
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "parallel.py"
 
 
 def batch_of(layout: Any, lengths: list[tuple[int, int]]) -> Batch:

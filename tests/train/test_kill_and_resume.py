@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-BENCHMARK = Path(__file__).resolve().parent.parent / "benchmarks" / "kill_and_resume.py"
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "kill_and_resume.py"
 
 
 def measured(tmp_path: Path, *options: str) -> dict[str, Any]:

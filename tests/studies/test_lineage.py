@@ -212,7 +212,7 @@ def test_unknown_words_are_replaced_or_spoken_of_not_both(translators: dict[str,
     "family", [*RECURRENT, "convs2s", "lstmn", "lstmn-translator", "mask-predict", "self-attentive"]
 )
 def test_the_page_of_the_lineage_names_every_key_and_its_default(family: str) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "lineage.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "lineage.md").read_text("utf-8")
     section = re.sub(r"\s+", " ", page.split(f"\n## {family}\n")[1].split("\n## ")[0])
     for key, field in FAMILIES[family].config.model_fields.items():
         if key != "family":

@@ -12,7 +12,7 @@ import pytest
 
 from regard.parsing.trees import Tree, Word, tree_of
 
-PLACE = Path(__file__).resolve().parent.parent / "benchmarks"
+PLACE = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The documents hold: links lead somewhere, commands exist with their options, the page of recipes names every key.
 
-Examples are run by tests/test_examples.py.
+Examples are run by tests/house/test_examples.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 
 from regard.apps.cli import app
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")

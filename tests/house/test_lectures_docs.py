@@ -14,7 +14,7 @@ import pytest
 from regard.studies.lectures.every import LECTURES, lecture
 from regard.studies.lectures.trained import TRAINED
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PLACE = ROOT / "docs" / "lectures"
 PAGES = [*sorted(PLACE.rglob("*.md")), *sorted((ROOT / "docs").glob("paper-to-code*.md"))]
 NAMED = re.compile(r"`((?:regard|tests|tools|benchmarks|recipes|results)/[\w./-]+?)(?::([\w.]+))?`")

@@ -32,7 +32,7 @@ from regard.search.table import SEARCHES
 from regard.text.formats import FORMATS
 from regard.train import OBJECTIVES, OPTIMIZERS, REGULARIZERS
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "extending.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text("utf-8")
 FOUND = re.findall(r"^## (.+?)\n(?:(?!^## ).)*?^```python\n(.*?)^```\n\n```toml\n(.*?)^```", PAGE, re.M | re.S)
 BLOCKS = {title.split(" ", 1)[1].replace(" ", "-"): (code, tables) for title, code, tables in FOUND}
 RECIPE = re.findall(r"^```toml\n(.*?)^```", PAGE, re.M | re.S)[-1]

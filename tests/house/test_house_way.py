@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "bundle" / "made-by-0.1" / "transformer"
 
 MOST = {"a line's translation": 15, "recipe to first update": 30, "batch to weights": 12, "loaded by translate": 45}
