@@ -134,15 +134,17 @@ def _locked(out: Path, parallel: Parallel) -> Iterator[None]:
         yield
         return
     out.mkdir(parents=True, exist_ok=True)
-    with locked(out / ".lock") as free:
-        if not free:
-            raise TrainingError(
-                f"{out}: another process is training in this directory; wait until it has ended or stop it, or choose "
-                "another --out."
-            )
-        yield
-    with suppress(OSError):  # a run that was refused leaves nothing
-        out.rmdir()
+    try:
+        with locked(out / ".lock") as free:
+            if not free:
+                raise TrainingError(
+                    f"{out}: another process is training in this directory; wait until it has ended or stop it, or "
+                    "choose another --out."
+                )
+            yield
+    finally:
+        with suppress(OSError):  # a run that was refused leaves nothing
+            out.rmdir()
 
 
 def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Any, given: nn.Module | None) -> Path:

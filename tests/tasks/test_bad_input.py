@@ -370,7 +370,7 @@ def test_weights_of_another_model_under_a_bundles_name(place: Path, capsys: pyte
     shutil.copyfile("wide/weights.safetensors", "bundle/weights.safetensors")
     Path("bundle/bundle.json").unlink()
     seal(Path("bundle"), "transformer", bundle.parameters, bundle.provenance)
-    refused(["translate", "bundle", "good.en"], r"weights.safetensors: .* is \(\d+, 64\) and .* needs", capsys)
+    refused(["translate", "bundle", "good.en"], r"weights.safetensors: .* is \(\d+,.*\) and .* needs \(64", capsys)
 
 
 @pytest.mark.parametrize(
