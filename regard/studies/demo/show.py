@@ -121,11 +121,6 @@ def page(one: Alignment, drawn: Picture) -> str:
     )
 
 
-def _ink(share: float) -> str:
-    """The darker half gets white digits."""
-    return f"background:{colour(share)}" + (";color:#fff" if share > 0.55 else "")
-
-
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
