@@ -204,10 +204,7 @@ def launch(recipe: Path, out: Path, *options: str) -> tuple[subprocess.Popen[byt
     command = [sys.executable, "-m", "regard", "train", str(recipe), "--out", str(out), *options]
     with heard.open("wb") as stream:
         process = subprocess.Popen(
-            command,
-            stdout=subprocess.DEVNULL,
-            stderr=stream,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            command, stdout=subprocess.DEVNULL, stderr=stream, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )
     return process, heard
 

@@ -32,12 +32,7 @@ PRECISIONS = ("auto", "float32")
 def recipe_of(seed: int, precision: str, updates: int, every: int, quick: bool) -> Recipe:
     """Multi30k with the model of `train_step.py`."""
     place = multi30k.folder()
-    files = {
-        "source": "train.en",
-        "target": "train.de",
-        "valid_source": "val.en",
-        "valid_target": "val.de",
-    }
+    files = {"source": "train.en", "target": "train.de", "valid_source": "val.en", "valid_target": "val.de"}
     shape = {"width": 32, "heads": 2, "feedforward": 64, "encoder_layers": 1, "decoder_layers": 1}
     if not quick:
         shape = {"width": 256, "heads": 4, "feedforward": 1024, "encoder_layers": 4, "decoder_layers": 4}

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from regard.tasks.fit import versions
+from regard.tasks.finish import versions
 
 __all__ = ["RESULTS", "circumstances", "write"]
 

@@ -42,11 +42,7 @@ def models_of(width: int, embedding: int, layers: int, dropout: float) -> dict[s
     }
     its = {"cell": "gru", "attention": "bahdanau", "input_feeding": True}
     return {
-        "seq2seq": (
-            {"family": "seq2seq", **ours},
-            {**theirs, "input_feeding": False},
-            3.0,
-        ),
+        "seq2seq": ({"family": "seq2seq", **ours}, {**theirs, "input_feeding": False}, 3.0),
         "luong without input feeding": (
             {"family": "luong", "input_feeding": False, **ours},
             {**theirs, "input_feeding": False},
@@ -60,12 +56,7 @@ def models_of(width: int, embedding: int, layers: int, dropout: float) -> dict[s
 def compare(arguments: argparse.Namespace) -> Table:
     machine = Machine(arguments.threads)
     prepared = multi30k.load(SCRATCH / f"multi30k-{arguments.vocabulary}", arguments.vocabulary)
-    shape = {
-        "width": arguments.width,
-        "dropout": 0.2,
-        "smoothing": 0.1,
-        "vocabulary": len(prepared.source_tokenizer),
-    }
+    shape = {"width": arguments.width, "dropout": 0.2, "smoothing": 0.1, "vocabulary": len(prepared.source_tokenizer)}
     models = models_of(arguments.width, arguments.width // 2, arguments.layers, shape["dropout"])
     python = interpreter("joeynmt")
     batches = batches_of(prepared, arguments.batch_tokens, "padded", arguments.warmup + arguments.steps)

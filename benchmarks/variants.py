@@ -24,8 +24,8 @@ from record import RESULTS, circumstances, write
 from workers import SCRATCH
 
 import regard
+from regard.errors import Interrupted
 from regard.recipe import Recipe, load, to_toml
-from regard.tasks.fit import Interrupted
 
 __all__ = ["RECIPE", "compared", "found_in", "interval", "keep", "recipe_of", "show", "train_all", "train_once"]
 

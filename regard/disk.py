@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_rename", "digest", "locked", "open_to_umask", "sync", "write_atomically"]
-
 
 def sync(path: Path) -> None:
     """Force a file or a directory to disk."""

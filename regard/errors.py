@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "NOT_FINITE",
-    "BundleError",
-    "CheckpointError",
-    "DataError",
-    "ExtensionError",
-    "FetchError",
-    "KernelError",
-    "ModelError",
-    "ParallelError",
-    "RecipeError",
-    "RegardError",
-    "RegardWarning",
-    "TextError",
-    "TrainingError",
-    "install",
-]
+from pathlib import Path
 
 
 class RegardError(Exception):
@@ -83,3 +67,11 @@ NOT_FINITE = (
 
 class ExtensionError(RegardError):
     """A package or a script that adds to this one cannot be loaded."""
+
+
+class Interrupted(Exception):  # noqa: N818  (it is no error)
+    """Training was asked to stop; the checkpoint it goes on from is saved."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(str(checkpoint))
+        self.checkpoint = checkpoint

@@ -23,8 +23,6 @@ from typing import TypeVar
 
 from regard.errors import ExtensionError, RegardError
 
-__all__ = ["HINT", "entry", "load_installed", "run_script"]
-
 GROUP = "regard"
 HINT = "a name that an extension adds is known once it is imported: `regard --import FILE …`, or install its package"
 

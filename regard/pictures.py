@@ -28,24 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "BLUES",
-    "KINDS",
-    "Panel",
-    "Picture",
-    "Word",
-    "bars",
-    "checked",
-    "colour",
-    "curves",
-    "heatmap",
-    "label",
-    "panels",
-    "reliability",
-    "shades",
-    "xml",
-]
-
 Panel = Callable[["Axes"], None]
 """Draws into the axes that it is given."""
 

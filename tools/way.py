@@ -109,10 +109,7 @@ def main() -> None:
         f"{len(way['loaded'])} modules of {PACKAGE} loaded, and {', '.join(way['heavy']) or 'nothing heavy'}",
         file=sys.stderr,
     )
-    for key, what in (
-        ("until_first_update", "to the first update"),
-        ("from_batch_to_weights", "an update"),
-    ):
+    for key, what in (("until_first_update", "to the first update"), ("from_batch_to_weights", "an update")):
         if way[key]:
             print(f"{what}, {len(way[key])} files: {', '.join(way[key])}", file=sys.stderr)
     sys.exit(code)

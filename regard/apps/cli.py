@@ -19,8 +19,6 @@ from typer.core import TyperCommand, TyperGroup
 from regard.apps.terminal import printable, write
 from regard.errors import RegardError, RegardWarning
 
-__all__ = ["app", "main"]
-
 _COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("apps.make:train", "Train a model from a recipe, or from two text files."),
     "translate": ("apps.translate:translate", "Translate text: a line in, a line out."),

@@ -15,8 +15,6 @@ from rich.text import Text
 from regard.apps.terminal import printable
 from regard.pictures import checked, colour, label
 
-__all__ = ["HeatMap"]
-
 _SHADES = " ░▒▓█"
 
 

@@ -13,11 +13,10 @@ from typing import Annotated
 
 import typer
 
-from regard.apps.options import BundlePath, Device, Json, Options, takes
+from regard.apps.options import BundlePath, Device, Json, takes
 from regard.apps.terminal import console_on, say, write, write_json
 from regard.errors import TextError
-
-__all__ = ["classify", "embed", "fill", "generate", "perplexity", "phrases"]
+from regard.tasks.options import Options
 
 Lines = Annotated[str, typer.Argument(metavar="[FILE|-]", help="Text, a line each; - is standard input.")]
 Top = Annotated[int, typer.Option(min=1, help="How many, likeliest first.")]

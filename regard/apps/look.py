@@ -14,14 +14,13 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard import pictures
-from regard.apps.options import LANGUAGES, BundlePath, Device, Options, takes
+from regard.apps.options import LANGUAGES, BundlePath, Device, takes
 from regard.apps.terminal import console_on, say
 from regard.errors import DataError
+from regard.tasks.options import Options
 
 if TYPE_CHECKING:
     from regard.tasks.look import Attention, Part, Side
-
-__all__ = ["Page", "Showing", "look", "page", "picture"]
 
 _ALL = ("html", "svg", "json", "csv")
 _KINDS = (*_ALL, "png", "pdf")

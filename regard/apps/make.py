@@ -19,8 +19,6 @@ from regard.errors import DataError, RecipeError
 if TYPE_CHECKING:
     from regard.recipe import Recipe
 
-__all__ = ["demo", "export", "get", "import_", "init", "plan", "prepare", "quantize", "shortlist", "train"]
-
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
 ]
@@ -30,8 +28,7 @@ def train(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RECIPE.toml | SOURCE TARGET",
-            help="A recipe; or raw parallel text (.tsv, .jsonl, .parquet, .tmx).",
+            metavar="RECIPE.toml | SOURCE TARGET", help="A recipe; or raw parallel text (.tsv, .jsonl, .parquet, .tmx)."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if a recipe is given.")] = None,
@@ -108,7 +105,8 @@ def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[
 
 def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
     from regard.apps.training import Display
-    from regard.tasks.fit import Interrupted, fit, is_main_process
+    from regard.errors import Interrupted
+    from regard.tasks.fit import fit, is_main_process
     from regard.tasks.open import use_of
 
     console = console_on(sys.stderr)
@@ -140,10 +138,7 @@ def plan(
     place = out or Path("runs") / (recipe.name or recipe_file.stem)
     with console_on(sys.stderr).status("looking at the data") as status:
         found = foresee(
-            recipe,
-            place,
-            measure=measure,
-            progress=lambda what, number: status.update(f"{number:,} {what}"),
+            recipe, place, measure=measure, progress=lambda what, number: status.update(f"{number:,} {what}")
         )
     if as_json:
         write_json(found.to_dict())
@@ -164,6 +159,7 @@ def prepare(
     """Tokenise the data once into the store that training reads, so that `train` finds it there."""
     from regard.data.workers import cores
     from regard.tasks import prepare as task
+    from regard.tasks.tokenizers import given_by
 
     recipe = _recipe(recipe_file, settings)
     place = out or Path("runs") / (recipe.name or recipe_file.stem)
@@ -173,7 +169,7 @@ def prepare(
             recipe.corpus,
             recipe.spelling,
             place,
-            given=task.given_by(recipe),
+            given=given_by(recipe),
             workers=workers or cores(),
             progress=lambda what, number: status.update(f"{number:,} {what}"),
         )

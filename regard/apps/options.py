@@ -30,20 +30,6 @@ from regard.errors import ModelError
 from regard.search.config import PANELS, SearchConfig
 from regard.tasks.options import Constraints, Options, explained
 
-__all__ = [
-    "CONSTRAINTS",
-    "DETAILS",
-    "LANGUAGES",
-    "SEARCH",
-    "BundlePath",
-    "Device",
-    "Json",
-    "Options",
-    "Output",
-    "With",
-    "takes",
-]
-
 SEARCH = (*SearchConfig.model_fields,)
 CONSTRAINTS = (*Constraints.model_fields,)
 LANGUAGES = ("from_", "to")
@@ -54,8 +40,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of standard output.")]
 With = Annotated[
-    list[Path] | None,
-    typer.Option("--with", metavar="BUNDLE", help="One more model of an ensemble; may be repeated."),
+    list[Path] | None, typer.Option("--with", metavar="BUNDLE", help="One more model of an ensemble; may be repeated.")
 ]
 
 _MODELS: tuple[type[BaseModel], ...] = (Options, Constraints, SearchConfig)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from regard.tasks.inspect import Inspection
     from regard.tasks.plan import Plan
 
-__all__ = ["show_calibration", "show_evaluation", "show_findings", "show_inspection", "show_plan"]
-
 
 def show_evaluation(result: Evaluation, console: Console) -> None:
     """The scores with their intervals and signatures, how the output was made and how fast."""

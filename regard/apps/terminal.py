@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = ["cell", "console_on", "printable", "say", "write", "write_json"]
-
 _WIDTH = 160
 """Columns where there is no terminal to ask."""
 # Characters that a terminal obeys: C0 but tab and line feed, DEL, C1, and those that turn the direction of writing.

@@ -10,8 +10,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from regard.apps.terminal import say
 
-__all__ = ["Display"]
-
 Event = dict[str, Any]
 """What `fit` tells; the key "event" says which kind it is."""
 

@@ -13,27 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.apps.options import (
-    CONSTRAINTS,
-    DETAILS,
-    LANGUAGES,
-    SEARCH,
-    BundlePath,
-    Device,
-    Options,
-    Output,
-    With,
-    takes,
-)
+from regard.apps.options import CONSTRAINTS, DETAILS, LANGUAGES, SEARCH, BundlePath, Device, Output, With, takes
 from regard.apps.terminal import write
 from regard.errors import ModelError, TextError
+from regard.tasks.options import Options
 
 if TYPE_CHECKING:
     from regard.tasks.long import Translate
     from regard.tasks.translate import Translator
     from regard.tasks.translation import Translation
-
-__all__ = ["Shown", "translate"]
 
 _CHUNK = 4096
 """Lines translated together; results do not depend on it."""

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.apps.options import LANGUAGES, SEARCH, BundlePath, Device, Json, Options, Output, With, takes
+from regard.apps.options import LANGUAGES, SEARCH, BundlePath, Device, Json, Output, With, takes
 from regard.apps.terminal import console_on, say, write, write_json
 from regard.errors import TextError
+from regard.tasks.options import Options
 
 if TYPE_CHECKING:
     from regard.metrics.aer import Gold
     from regard.tasks.align import Alignment, AlignmentChoice
-
-__all__ = ["Aligning", "Judging", "align", "calibrate", "doctor", "evaluate", "inspect", "score"]
 
 
 class Judging(BaseModel):
@@ -28,8 +27,7 @@ class Judging(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     metric: tuple[str, ...] = Field(
-        (),
-        description="bleu (always), chrf, chrf++, ter, rouge, exact-match, per, wer, perplexity; may be repeated",
+        (), description="bleu (always), chrf, chrf++, ter, rouge, exact-match, per, wer, perplexity; may be repeated"
     )
     groups: Path | None = Field(
         None, description="a file of labels of each line, between tabs; each label is scored on its own too"

@@ -22,27 +22,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
 
-__all__ = [
-    "CALIBRATION",
-    "CARD",
-    "FORMAT",
-    "GOLDEN",
-    "JOINT",
-    "LARGEST",
-    "RECIPE",
-    "SCALE",
-    "SEPARATE",
-    "SHORTLIST",
-    "WEIGHTS",
-    "Calibration",
-    "Card",
-    "File",
-    "Golden",
-    "Provenance",
-    "Shown",
-    "on_curve",
-]
-
 FORMAT = 1
 
 WEIGHTS, RECIPE, GOLDEN, CARD = "weights.safetensors", "recipe.toml", "golden.json", "bundle.json"

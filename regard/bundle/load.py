@@ -45,8 +45,6 @@ from .format import (
     Shown,
 )
 
-__all__ = ["Bundle", "check_golden", "computes_otherwise", "digest_of", "earlier", "load", "new_model"]
-
 _FOREIGN = {
     "tensors.safetensors": "this is a checkpoint, to go on from with `regard train --resume`; a bundle is made when "
     "training ends, in the directory `bundle` of the run.",

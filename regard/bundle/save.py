@@ -37,8 +37,6 @@ from .format import (
 )
 from .load import Bundle, digest_of, earlier, load
 
-__all__ = ["add_calibration", "add_shortlist", "save", "seal"]
-
 
 def save(
     path: str | Path,

@@ -21,8 +21,6 @@ from regard.data.windows import Windows
 from regard.errors import DataError
 from regard.text.tokenizer import BEGIN, END, PAD, Tokenizer
 
-__all__ = ["Batch", "Batches", "Layout", "Sampling", "View", "assembled", "key_of", "mixed"]
-
 Layout = Literal["padded", "packed"]
 Ints = NDArray[np.int64]
 

@@ -21,8 +21,6 @@ from regard.settings.data import DataConfig, check_set_name
 from regard.text.formats import FIELDS, holds_both, read_pairs, read_texts, texts_of
 from regard.text.lines import check_line, write_lines
 
-__all__ = ["Corpus", "write_corpus"]
-
 _ONCE = "; an iterator gives its items once, so hand in a new one."
 _VALID = ("valid", "validation", "dev")
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-__all__ = ["Overlap", "Repeats", "Report"]
-
 _UNSPACED = "\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORDS = re.compile(rf"(?=\w)[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 """Words, and each character of Chinese and Japanese; punctuation is neither."""

@@ -8,8 +8,6 @@ from threading import Event, Thread
 
 from .batches import Batch, Batches
 
-__all__ = ["Prefetcher"]
-
 _Item = tuple[Batch, dict[str, int], int] | BaseException
 """A batch with the position and the epoch of the next, or what went wrong."""
 

@@ -12,8 +12,6 @@ from regard.text.formats import Pair, format_of, read_labelled, read_pairs, read
 from regard.text.languages import split_tag, tag
 from regard.text.lines import read_lines, references_of
 
-__all__ = ["hash_of", "how_read", "line_of", "lowest_of", "pairs_of", "sets_of"]
-
 
 def pairs_of(data: DataConfig, *, valid: bool = False) -> Iterator[Pair]:
     """All pairs of the training files, or of those of validation, in order; text of one side has empty sources.

@@ -21,8 +21,6 @@ from regard.data.filters import Repeats, Report
 from regard.settings.data import Filters
 from regard.text.tokenizer import Tokenizer
 
-__all__ = ["Column", "Encoder", "Raw", "cut", "mapped"]
-
 Pair = tuple[str, str]
 
 # Characters of a shard, and one more for each line: some 60,000 pairs at first, so that small corpora are one shard and

@@ -31,8 +31,6 @@ from regard.errors import DataError
 from regard.settings.data import Filters
 from regard.text.tokenizer import END, Tokenizer
 
-__all__ = ["FORMAT", "Side", "Store", "fingerprint"]
-
 FORMAT = 2
 
 Progress = Callable[[str, int], None]
@@ -207,12 +205,7 @@ def fingerprint(*parts: object) -> str:
     return hashlib.sha256(json.dumps([FORMAT, *parts], sort_keys=True).encode()).hexdigest()
 
 
-def _encode(
-    encoder: Encoder,
-    pairs: Iterable[Pair | None],
-    workers: int,
-    progress: Progress | None,
-) -> dict[str, Any]:
+def _encode(encoder: Encoder, pairs: Iterable[Pair | None], workers: int, progress: Progress | None) -> dict[str, Any]:
     """Write the shards; returns the header, but for the fingerprint."""
     done = 0
 

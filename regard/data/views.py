@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from regard.data.batches import Batch, assembled, key_of, mixed
 
-__all__ = ["CMLMMask", "Label", "Masks", "SpanCorruption"]
-
 Ints = NDArray[np.int64]
 _FIRST = 4
 """The first id that is no special one."""
@@ -119,10 +117,7 @@ class Label:
         one = np.ones_like(batch.target_lengths)
         first = (slice(None), slice(1)) if batch.layout == "padded" else _starts(batch.target_lengths)
         return replace(
-            batch,
-            target_input=batch.target_input[first],
-            target_output=batch.target_output[first],
-            target_lengths=one,
+            batch, target_input=batch.target_input[first], target_output=batch.target_output[first], target_lengths=one
         )
 
 

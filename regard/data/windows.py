@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from regard.data.store import Side
 from regard.text.tokenizer import END
 
-__all__ = ["Windows"]
-
 Ints = NDArray[np.int64]
 
 

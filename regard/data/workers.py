@@ -21,8 +21,6 @@ from regard.settings.data import Filters
 from regard.text.order import ORDERS
 from regard.text.tokenizer import Tokenizer
 
-__all__ = ["cores", "encode"]
-
 # A worker has the next shard waiting while it encodes one; more would only fill the disk with text.
 _WAITING = 2
 

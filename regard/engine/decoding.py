@@ -28,23 +28,6 @@ from torch import Tensor
 from regard.errors import NOT_FINITE, KernelError, ModelError
 from regard.kernels.build import built, checked, entry, error_of
 
-__all__ = [
-    "ACTIVATIONS",
-    "PRECISIONS",
-    "SOURCE",
-    "STOPS",
-    "Beam",
-    "Decoder",
-    "Embeddings",
-    "Found",
-    "Lists",
-    "Pair",
-    "Shape",
-    "StepState",
-    "is_fast",
-    "refusal",
-]
-
 PRECISIONS = ("float32", "bfloat16", "int8")
 ACTIVATIONS = ("relu", "gelu", "silu")
 STOPS = ("bound", "first", "beam", "full")
@@ -63,11 +46,9 @@ def refusal() -> str | None:
 
 def is_fast(precision: str) -> bool:
     """Whether this processor has instructions that make a precision faster than float32."""
-    return {
-        "float32": True,
-        "bfloat16": torch.cpu._is_avx512_bf16_supported(),
-        "int8": torch.cpu._is_vnni_supported(),
-    }[precision]
+    return {"float32": True, "bfloat16": torch.cpu._is_avx512_bf16_supported(), "int8": torch.cpu._is_vnni_supported()}[
+        precision
+    ]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from torch.nn import functional as F
 from . import decoding
 from .decoding import Decoder, Embeddings, Pair, Shape
 
-__all__ = ["compiled", "refuses"]
-
 _KNOWN = {
     "family": {"transformer"},
     "positions": {"sinusoidal", "sinusoidal-halves", "learned", "none"},

@@ -15,8 +15,6 @@ from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
 from regard.text import BEGIN, END
 
-__all__ = ["Comparison", "Other", "compare", "log_probability", "nearest"]
-
 _TOLERANCE = 1e-4
 """Nats a token by which the same weights in float32 may differ."""
 

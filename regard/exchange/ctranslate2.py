@@ -17,8 +17,6 @@ from regard.errors import ModelError
 from regard.search.config import SearchConfig
 from regard.text import BEGIN, END, UNK, Shortlist
 
-__all__ = ["QUANTIZATIONS", "CTranslate2", "write_ctranslate2"]
-
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16")
 _FILES = ("source.spm", "target.spm")
 _APART = re.compile("[ \t\n]")

@@ -16,8 +16,6 @@ from .ctranslate2 import QUANTIZATIONS, CTranslate2, write_ctranslate2
 from .huggingface import HuggingFace
 from .marian import write_marian
 
-__all__ = ["FORMATS", "export"]
-
 FORMATS = {"huggingface": "transformers", "ctranslate2": "ctranslate2"}
 """What a bundle can be exported to, and the package that reads it."""
 

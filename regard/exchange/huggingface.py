@@ -19,8 +19,6 @@ from regard.text import BEGIN, END
 
 from .marian import generation
 
-__all__ = ["Foreign", "HuggingFace"]
-
 _OTHERWISE = {
     ">>de<< a": "a line that begins with >>…<< (one language tag there, text here)",
     "a </s> b": "a literal </s>, <unk> or <pad> (a special token there)",

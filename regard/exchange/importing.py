@@ -22,7 +22,7 @@ from regard.nn.positions.added import sinusoids
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
-from regard.tasks.fit import versions
+from regard.tasks.finish import versions
 from regard.text import END, PAD, UNK, Tokenizer
 from regard.text.model_file import Algorithm, Kind, algorithm_of, tokens_of
 
@@ -31,8 +31,6 @@ from .huggingface import Foreign, HuggingFace
 from .marian import BIAS, TABLES, layer_names
 from .reading import Settings, json_of, settings_of, vocabularies_of, weights_of
 from .vocabulary import Vocabulary
-
-__all__ = ["import_marian"]
 
 _NEVER = -1e4
 """Bias of a token that may not be written: its probability is zero, and training on is not disturbed."""

@@ -22,8 +22,6 @@ from regard.text import BEGIN, END, PAD, UNK
 
 from .vocabulary import marian_names
 
-__all__ = ["BIAS", "TABLES", "generation", "layer_names", "write_marian"]
-
 _MAX_POSITIONS = 1024
 
 _PARTS = {

@@ -22,8 +22,6 @@ from regard.models.transformer import TransformerConfig
 
 from .vocabulary import Specials, Vocabulary, arrange
 
-__all__ = ["Settings", "json_of", "settings_of", "vocabularies_of", "weights_of"]
-
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 """Theirs and ours."""
 _MOST_LAYERS, _WIDEST = 1000, 1 << 17

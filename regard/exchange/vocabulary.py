@@ -16,8 +16,6 @@ from regard.errors import TextError
 from regard.text import BEGIN, PAD, Tokenizer
 from regard.text.model_file import Algorithm, Kind, Token, algorithm_of, tokens_of, with_tokens
 
-__all__ = ["Specials", "Vocabulary", "arrange", "marian_names"]
-
 _TAG = re.compile(">>.+<<")
 """A target language, as Marian's multilingual models have it at the beginning of a source line."""
 

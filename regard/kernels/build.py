@@ -24,8 +24,6 @@ from pathlib import Path
 from regard.disk import atomic_rename, digest
 from regard.errors import KernelError
 
-__all__ = ["SOURCES", "built", "checked", "compiler", "entry", "error_of", "folders"]
-
 SOURCES = Path(__file__).parent
 """Where the C++ of the kernels lies, and the headers that every compiled part may read."""
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")

@@ -17,31 +17,11 @@ from regard.nn.autograd import applied
 
 from .build import SOURCES, built, checked, entry
 
-__all__ = [
-    "TYPES",
-    "attend",
-    "call",
-    "call_with_workspace",
-    "drop_add",
-    "keep_memory",
-    "layer_norm",
-    "refuses",
-    "refuses_norm",
-    "smoothed",
-    "unavailable",
-]
-
 _SOURCE = SOURCES / "native.cpp"
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """What the kernels take, and how they call it."""
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2  # of malloc.h
-_POINTER, _LONG, _INT, _FLOAT, _WORD = (
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_int,
-    ctypes.c_float,
-    ctypes.c_uint32,
-)
+_POINTER, _LONG, _INT, _FLOAT, _WORD = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float, ctypes.c_uint32)
 _KEEP_ALL = _WORD(0), _FLOAT(1.0), _WORD(0), _WORD(0)
 """Settings of a dropout that drops nothing."""
 

@@ -19,18 +19,6 @@ from regard.nn.autograd import applied
 from .build import SOURCES, built
 from .native import call_with_workspace
 
-__all__ = [
-    "back",
-    "beaten",
-    "feedforward",
-    "lacking",
-    "linear",
-    "projected_loss",
-    "refuses",
-    "refuses_loss",
-    "unavailable",
-]
-
 _SOURCE = SOURCES / "products.cpp"
 _FEW = 32
 """Of fewer rows than these, arranging the weights for the product would take longer than the product."""

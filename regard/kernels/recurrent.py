@@ -17,17 +17,6 @@ from . import native, products
 from .build import SOURCES, built
 from .native import TYPES, call, call_with_workspace
 
-__all__ = [
-    "gru_cell",
-    "layer_unavailable",
-    "lstm_cell",
-    "lstm_layer",
-    "refuses",
-    "refuses_layer",
-    "refuses_lstm",
-    "unavailable",
-]
-
 _SOURCE = SOURCES / "recurrent.cpp"
 
 

@@ -6,8 +6,6 @@ from regard.nn.stand_ins import STAND_INS, StandIn
 
 from . import native, products, recurrent
 
-__all__: list[str] = []
-
 STAND_INS.update(
     {
         "attention": StandIn(native.attend, native.unavailable, native.refuses),

@@ -18,8 +18,6 @@ from ..errors import DataError
 from .bootstrap import Values
 from .result import Counts, Metric, Score
 
-__all__ = ["Gold", "Link", "alignment_error_rate", "parse_gold"]
-
 Link = tuple[int, int]
 _LINK = re.compile(r"(\d+)([-p?])(\d+)")
 

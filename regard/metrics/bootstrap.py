@@ -12,8 +12,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SEED", "Rows", "Values", "interval_of", "resampled", "two_sided_p"]
-
 SEED = 12345  # the default of sacrebleu, so that every interval of one report resamples alike
 Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 
 from .result import Counts, Metric, rate
 
-__all__ = ["edits", "exact_match", "phoneme_error_rate", "word_error_rate"]
-
 
 def edits(one: Sequence[str], other: Sequence[str]) -> int:
     """The fewest substitutions, insertions and deletions that make one of the other (Levenshtein 1966)."""

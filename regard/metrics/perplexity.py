@@ -8,8 +8,6 @@ from typing import Literal
 from ..errors import DataError
 from .result import Score
 
-__all__ = ["Unit", "perplexity"]
-
 Unit = Literal["token", "word", "character"]
 
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from regard.errors import DataError
 
-__all__ = ["Bin", "Reliability", "curve", "kept_words", "reliability"]
-
 _POINTS, _EACH = 40, 50
 """A curve's points at most, and how many verdicts each rests on at least."""
 

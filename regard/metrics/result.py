@@ -11,18 +11,6 @@ import numpy as np
 from ..errors import DataError
 from .bootstrap import SEED, Rows, Values, interval_of, resampled, two_sided_p
 
-__all__ = [
-    "FEWEST",
-    "PICKS",
-    "Comparison",
-    "Counts",
-    "Metric",
-    "References",
-    "Score",
-    "rate",
-    "resamples_for",
-]
-
 References = Sequence[str] | Sequence[Sequence[str]]  # one reference a line, or several sets of them (set, then line)
 
 PICKS = 30_000_000  # resamples x lines that a bootstrap draws at most: a few seconds

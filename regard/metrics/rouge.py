@@ -18,8 +18,6 @@ from ..errors import DataError, install
 from .result import Counts, Metric, rate
 from .sacre import primary
 
-__all__ = ["UNSPACED", "Kind", "rouge_1", "rouge_2", "rouge_l", "words"]
-
 # Scripts written without spaces between words, where a character stands for itself: first and last code point.
 UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao

@@ -23,8 +23,6 @@ from regard.text.languages import primary as language_alone
 from .bootstrap import Values
 from .result import Counts, Metric
 
-__all__ = ["bleu", "chrf", "chrf_plus_plus", "likeness", "primary", "ter", "tokenizer_for"]
-
 _BY_MORPHEME = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
 

@@ -11,8 +11,6 @@ from .result import Comparison, Metric, References, Score
 from .rouge import rouge_1, rouge_2, rouge_l
 from .sacre import bleu, chrf, chrf_plus_plus, ter
 
-__all__ = ["GROUPS", "METRICS", "metric_names", "paired_bootstrap", "score"]
-
 METRICS: dict[str, Metric] = {
     "bleu": bleu,
     "chrf": chrf,

@@ -18,10 +18,9 @@ from regard.nn.attention.masks import matrix
 from regard.nn.attention.normalize import observed
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
+from ..nn.state import Observer
 from .choices import CellName, NormalizerName, ScoreName, capacity, listed
-from .interface import Family, Observer
-
-__all__ = ["FAMILIES", "Annotations", "Bahdanau", "BahdanauConfig", "BahdanauState", "build"]
+from .interface import Family
 
 
 class BahdanauConfig(BaseModel):

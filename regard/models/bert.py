@@ -17,11 +17,10 @@ from regard.nn.attention import Lengths
 from regard.nn.pooling import POOLS
 from regard.nn.positions import shared_by_layers
 
+from ..nn.state import Observer
 from .blocks import Block, embedding_of, final_norm, initialise, stack_of
 from .choices import PoolName, StackConfig, own_capacity
-from .interface import Family, Observer, check_one_vocabulary
-
-__all__ = ["BERT", "FAMILIES", "BERTClassifier", "BERTClassifierConfig", "BERTConfig", "build", "build_classifier"]
+from .interface import Family, check_one_vocabulary
 
 
 class _BodyConfig(StackConfig):
@@ -41,8 +40,7 @@ class BERTClassifierConfig(_BodyConfig):
 
     family: Literal["bert-classifier"] = Field("bert-classifier", description="the model family")
     pool: PoolName = Field(
-        "end",
-        description="a line's vector: what stands at its end (as the paper's [CLS]), or mean, of all positions",
+        "end", description="a line's vector: what stands at its end (as the paper's [CLS]), or mean, of all positions"
     )
     head_dropout: float = Field(0.1, ge=0, lt=1, description="on a line's vector")
 

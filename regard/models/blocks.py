@@ -32,18 +32,6 @@ from regard.nn.positions import POSITIONS, ROTARY, Bias, NoPosition, biases
 from .choices import EncoderDecoderConfig, StackConfig
 from .interface import check_shared
 
-__all__ = [
-    "Block",
-    "Transformer",
-    "TransformerState",
-    "embedding_of",
-    "final_norm",
-    "initialise",
-    "shared_tables",
-    "stack_of",
-    "transformer_of",
-]
-
 
 class Block(nn.Module):
     """Self-attention, attention to the memory where there is one, then the feed-forward network (section 3.1)."""

@@ -18,22 +18,6 @@ from regard.nn.pooling import POOLS
 from regard.nn.positions import BIASES, POSITIONS, ROTARY
 from regard.nn.recurrent import CELLS
 
-__all__ = [
-    "ActivationName",
-    "AddedName",
-    "CellName",
-    "EncoderDecoderConfig",
-    "NormName",
-    "NormalizerName",
-    "PoolName",
-    "PositionName",
-    "ScoreName",
-    "StackConfig",
-    "capacity",
-    "listed",
-    "own_capacity",
-]
-
 
 def _one_of(*tables: Mapping[str, Any]) -> AfterValidator:
     """Names of the entries of these dicts."""

@@ -20,10 +20,9 @@ from regard.nn.attention.scores import Score
 from regard.nn.convolution import Convolution, WeightNormed
 from regard.nn.positions import POSITIONS
 
+from ..nn.state import Observer
 from .choices import AddedName, NormalizerName, ScoreName, capacity, listed
-from .interface import Family, Observer, check_shared
-
-__all__ = ["FAMILIES", "ConvS2S", "ConvS2SConfig", "ConvS2SState", "build"]
+from .interface import Family, check_shared
 
 _HALF = math.sqrt(0.5)
 """What a sum of two is multiplied by to keep its variance (section 3.5)."""

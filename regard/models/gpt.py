@@ -15,11 +15,10 @@ from regard.nn import Cache, Embedding, Layout, whole
 from regard.nn.attention import Causal
 from regard.nn.positions import shared_by_layers
 
+from ..nn.state import Observer
 from .blocks import Block, embedding_of, final_norm, initialise, stack_of
 from .choices import StackConfig, own_capacity
-from .interface import Family, Observer, check_one_vocabulary
-
-__all__ = ["FAMILIES", "GPT", "GPTConfig", "GPTState", "build"]
+from .interface import Family, check_one_vocabulary
 
 
 class GPTConfig(StackConfig):

@@ -20,32 +20,7 @@ from regard.errors import ModelError
 from regard.nn.attention.scores import Score
 from regard.nn.layout import Layout, Packed, Padded
 from regard.nn.positions import Added
-from regard.nn.state import Observer, Part, State
-
-__all__ = [
-    "Classifier",
-    "EncoderDecoder",
-    "Families",
-    "Family",
-    "HasParameters",
-    "Kind",
-    "LanguageModel",
-    "Layout",
-    "MaskPredictor",
-    "MaskedLM",
-    "NeedsVocabulary",
-    "Observer",
-    "Part",
-    "RecurrentEncoder",
-    "State",
-    "capacity_of",
-    "check_one_vocabulary",
-    "check_shared",
-    "device_named",
-    "device_of",
-    "layout_of",
-    "parameter_count",
-]
+from regard.nn.state import Observer, State
 
 Kind = Literal["encoder-decoder", "mask-predictor", "language-model", "reader", "classifier"]
 """What a family is: each has a protocol below."""

@@ -17,20 +17,9 @@ from regard.nn import Dropout, KeysValues, Layout, Padded, Part, look_up, wanted
 from regard.nn.attention import NORMALIZERS, SCORES, LuongAttention, mix, weigh
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 
+from ..nn.state import Observer
 from .choices import NormalizerName, ScoreName, capacity, listed
-from .interface import Family, Observer, check_one_vocabulary
-
-__all__ = [
-    "FAMILIES",
-    "LSTMN",
-    "LSTMNConfig",
-    "LSTMNState",
-    "LSTMNTranslator",
-    "LSTMNTranslatorConfig",
-    "Tape",
-    "build",
-    "build_translator",
-]
+from .interface import Family, check_one_vocabulary
 
 
 class LSTMNConfig(BaseModel):

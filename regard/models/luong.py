@@ -16,10 +16,9 @@ from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, wanted, whol
 from regard.nn.attention import NORMALIZERS, SCORES, LuongAttention
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 
+from ..nn.state import Observer
 from .choices import CellName, NormalizerName, ScoreName, capacity, listed
-from .interface import Family, Observer, RecurrentEncoder
-
-__all__ = ["FAMILIES", "Luong", "LuongConfig", "LuongMemory", "LuongState", "build"]
+from .interface import Family, RecurrentEncoder
 
 
 class LuongConfig(RecurrentEncoder):

@@ -20,11 +20,10 @@ from regard.nn import AuxiliaryLoss, Layout, whole
 from regard.nn.attention import Lengths
 from regard.nn.pooling import mean
 
+from ..nn.state import Observer
 from .blocks import Transformer, TransformerState, transformer_of
 from .choices import EncoderDecoderConfig
-from .interface import Family, Observer
-
-__all__ = ["FAMILIES", "LengthPredictor", "MaskPredict", "MaskPredictConfig", "MaskPredictState", "build"]
+from .interface import Family
 
 
 class MaskPredictConfig(BaseModel):

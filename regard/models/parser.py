@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from regard.nn import Layout, whole
 from regard.nn.positions import shared_by_layers
 
+from ..nn.state import Observer
 from .blocks import Transformer, TransformerState, transformer_of
 from .choices import EncoderDecoderConfig, own_capacity
-from .interface import Family, Observer
-
-__all__ = ["FAMILIES", "Parser", "ParserConfig", "ParserState", "build"]
+from .interface import Family
 
 
 class ParserConfig(EncoderDecoderConfig):
@@ -91,11 +90,7 @@ class Parser(nn.Module):
         return ParserState(self.body.start(seen, layout, capacity), words, torch.zeros_like(layout.lengths))
 
     def decode(
-        self,
-        tokens: Tensor,
-        state: ParserState,
-        layout: Layout | None = None,
-        observe: Observer | None = None,
+        self, tokens: Tensor, state: ParserState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, ParserState]:
         """Target ids (B, T) or (L,) -> hidden (…, D) and the next state; see `Transformer.decode`."""
         layout = layout or whole(tokens)

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import Carry, Stack, as_columns, as_laid_out
 
+from ..nn.state import Observer
 from .choices import CellName
-from .interface import Family, Observer, check_one_vocabulary
-
-__all__ = ["FAMILIES", "RNN", "RNNConfig", "RNNState", "build"]
+from .interface import Family, check_one_vocabulary
 
 
 class RNNConfig(BaseModel):

@@ -19,9 +19,8 @@ from regard.nn.attention import mix, weigh
 from regard.nn.pooling import POOLS
 from regard.nn.recurrent import Stack, as_columns
 
-from .interface import Family, Observer
-
-__all__ = ["FAMILIES", "Hops", "SelfAttentive", "SelfAttentiveConfig", "build"]
+from ..nn.state import Observer
+from .interface import Family
 
 
 class SelfAttentiveConfig(BaseModel):

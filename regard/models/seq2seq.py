@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from regard.nn import Dropout, Layout, look_up, whole
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 
+from ..nn.state import Observer
 from .choices import CellName
-from .interface import Family, Observer, RecurrentEncoder
-
-__all__ = ["FAMILIES", "Seq2Seq", "Seq2SeqConfig", "Seq2SeqState", "build"]
+from .interface import Family, RecurrentEncoder
 
 
 class Seq2SeqConfig(RecurrentEncoder):

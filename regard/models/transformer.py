@@ -12,11 +12,9 @@ from pydantic import Field
 
 from regard.nn.positions import shared_by_layers
 
-from .blocks import Transformer, TransformerState, transformer_of
+from .blocks import transformer_of
 from .choices import EncoderDecoderConfig, own_capacity
 from .interface import Family
-
-__all__ = ["FAMILIES", "Transformer", "TransformerConfig", "TransformerState", "build"]
 
 
 class TransformerConfig(EncoderDecoderConfig):

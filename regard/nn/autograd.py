@@ -6,8 +6,6 @@ from typing import Any
 
 from torch.autograd import Function
 
-__all__ = ["applied"]
-
 
 def applied(function: type[Function], *arguments: object) -> Any:
     """What a function makes of its arguments; gradients flow through it."""

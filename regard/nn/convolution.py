@@ -13,8 +13,6 @@ from torch.nn import functional as F
 
 from .layout import Layout, Packed
 
-__all__ = ["Convolution", "WeightNormed"]
-
 
 class WeightNormed(nn.Module):
     """A linear map whose rows have a direction and a length of their own, w = g v / |v| (Salimans & Kingma 2016).

@@ -17,8 +17,6 @@ from torch.nn import functional as F
 from .autograd import applied
 from .stand_ins import stand_in
 
-__all__ = ["Dropout", "keep_mask"]
-
 
 def keep_mask(shape: torch.Size, probability: float, device: torch.device) -> tuple[Tensor, float]:
     """A mask, true with chance 1 - `probability` (to 2^-16), and the scale 1 / that chance."""

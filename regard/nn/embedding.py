@@ -18,8 +18,6 @@ from .autograd import applied
 from .dropout import Dropout
 from .positions.added import Added
 
-__all__ = ["Embedding", "fold_scale", "look_up", "scale_rows"]
-
 
 class _LookUp(torch.autograd.Function):
     @staticmethod

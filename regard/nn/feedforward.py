@@ -12,8 +12,6 @@ from .dropout import Dropout
 from .linear import Linear
 from .stand_ins import stand_in
 
-__all__ = ["ACTIVATIONS", "GATES", "FeedForward", "GatedFeedForward"]
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["Layout", "Packed", "Padded", "whole"]
-
 
 class Layout(Protocol):
     """Where each of B sequences lies in a tensor of token features: (B, T, D) if padded, (L, D) if packed."""

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from .stand_ins import stand_in
 
-__all__ = ["Linear"]
-
 
 class Linear(nn.Linear):
     """x W^T + b (…, N) of x (…, D): PyTorch's own, or the same from a compiled kernel."""

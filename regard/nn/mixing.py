@@ -12,8 +12,6 @@ from regard.errors import ModelError
 
 from .layout import Layout
 
-__all__ = ["FullyConnected"]
-
 
 class FullyConnected(nn.Module):
     """y_i = Σ_j W_ij x_j with one learned (N, N) matrix, so that every sequence must have N positions."""

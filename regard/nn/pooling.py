@@ -12,8 +12,6 @@ from torch import Tensor
 
 from .layout import Layout
 
-__all__ = ["POOLS", "end", "mean"]
-
 
 def end(x: Tensor, layout: Layout) -> Tensor:
     """The vector at each sequence's last position: (…, D) -> (B, D)."""

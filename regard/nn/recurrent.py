@@ -18,22 +18,6 @@ from .dropout import Dropout
 from .layout import Layout
 from .stand_ins import references_only, stand_in
 
-__all__ = [
-    "CELLS",
-    "GRU",
-    "LSTM",
-    "Carry",
-    "Elman",
-    "Maxout",
-    "Products",
-    "Recurrence",
-    "Stack",
-    "as_columns",
-    "as_laid_out",
-    "gru_cell",
-    "lstm_cell",
-]
-
 Carry = tuple[Tensor, ...]
 """What goes from one position to the next: hidden (B, D), and an LSTM's cells (B, D)."""
 
@@ -267,11 +251,7 @@ class Stack(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self,
-        x: Tensor,
-        carries: Sequence[Carry] = (),
-        lengths: Tensor | None = None,
-        more: Tensor | None = None,
+        self, x: Tensor, carries: Sequence[Carry] = (), lengths: Tensor | None = None, more: Tensor | None = None
     ) -> tuple[Tensor, tuple[Carry, ...]]:
         """x (T, B, I) -> hidden of the last layer (T, B, D), and each layer's carry after the last position read.
 

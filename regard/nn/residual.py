@@ -11,8 +11,6 @@ from .dropout import Dropout
 from .layout import Layout
 from .stand_ins import stand_in
 
-__all__ = ["NORMS", "NORM_KINDS", "BatchNorm", "Identity", "LayerNorm", "Norm", "PostNorm", "PreNorm", "RMSNorm"]
-
 
 class Norm(nn.Module):
     """A norm of features: x (…, D) -> (…, D); made with D."""

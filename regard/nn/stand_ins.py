@@ -14,17 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = [
-    "STAND_INS",
-    "StandIn",
-    "only_references",
-    "references_only",
-    "refusal",
-    "refusals",
-    "stand_in",
-    "unavailable",
-]
-
 
 @dataclass(frozen=True)
 class StandIn:

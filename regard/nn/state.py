@@ -15,8 +15,6 @@ from torch import Tensor
 
 from .layout import Layout
 
-__all__ = ["AuxiliaryLoss", "Cache", "KeysValues", "Observer", "Part", "State", "wanted"]
-
 
 class State(Protocol):
     """What a decoder needs to go on. A state is spent once passed in: a fixed cache is written in place."""

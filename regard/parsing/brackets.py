@@ -24,8 +24,6 @@ import numpy as np
 from regard.errors import DataError
 from regard.metrics import METRICS, Counts, Metric, Score
 
-__all__ = ["PUNCTUATION", "Bracket", "bracket_scores"]
-
 Bracket = tuple[str, int, int]
 
 PUNCTUATION = frozenset((",", ":", "``", "''", "."))

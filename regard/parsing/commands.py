@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.apps.options import BundlePath, Device, Json, Options, Output, takes
+from regard.apps.options import BundlePath, Device, Json, Output, takes
 from regard.apps.terminal import console_on, write, write_json
 from regard.errors import TextError
+from regard.tasks.options import Options
 
 if TYPE_CHECKING:
     from regard.tasks.translate import Translator
 
     from .parse import ParseEvaluation
     from .trees import Tree
-
-__all__ = ["Asked", "parse", "trees"]
 
 _CHUNK = 1024
 """Lines parsed together; results do not depend on it."""

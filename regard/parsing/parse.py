@@ -24,8 +24,6 @@ from .brackets import bracket_scores
 from .rules import Bracketing, Symbols
 from .trees import Tree, delinearise, words_of
 
-__all__ = ["SHORT", "Parse", "ParseEvaluation", "evaluate_trees", "parse", "score_trees", "symbols_of"]
-
 SHORT = 40
 """Words of a sentence up to which EVALB scores apart."""
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DEEP", "MOST_OPEN", "Bracketing", "Symbols"]
-
 MOST_OPEN = 8
 """Brackets opened in a row, so that every tree ends; the trees of CRAFT have no more."""
 DEEP = 100

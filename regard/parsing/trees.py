@@ -18,20 +18,6 @@ from typing import BinaryIO
 from regard.errors import TextError
 from regard.text.lines import iter_lines
 
-__all__ = [
-    "ANY",
-    "DEEPEST",
-    "OUTER",
-    "Tree",
-    "Word",
-    "delinearise",
-    "escaped",
-    "iter_trees",
-    "linearise",
-    "tree_of",
-    "words_of",
-]
-
 ANY = "XX"
 """The symbol of a word whose tag is not kept."""
 DEEPEST = 200

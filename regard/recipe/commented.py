@@ -15,8 +15,6 @@ from regard.models import FAMILIES
 
 from .schema import FAMILY, Recipe
 
-__all__ = ["template"]
-
 
 def template(values: Mapping[str, Any] | None = None) -> str:
     """A commented recipe: every key with its description and default, which `parse` accepts.

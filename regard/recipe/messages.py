@@ -16,8 +16,6 @@ from pydantic_core import ErrorDetails
 from regard.extensions import HINT
 from regard.models import FAMILIES
 
-__all__ = ["Reader", "explain"]
-
 Key = tuple[str, ...]
 
 _MOST = 20

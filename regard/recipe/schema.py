@@ -23,8 +23,6 @@ from regard.settings.data import DataConfig
 from regard.settings.train import TrainConfig
 from regard.text.config import TextConfig
 
-__all__ = ["FAMILY", "RENAMED", "RENAMED_VALUES", "Recipe", "load", "parse", "to_toml", "validate"]
-
 FAMILY = "transformer"
 """What a `[model]` table is when it names no family."""
 
@@ -44,7 +42,7 @@ RENAMED: dict[Key, str] = {
 """Keys of older recipes and what they are called now: errors name the new key, and older bundles are read with it."""
 
 RENAMED_VALUES: dict[Key, dict[str, str]] = {
-    ("train", "objective"): {"continue": "language-model", "mask": "masked-lm", "fill": "cmlm"},
+    ("train", "objective"): {"continue": "language-model", "mask": "masked-lm", "fill": "cmlm"}
 }
 """The same of values, by the key whose value it is: ("train", "objective") -> {"old": "new"}."""
 

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FAR", "MOST", "Phrases", "Spelling", "Terms", "occurs"]
-
 FAR = 1 << 30
 """Tokens to an end that cannot be reached."""
 MOST = 8

@@ -14,8 +14,6 @@ from torch.nn import functional
 
 from .hypotheses import Hypothesis, Problem, S, run_through
 
-__all__ = ["Beams", "beam_search", "beam_steps", "best"]
-
 
 @dataclass(frozen=True)
 class Beams:

@@ -6,8 +6,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["MOST_HYPOTHESES", "PANELS", "PRECISIONS", "Precision", "SearchConfig"]
-
 Precision = Literal["auto", "exact", "float32", "bfloat16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("auto", "exact", "float32", "bfloat16", "int8")
 
@@ -83,8 +81,7 @@ class SearchConfig(BaseModel):
         10, gt=0, le=1000, description="of mask-predict over the target; beam is then how many lengths are tried"
     )
     shortlist: bool = Field(
-        False,
-        description="search each sentence over the tokens that go with its own alone: see `regard shortlist`",
+        False, description="search each sentence over the tokens that go with its own alone: see `regard shortlist`"
     )
     batch_size: int = Field(32, gt=0, le=10_000, description="sentences decoded together")
     precision: Precision = Field(

@@ -21,8 +21,6 @@ from torch import Tensor
 from .automaton import FAR, Phrases
 from .hypotheses import StepFunction
 
-__all__ = ["ConstrainedState", "Rule", "RuleState", "Rules", "allot", "constrained_step", "start_constrained"]
-
 
 class RuleState(Protocol):
     """Where one hypothesis stands among its rules."""

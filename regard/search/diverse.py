@@ -16,8 +16,6 @@ from torch import Tensor
 from .beam import Beams, beam_steps
 from .hypotheses import Hypothesis, Problem, S
 
-__all__ = ["diverse_search"]
-
 Taken = Counter[tuple[int, int, int]]
 """(sentence, position, token) -> how many open hypotheses of earlier groups took it; positions count from 1."""
 

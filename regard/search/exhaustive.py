@@ -7,8 +7,6 @@ from torch import Tensor
 
 from .hypotheses import Hypothesis, Problem, S
 
-__all__ = ["exhaustive_search"]
-
 
 def exhaustive_search(problem: Problem[S], *, n_best: int = 1) -> list[Hypothesis]:
     """The best `n_best` of all sequences of a problem of one sentence."""

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from .hypotheses import Hypothesis, Problem, S
 
-__all__ = ["greedy_search"]
-
 
 def greedy_search(problem: Problem[S]) -> list[Hypothesis]:
     """Of each sentence, the best token again and again until the end, or until the length limit."""

@@ -17,22 +17,6 @@ from torch import Tensor
 from regard.errors import NOT_FINITE, ModelError
 from regard.nn.state import State
 
-__all__ = [
-    "PENALTIES",
-    "Bonus",
-    "Choose",
-    "Hypothesis",
-    "Penalty",
-    "Problem",
-    "R",
-    "S",
-    "StepFunction",
-    "check_found",
-    "expected_utilities",
-    "penalty_of",
-    "run_through",
-]
-
 S = TypeVar("S", bound=State)
 R = TypeVar("R")
 P = ParamSpec("P")

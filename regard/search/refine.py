@@ -13,8 +13,6 @@ from torch import Tensor
 
 from .hypotheses import Hypothesis
 
-__all__ = ["Blanks", "Fill", "fill_blanks", "mask_predict"]
-
 Fill = Callable[[Tensor, Tensor], Tensor]
 """Rows of ids with masks (N, T) and their lengths (N,) -> log-probabilities at every position (N, T, V)."""
 

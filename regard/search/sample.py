@@ -14,8 +14,6 @@ from torch import Tensor
 
 from .hypotheses import Hypothesis, Problem, S, run_through
 
-__all__ = ["Draw", "sample_search", "sample_steps"]
-
 
 @dataclass(frozen=True)
 class Draw:

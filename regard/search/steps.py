@@ -17,21 +17,6 @@ from torch import Tensor
 
 from .hypotheses import StepFunction
 
-__all__ = [
-    "Covered",
-    "Lists",
-    "LookingStep",
-    "MaskedState",
-    "Together",
-    "coverage_penalty",
-    "covered_step",
-    "ensemble",
-    "masked_step",
-    "shortlist_union",
-    "start_masked",
-]
-
-
 # -- several models ----------------------------------------------------------------------------------------------------
 
 

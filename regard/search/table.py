@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .refine import Blanks
     from .sample import Draw
 
-__all__ = ["SEARCHES", "Search", "check_for", "search_of"]
-
 Found = list[list[Hypothesis]]
 Stream = Generator[list[int], None, Hypothesis | None]
 

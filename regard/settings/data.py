@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from regard.text.formats import FIELDS, holds_both
 from regard.text.languages import is_code, split_tag
 
-__all__ = ["TARGET_KINDS", "DataConfig", "Filters", "TargetKind", "TestSet", "check_set_name"]
-
 
 @dataclass(frozen=True)
 class TargetKind:

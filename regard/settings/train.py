@@ -9,8 +9,6 @@ from pydantic_core import PydanticCustomError
 
 from regard.extensions import load_installed
 
-__all__ = ["TrainConfig"]
-
 
 class TrainConfig(BaseModel):
     """How weights are found; the defaults follow the paper (sections 5.3 and 5.4).

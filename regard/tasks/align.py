@@ -40,20 +40,6 @@ from .lines import check_counts, check_length, check_line
 from .symmetries import SYMMETRIES, Links
 from .translate import Translator
 
-__all__ = [
-    "Alignment",
-    "AlignmentChoice",
-    "Reading",
-    "align_lines",
-    "choose",
-    "pharaoh",
-    "read_choice",
-    "read_gold",
-    "read_lines_of",
-    "words",
-    "write_choice",
-]
-
 Weights = NDArray[np.float32]
 
 _WORD = re.compile(r"\S+")

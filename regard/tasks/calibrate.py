@@ -34,8 +34,6 @@ from .forced import Forced, forced, hidden_of, logits_of
 from .translate import Translator
 from .translation import Candidate
 
-__all__ = ["calibrate", "fit_temperature", "mutual_information"]
-
 _BATCH = 32
 _COLDEST, _HOTTEST = 0.05, 20.0
 _LEAST = 10

@@ -21,8 +21,6 @@ from regard.search.table import search_of
 from regard.text import PAD
 from regard.train import OBJECTIVES
 
-__all__ = ["check_search", "check_shortest", "check_tests", "longest_of"]
-
 _VOCABULARY = 50
 
 

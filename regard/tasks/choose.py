@@ -17,8 +17,6 @@ from regard.data.reading import pairs_of
 from regard.recipe import Recipe
 from regard.settings.data import DataConfig
 
-__all__ = ["Choice", "Counts", "choose", "count"]
-
 _CHARACTERS_A_TOKEN = 3.5
 _SAMPLE = 200_000
 

@@ -23,9 +23,7 @@ from regard.text.tokenizer import BEGIN, END, PAD, UNK, Tokenizer
 
 from .decode import RulesOf
 from .engine import Engine
-from .options import NONE, Constraints
-
-__all__ = ["NONE", "PLACEHOLDER", "Constraints", "Demand", "Demands", "read_glossary", "spelling_of"]
+from .options import Constraints
 
 PLACEHOLDER = re.compile(
     r"https?://[^\s<>\"]*[^\s<>\".,;:!?)\]}']"  # a URL, without the sentence's punctuation

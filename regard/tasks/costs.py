@@ -32,8 +32,6 @@ from regard.nn.stand_ins import only_references
 from regard.text import PAD
 from regard.train import OBJECTIVES, Objective, TrainConfig
 
-__all__ = ["MOST_TOKENS", "Cost", "Costs", "count_costs", "fitting_tokens", "free_memory", "training_memory"]
-
 MOST_TOKENS = 25_000
 """Of a batch that is as large as fits: the paper's (section 5.1), beyond which nothing speaks for more."""
 

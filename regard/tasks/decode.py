@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from regard.errors import ModelError
 from regard.models import FAMILIES
-from regard.models.interface import EncoderDecoder, MaskPredictor, Observer, layout_of
+from regard.models.interface import EncoderDecoder, MaskPredictor, layout_of
+from regard.nn.state import Observer
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.search.hypotheses import Hypothesis, Problem, StepFunction, check_found, penalty_of
@@ -31,8 +32,6 @@ from .lines import pad
 if TYPE_CHECKING:
     from regard.search.refine import Blanks
     from regard.search.steps import Lists
-
-__all__ = ["RulesOf", "decode", "decode_steps", "mask_of", "step_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -24,19 +24,6 @@ from .lines import SourceSide
 from .options import Options
 from .translation import Candidate, Translation, WordLink, WordSpan
 
-__all__ = [
-    "detailed",
-    "last_layer",
-    "layers_of",
-    "links_of",
-    "shares_of",
-    "steps_of",
-    "sums_of",
-    "target_spans",
-    "with_unknown_replaced",
-    "words_of",
-]
-
 Span = tuple[int, int]
 Weights = NDArray[np.float32]
 

@@ -25,11 +25,9 @@ from regard.nn.attention import kernels
 from regard.nn.stand_ins import STAND_INS, unavailable
 from regard.train import resolve_precision
 
-from .fit import versions
+from .finish import versions
 from .options import search_with
 from .translate import load
-
-__all__ = ["Finding", "doctor", "rows_differ_by"]
 
 _FLAGS = (
     *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"),
@@ -183,10 +181,7 @@ def _translating(bundle: str | Path) -> Iterator[Finding]:
 
 def _training() -> Iterator[Finding]:
     """What makes training fast, whether it is there, and why not."""
-    fast = {
-        "avx512_bf16": torch.cpu._is_avx512_bf16_supported(),
-        "AMX": torch.cpu._is_amx_tile_supported(),
-    }
+    fast = {"avx512_bf16": torch.cpu._is_avx512_bf16_supported(), "AMX": torch.cpu._is_amx_tile_supported()}
     there = [name for name, yes in fast.items() if yes]
     note = "" if there else "this processor multiplies float32 as fast"
     yield Finding("training", "bfloat16 products of this processor", ", ".join(there) or "none", note)

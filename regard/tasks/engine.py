@@ -32,8 +32,6 @@ from regard.search.config import PRECISIONS, SearchConfig
 if TYPE_CHECKING:
     from regard.engine.decoding import Decoder
 
-__all__ = ["NO_INT8", "Backend", "Engine", "backend_of", "exact_copy", "instead_of", "is_exact"]
-
 Model = TypeVar("Model", bound=HasParameters)
 NO_INT8 = "this is computed in PyTorch, which multiplies no int8"
 

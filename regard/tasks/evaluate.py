@@ -19,8 +19,6 @@ from .options import Options
 from .score import Scored, perplexity_of, score_lines
 from .translate import Translator, load
 
-__all__ = ["DEFAULT_METRICS", "Evaluation", "evaluate", "evaluate_lines", "wanted_of"]
-
 DEFAULT_METRICS = tuple(metric_names())
 
 Lines = str | Path | Sequence[str]

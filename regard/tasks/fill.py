@@ -21,8 +21,6 @@ from regard.text import BEGIN, END, MASK, PAD, UNK
 from .lines import pad
 from .open import Pipeline, open_bundle
 
-__all__ = ["Choice", "classify", "embed", "fill", "filled", "labels_of", "mask_of"]
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -32,8 +32,6 @@ from .evaluate import DEFAULT_METRICS, evaluate_lines
 from .golden import golden
 from .prepare import Prepared
 
-__all__ = ["finish", "versions"]
-
 Plain = dict[str, Any]
 """Values as they stand in JSON."""
 

@@ -35,7 +35,6 @@ from regard.train import (
     Callback,
     Counts,
     Event,
-    Interrupted,
     Objective,
     Optimizer,
     Options,
@@ -47,12 +46,11 @@ from regard.train.parallel import Parallel, joined
 
 from .checks import check_search, check_shortest, check_tests, longest_of
 from .costs import count_costs, fitting_tokens, free_memory
-from .finish import finish, versions
+from .finish import finish
 from .journal import Journal
-from .prepare import Prepared, given_by, prepare, with_corpus
+from .prepare import Prepared, prepare, with_corpus
+from .tokenizers import given_by
 from .validate import Validator
-
-__all__ = ["Interrupted", "batches_of", "begin_with", "counts_of", "fit", "is_main_process", "versions"]
 
 
 def fit(

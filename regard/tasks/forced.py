@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from regard.models.interface import EncoderDecoder, Observer, device_of
+from regard.models.interface import EncoderDecoder, device_of
+from regard.nn.state import Observer
 from regard.text.tokenizer import BEGIN, END
 
 from .engine import Backend
 from .lines import pad
-
-__all__ = ["Forced", "forced", "hidden_of", "logits_of"]
 
 _CHUNK = 1024
 """Tokens projected to the vocabulary together."""

@@ -26,8 +26,6 @@ from regard.text import BEGIN, END, PAD, Tokenizer
 from .open import Pipeline, open_bundle
 from .options import search_with
 
-__all__ = ["Continuation", "continued", "generate", "stream"]
-
 
 @dataclass(frozen=True)
 class Continuation:

@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 from ..disk import atomic_rename, digest
 from ..errors import FetchError
 
-__all__ = ["CATALOGUE", "Dataset", "Progress", "RemoteFile", "get"]
-
 Progress = Callable[[str, int, int], None]  # (file, bytes there, bytes in all)
 
 ATTEMPTS = 4  # connections to one file, of which each goes on where the last one broke off
@@ -68,17 +66,12 @@ CATALOGUE: dict[str, Dataset] = {
                 "test_2016_flickr.fr.gz", 22310, "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90"
             ),
         ),
-    ),
+    )
 }
 
 
 def get(
-    name: str,
-    out: str | Path,
-    *,
-    base: str | None = None,
-    offline: bool = False,
-    progress: Progress | None = None,
+    name: str, out: str | Path, *, base: str | None = None, offline: bool = False, progress: Progress | None = None
 ) -> list[Path]:
     """The files of data set `name` in directory `out`, fetched where they are missing, in the catalogue's order.
 

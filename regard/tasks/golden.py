@@ -23,8 +23,6 @@ from .fill import filled, labels_of
 from .generate import continued
 from .open import context_of
 
-__all__ = ["answers", "golden"]
-
 _COUNT = 8
 _GO_ON = 12
 """Tokens that a golden text is gone on with."""

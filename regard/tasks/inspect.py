@@ -14,8 +14,6 @@ from regard.recipe import to_toml
 from .golden import answers
 from .lines import Languages
 
-__all__ = ["Inspection", "inspect", "verify"]
-
 
 @dataclass(frozen=True)
 class Inspection:

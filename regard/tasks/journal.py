@@ -10,8 +10,6 @@ from typing import Any
 from regard.disk import write_atomically
 from regard.train import Event, Report
 
-__all__ = ["Journal"]
-
 
 class Journal:
     """Writes every event of training to `log.jsonl` and to TensorBoard's files, then passes it on."""

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError, TextError
-from regard.models.interface import Layout, layout_of
+from regard.models.interface import layout_of
+from regard.nn.layout import Layout
 from regard.text.languages import name as language_name
 from regard.text.languages import split_tag, tag
 from regard.text.tokenizer import PAD, Tokenizer
-
-__all__ = ["Languages", "SourceSide", "check_counts", "check_length", "check_line", "encode_targets", "pad"]
 
 Ids = Sequence[int]
 Span = tuple[int, int]

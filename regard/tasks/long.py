@@ -18,8 +18,6 @@ from regard.text.sentences import split_long, split_sentences, unspaced
 from .translate import Translator
 from .translation import Translation, WordLink, WordSpan
 
-__all__ = ["LongTranslation", "Translate", "translate_long"]
-
 Translate = Callable[[Sequence[str]], list[Translation]]
 
 

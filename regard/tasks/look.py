@@ -20,7 +20,8 @@ from torch import Tensor
 
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
-from regard.models.interface import EncoderDecoder, Kind, Observer, device_of
+from regard.models.interface import EncoderDecoder, Kind, device_of
+from regard.nn.state import Observer
 from regard.text import BEGIN, END
 from regard.text.words import words as words_in
 
@@ -28,8 +29,6 @@ from .details import shares_of, target_spans
 from .lines import check_line, pad
 from .open import Pipeline, open_bundle
 from .translate import Translator
-
-__all__ = ["Attention", "Part", "Side", "look"]
 
 PartName = Literal["encoder", "cross", "decoder", "hops"]
 Span = tuple[int, int]

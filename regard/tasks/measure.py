@@ -24,8 +24,6 @@ from .open import Pipeline, open_bundle
 from .score import score_lines
 from .translate import Translator
 
-__all__ = ["log_probability", "measure", "perplexities"]
-
 _CHUNK = 1024
 
 Row = tuple[Sequence[int], Sequence[int], int]

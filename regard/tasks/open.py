@@ -20,8 +20,6 @@ from regard.text import Tokenizer
 from .engine import NO_INT8, exact_copy, instead_of, is_exact
 from .lines import check_line
 
-__all__ = ["Pipeline", "check_kind", "context_of", "open_bundle", "reads_pairs", "use_of"]
-
 _USES: dict[Kind, tuple[str, str]] = {
     "encoder-decoder": ("translates", "translate"),
     "mask-predictor": ("translates", "translate"),

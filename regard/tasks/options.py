@@ -14,8 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from regard.errors import ModelError
 from regard.search.config import MOST_HYPOTHESES, SearchConfig
 
-__all__ = ["NONE", "Constraints", "Options", "explained", "search_with"]
-
 _RULES: dict[str, Any] = {"panel": "What translations must keep"}
 _GONE = {
     "batch_independent": 'set precision to "exact" for True, to "float32" for False',

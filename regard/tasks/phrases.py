@@ -11,8 +11,6 @@ from pathlib import Path
 from regard.errors import TextError
 from regard.parsing.trees import OUTER, Tree, Word, iter_trees
 
-__all__ = ["phrases"]
-
 _SIDES = {"0": "negative", "1": "negative", "2": "", "3": "positive", "4": "positive"}
 
 

@@ -30,9 +30,6 @@ from .costs import Costs, count_costs, fitting_tokens, free_memory, training_mem
 from .fit import batches_of, counts_of
 from .survey import Progress, Survey, survey
 
-__all__ = ["GPUS", "Gpu", "Measured", "OnGpu", "Plan", "plan"]
-
-
 _BATCHES = 200
 """Batches that stand for an epoch's."""
 _LAUNCHING = 0.015

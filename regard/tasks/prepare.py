@@ -26,9 +26,7 @@ from regard.text.lines import iter_lines
 from regard.text.order import in_order
 from regard.text.tokenizer import Tokenizer
 
-from .tokenizers import MOST_PAIRS, Given, Notes, Progress, given_by, tokenizers
-
-__all__ = ["Prepared", "check_lines", "given_by", "prepare", "with_corpus"]
+from .tokenizers import MOST_PAIRS, Given, Notes, Progress, tokenizers
 
 Lengths = tuple[int, int]
 """Most tokens of a source and of a target, ends counted; 0: any number."""

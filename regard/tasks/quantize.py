@@ -22,8 +22,6 @@ from regard.metrics import score
 from .golden import answers
 from .translate import load
 
-__all__ = ["KINDS", "Quantized", "quantize", "quantized"]
-
 KINDS = ("int8", "bfloat16")
 
 

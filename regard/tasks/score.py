@@ -12,8 +12,6 @@ from .forced import forced
 from .lines import check_counts, encode_targets
 from .translate import Translator
 
-__all__ = ["Scored", "perplexity_of", "score_lines"]
-
 
 @dataclass(frozen=True)
 class Scored:

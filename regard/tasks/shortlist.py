@@ -14,8 +14,6 @@ from regard.text.shortlist import learn
 
 from .open import check_kind
 
-__all__ = ["Learnt", "shortlist"]
-
 _KEPT_BACK, _MOST_KEPT_BACK = 50, 1000
 """One pair of so many, and at most so many, are not learnt from: the list is measured on them."""
 

@@ -12,9 +12,8 @@ from regard.recipe import Recipe
 from regard.text import write_lines
 
 from .checks import check_search, check_tests, longest_of
-from .prepare import Prepared, check_lines, given_by, prepare
-
-__all__ = ["Survey", "survey"]
+from .prepare import Prepared, check_lines, prepare
+from .tokenizers import given_by
 
 Progress = Callable[[str, int], None]
 Pair = tuple[str, str]

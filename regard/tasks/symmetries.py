@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from regard.metrics.aer import Link
 
-__all__ = ["SYMMETRIES", "Links"]
-
 Links = frozenset[Link]
 
 

@@ -17,8 +17,6 @@ from regard.text.formats import Pair
 from regard.text.languages import tag
 from regard.text.tokenizer import Kind, Tokenizer
 
-__all__ = ["MOST_PAIRS", "Given", "Notes", "Progress", "given_by", "tokenizers"]
-
 Progress = Callable[[str, int], None]
 """Called with what is being counted and how many so far."""
 Given = tuple[Tokenizer | None, Tokenizer | None]

@@ -34,8 +34,6 @@ from .translation import Candidate, Translation
 if TYPE_CHECKING:
     from .constraints import Demands
 
-__all__ = ["Translator", "load"]
-
 _ONE_LINE = str.maketrans({"\n": " ", "\r": " ", "\0": None})
 """Bytes that a model may spell and that would break line-in, line-out."""
 
@@ -44,12 +42,7 @@ class Translator:
     """A model ready to translate; safe to be used from several threads."""
 
     def __init__(
-        self,
-        model: EncoderDecoder,
-        recipe: Recipe,
-        source: Tokenizer,
-        target: Tokenizer,
-        bundle: Bundle | None = None,
+        self, model: EncoderDecoder, recipe: Recipe, source: Tokenizer, target: Tokenizer, bundle: Bundle | None = None
     ) -> None:
         """`bundle`: where the model was loaded from."""
         self.recipe, self.source, self.target, self.bundle = recipe, source, target, bundle

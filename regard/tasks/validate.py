@@ -18,8 +18,6 @@ from .decode import decode, mask_of
 from .engine import backend_of
 from .prepare import Prepared
 
-__all__ = ["Validator"]
-
 _TOKENS = 4096
 """Of a batch."""
 

@@ -6,8 +6,6 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["TextConfig"]
-
 
 class TextConfig(BaseModel):
     """The subword model and how it is used."""
@@ -20,8 +18,7 @@ class TextConfig(BaseModel):
         "spaces, any other being unknown.",
     )
     target_kind: Literal["", "bpe", "unigram", "characters", "words"] = Field(
-        default="",
-        description="The target's kind where it is another, such as words for labels; joint is false then.",
+        default="", description="The target's kind where it is another, such as words for labels; joint is false then."
     )
     size: int = Field(
         default=8000,

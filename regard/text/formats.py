@@ -16,19 +16,6 @@ from typing import Any, Literal
 from regard.errors import TextError, install
 from regard.text.lines import COMPRESSIONS, MAX_CHARACTERS, Source, check_line, iter_lines, name_of
 
-__all__ = [
-    "FIELDS",
-    "FORMATS",
-    "Format",
-    "Pair",
-    "format_of",
-    "holds_both",
-    "read_labelled",
-    "read_pairs",
-    "read_texts",
-    "texts_of",
-]
-
 Pair = tuple[str, str]
 Row = Sequence[str]
 
@@ -53,11 +40,7 @@ class Format:
 
 
 def read_pairs(
-    source: Source,
-    target: Source | None = None,
-    *,
-    fields: Sequence[str] = FIELDS,
-    languages: Sequence[str] = ("", ""),
+    source: Source, target: Source | None = None, *, fields: Sequence[str] = FIELDS, languages: Sequence[str] = ("", "")
 ) -> Iterator[Pair]:
     """(source, target) lines of two files of equal length, or of one file that holds both; one pair at a time.
 

@@ -10,8 +10,6 @@ import re
 
 from regard.errors import TextError
 
-__all__ = ["CHINESE", "NAMES", "is_code", "matches", "name", "primary", "split_tag", "tag"]
-
 NAMES = {
     "ar": "Arabic",
     "cs": "Czech",

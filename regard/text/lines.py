@@ -15,19 +15,6 @@ from typing import BinaryIO
 
 from regard.errors import TextError, install
 
-__all__ = [
-    "COMPRESSIONS",
-    "MAX_CHARACTERS",
-    "Source",
-    "check_line",
-    "iter_lines",
-    "name_of",
-    "open_bytes",
-    "read_lines",
-    "references_of",
-    "write_lines",
-]
-
 MAX_CHARACTERS = 50_000
 
 Source = str | os.PathLike[str] | BinaryIO
@@ -163,10 +150,7 @@ class Compression:
     """A file, "rb" or "wb" and the file's name for messages -> its uncompressed stream."""
 
 
-COMPRESSIONS = {
-    ".gz": Compression("gzip", b"\x1f\x8b", _gzip),
-    ".zst": Compression("zstd", b"\x28\xb5\x2f\xfd", _zstd),
-}
+COMPRESSIONS = {".gz": Compression("gzip", b"\x1f\x8b", _gzip), ".zst": Compression("zstd", b"\x28\xb5\x2f\xfd", _zstd)}
 """By the suffix that is written so."""
 
 

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from regard.errors import TextError
 
-__all__ = ["Algorithm", "Kind", "Token", "algorithm_of", "fields", "tokens_of", "with_tokens"]
-
 # Fields of a model.
 _TOKEN, _TRAINER = 1, 2
 # Fields of its trainer's settings.

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from regard.text.tokenizer import Tokenizer
 
-__all__ = ["ORDERS", "Backwards", "in_order"]
-
 
 class Backwards(Tokenizer):
     """The same tokens, of which a line's last one comes first."""

@@ -17,8 +17,6 @@ from random import Random
 
 from regard.text.model_file import Algorithm, Kind, algorithm_of, tokens_of
 
-__all__ = ["Sampler"]
-
 # SentencePiece's own: a character without a token costs this much more than the least likely token.
 _UNKNOWN_PENALTY = 10.0
 

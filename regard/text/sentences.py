@@ -14,8 +14,6 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-__all__ = ["split_long", "split_sentences", "unspaced"]
-
 _WIDE = "。！？｡︒"
 _STOPS = ".!?…‥‽؟۔।॥։።។"
 _CLOSING = "\"'”’»›)\\]}」』）】》〉］｝"

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from .tokenizer import END, PAD, UNK, Tokenizer
 
-__all__ = ["Shortlist", "learn"]
-
 Ids = Sequence[int]
 _CHUNK = 1 << 22
 """Pairs of tokens that are in memory at a time, beside the table of all that differ."""

@@ -15,8 +15,6 @@ from regard.errors import TextError
 from regard.text.languages import matches
 from regard.text.lines import Source, name_of, open_bytes
 
-__all__ = ["read_tmx"]
-
 _CHUNK = 1 << 16
 _LARGEST = 1 << 22
 """Bytes of a tag with its attributes, and characters of a unit."""

@@ -29,8 +29,6 @@ from regard.text.config import TextConfig
 from regard.text.model_file import Algorithm, algorithm_of
 from regard.text.sampling import Sampler
 
-__all__ = ["BEGIN", "END", "GAPS", "MASK", "PAD", "UNK", "Tokenizer"]
-
 PAD, UNK, BEGIN, END = 0, 1, 2, 3
 MASK = "<mask>"
 """The token that stands for one to be filled in."""

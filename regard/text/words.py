@@ -6,8 +6,6 @@ import unicodedata
 
 from regard.text.sentences import unspaced
 
-__all__ = ["words"]
-
 _WITHIN = {"'": "L", "\u2019": "L", "-": "L", "\u2010": "L", ".": "N", ",": "N", ":": "N"}
 """Marks that do not part a word: between letters, or between digits."""
 _TIES = {"\u200c", "\u200d"}

@@ -13,8 +13,6 @@ from regard.settings.train import TrainConfig
 
 from .checkpoint import write_durably
 
-__all__ = ["Averaging"]
-
 
 class Averaging:
     """The averages of a run's weights, as `train.average` and `train.keep` say; snapshots lie in its directory."""

@@ -30,8 +30,6 @@ from regard.errors import CheckpointError, ParallelError, TrainingError
 from .parallel import Parallel
 from .progress import Event, Report
 
-__all__ = ["Checkpoint", "load", "newest_whole", "save", "write_durably"]
-
 _VERSION = 3
 
 

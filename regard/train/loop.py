@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch, Batches
 from regard.data.prefetch import Prefetcher
-from regard.errors import CheckpointError, ModelError, TrainingError
+from regard.errors import CheckpointError, Interrupted, ModelError, TrainingError
 from regard.kernels import native
 from regard.models.interface import capacity_of, device_of
 from regard.settings.train import TrainConfig
@@ -31,13 +31,11 @@ from .memory import halves, is_out_of_memory
 from .objectives import OBJECTIVES, Objective
 from .optimizers import OPTIMIZERS, Settings, restore_state, state_of
 from .parallel import like, whole
-from .progress import Event, Interrupted, Options, Progress
+from .progress import Event, Options, Progress
 from .regularizers import terms_of
 from .schedules import SCHEDULES, Plateau, Schedule
 from .step import Step, Weights, inputs, resolve_precision
 from .tables import check_names
-
-__all__ = ["Trainer"]
 
 
 class Trainer:

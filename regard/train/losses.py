@@ -17,8 +17,6 @@ from torch.nn import functional as F
 from regard.nn.autograd import applied
 from regard.nn.stand_ins import stand_in
 
-__all__ = ["label_smoothed", "projected_loss", "token_log_probabilities", "token_losses"]
-
 
 def _smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Of each token (N,) what `label_smoothed` sums."""

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from regard.data.batches import Batch
 from regard.errors import ModelError
 
-__all__ = ["halves", "is_out_of_memory", "part"]
-
 _SAID = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "alloc_failed")
 """What PyTorch's allocators and the libraries below them say in a plain RuntimeError."""
 

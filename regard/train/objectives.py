@@ -18,33 +18,12 @@ from torch import Tensor
 from regard.data.batches import View
 from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
 from regard.errors import ModelError
-from regard.models.interface import (
-    Classifier,
-    EncoderDecoder,
-    Kind,
-    LanguageModel,
-    Layout,
-    MaskedLM,
-    Observer,
-    Part,
-)
-from regard.nn.layout import Packed, Padded
+from regard.models.interface import Classifier, EncoderDecoder, Kind, LanguageModel, MaskedLM
+from regard.nn.layout import Layout, Packed, Padded
+from regard.nn.state import Observer, Part
 from regard.text.tokenizer import GAPS, MASK, Tokenizer
 
 from .losses import projected_loss, token_log_probabilities
-
-__all__ = [
-    "OBJECTIVES",
-    "Inputs",
-    "LossSettings",
-    "Model",
-    "Objective",
-    "Outputs",
-    "Side",
-    "accuracy",
-    "cross_entropy",
-    "perplexity",
-]
 
 Side = Literal["source", "target"]
 Model = Any
@@ -230,23 +209,13 @@ def _continue(
 
 
 def _fill(
-    model: MaskedLM,
-    source: Tensor,
-    reading: Layout,
-    tokens: Tensor,
-    writing: Layout,
-    observe: Observer | None = None,
+    model: MaskedLM, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
     return model.head(model.encode(source, reading, observe))
 
 
 def _classify(
-    model: Classifier,
-    source: Tensor,
-    reading: Layout,
-    tokens: Tensor,
-    writing: Layout,
-    observe: Observer | None = None,
+    model: Classifier, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
 ) -> Tensor:
     return model.classify(source, reading, observe)
 
@@ -299,13 +268,7 @@ OBJECTIVES: dict[str, Objective] = {
         view=lambda tokenizer: SpanCorruption(_ids(tokenizer, GAPS)),
     ),
     "language-model": Objective(
-        ("language-model",),
-        "text",
-        _continue,
-        "decoder",
-        stream=True,
-        example=_beginning,
-        scored="predictions",
+        ("language-model",), "text", _continue, "decoder", stream=True, example=_beginning, scored="predictions"
     ),
     "masked-lm": Objective(
         ("reader",),

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from .parallel import like
 
-__all__ = ["OPTIMIZERS", "Lion", "Optimizer", "Settings", "decayed", "restore_state", "state_of"]
-
 Named = Mapping[str, nn.Parameter]
 State = dict[str, Any]
 """What PyTorch keeps for a parameter, or for a group of them."""

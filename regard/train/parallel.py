@@ -27,8 +27,6 @@ from regard.errors import ModelError, ParallelError
 
 from .memory import part
 
-__all__ = ["Parallel", "joined", "like", "whole"]
-
 _SILENCE = timedelta(minutes=10)
 """How long a process waits for the others at an update before it takes them for dead."""
 _PATIENCE = timedelta(days=7)

@@ -16,20 +16,10 @@ from .schedules import Plateau
 if TYPE_CHECKING:
     from .loop import Trainer
 
-__all__ = ["Callback", "Event", "Interrupted", "Options", "Progress", "Report"]
-
 Event = dict[str, Any]
 """What happened, by the name under "event", in plain values."""
 Report = Callable[[Event], None]
 """Hears of events."""
-
-
-class Interrupted(Exception):  # noqa: N818  (it is no error)
-    """Training was asked to stop; the checkpoint it goes on from is saved."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        super().__init__(str(checkpoint))
-        self.checkpoint = checkpoint
 
 
 class Callback:

@@ -18,8 +18,6 @@ from regard.text.tokenizer import END, UNK
 
 from .objectives import Inputs, Model, Outputs
 
-__all__ = ["REGULARIZERS", "Counts", "Regularizer", "Term", "rarity", "terms_of", "token_weights"]
-
 
 @dataclass(frozen=True)
 class Counts:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["SCHEDULES", "Plateau", "Schedule", "constant", "cosine", "inverse_sqrt", "linear", "paper", "plateau"]
-
 
 @dataclass(frozen=True)
 class Schedule:

@@ -17,15 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
-from regard.models.interface import Observer
 from regard.nn.layout import Packed
 from regard.nn.stand_ins import unavailable
+from regard.nn.state import Observer
 
 from .losses import token_losses
 from .objectives import OBJECTIVES, Inputs, LossSettings, Objective, Outputs
 from .regularizers import Term
-
-__all__ = ["Step", "Weights", "inputs", "resolve_precision"]
 
 _ROWS, _COLUMNS, _TOKENS, _LINES = 8, 4, 128, 256
 _ANY = 16

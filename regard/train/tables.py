@@ -13,8 +13,6 @@ from .optimizers import OPTIMIZERS
 from .regularizers import REGULARIZERS
 from .schedules import SCHEDULES
 
-__all__ = ["check_names", "known_names"]
-
 _TABLES: dict[str, Mapping[str, object]] = {
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,

@@ -19,9 +19,8 @@ from regard.apps.cli import main
 from regard.apps.make import _fit
 from regard.apps.show import show_inspection
 from regard.apps.terminal import cell, printable, say
-from regard.errors import ModelError
+from regard.errors import Interrupted, ModelError
 from regard.models.interface import device_named
-from regard.tasks.fit import Interrupted
 from regard.tasks.inspect import Inspection
 from regard.text import write_lines
 

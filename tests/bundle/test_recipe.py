@@ -114,10 +114,7 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
             DATA + '[train]\nobjective = "masked-lm"',
             "'masked-lm' is not for model.family = 'transformer', an encoder-decoder; it can: ",
         ),
-        (
-            TEXT + '[model]\nfamily = "gpt"\nheads = 5',
-            "[model]: heads (5) must divide width (768) into even parts;",
-        ),
+        (TEXT + '[model]\nfamily = "gpt"\nheads = 5', "[model]: heads (5) must divide width (768) into even parts;"),
         (
             CONTEXT + '[model]\nfamily = "bert"',
             "data.context cuts a stream to be continued, and train.objective = 'masked-lm'",

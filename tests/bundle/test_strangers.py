@@ -138,10 +138,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda f: put(f / "recipe.toml", ("a = " + nested(100_000)).encode()),
         "nested too deeply",
     ),
-    "junk for a shortlist": (
-        lambda f: put(f / "shortlist.safetensors", b"\x08" + b"\0" * 20),
-        "is no shortlist",
-    ),
+    "junk for a shortlist": (lambda f: put(f / "shortlist.safetensors", b"\x08" + b"\0" * 20), "is no shortlist"),
 }
 
 

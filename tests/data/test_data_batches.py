@@ -203,13 +203,7 @@ def test_sorting_keeps_padding_small(store: Store) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_one_epoch_is_in_order_and_leaves_the_position(store: Store, tokenizer: Tokenizer, layout: Any) -> None:
-    batches = Batches(
-        store,
-        batch_tokens=300,
-        layout=layout,
-        pool=70,
-        sampling=Sampling(0.5, tokenizer, tokenizer),
-    )
+    batches = Batches(store, batch_tokens=300, layout=layout, pool=70, sampling=Sampling(0.5, tokenizer, tokenizer))
     next(batches)
     position = batches.position()
     made = list(batches.one_epoch())
@@ -285,9 +279,7 @@ def test_a_position_that_is_not_there_is_refused(store: Store, position: dict[st
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"batch_tokens": 0}, {"pool": 0}, {"layout": "square"}],
-    ids=lambda wrong: next(iter(wrong)),
+    "wrong", [{"batch_tokens": 0}, {"pool": 0}, {"layout": "square"}], ids=lambda wrong: next(iter(wrong))
 )
 def test_wrong_settings_are_refused(store: Store, wrong: dict[str, Any]) -> None:
     with pytest.raises(DataError, match=next(iter(wrong))):

@@ -14,15 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 PLACE = Path(__file__).resolve().parents[2] / "benchmarks"
 MODULES = [path.stem for folder in (PLACE, PLACE / "peers") for path in folder.glob("*.py")]
-SHAPE = {
-    "layers": 2,
-    "width": 8,
-    "feedforward": 12,
-    "heads": 2,
-    "dropout": 0.0,
-    "smoothing": 0.1,
-    "vocabulary": 20,
-}
+SHAPE = {"layers": 2, "width": 8, "feedforward": 12, "heads": 2, "dropout": 0.0, "smoothing": 0.1, "vocabulary": 20}
 
 
 @pytest.fixture(autouse=True)

@@ -121,17 +121,6 @@ def names_of(path: Path) -> tuple[set[str], list[str] | None]:
     return {name for name in bound if not name.startswith("_")}, listed
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_lists_its_public_names(path):
-    names, listed = names_of(path)
-    if listed is None:
-        assert not names, "public names, but no __all__"
-        return
-    assert len(set(listed)) == len(listed)
-    module = importlib.import_module(".".join(module_of(path)))
-    assert [name for name in listed if not hasattr(module, name)] == []
-
-
 PACKAGES = [path for path in FILES if path.name == "__init__.py" and path.parent != ROOT / "regard"]
 
 
@@ -139,6 +128,13 @@ PACKAGES = [path for path in FILES if path.name == "__init__.py" and path.parent
 def test_a_package_shows_exactly_what_it_lists(path):
     names, listed = names_of(path)
     assert names == set(listed or [])
+    module = importlib.import_module(".".join(module_of(path)))
+    assert [name for name in listed or [] if not hasattr(module, name)] == []
+
+
+def test_only_packages_list_names():
+    """In a module an underscore says which names are its own, and mypy sees that none is imported at second hand."""
+    assert [path for path in FILES if path.name != "__init__.py" and names_of(path)[1] is not None] == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").rglob("*.toml")), ids=lambda path: path.stem)
@@ -152,11 +148,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {
-    "lines": {
-        "regard": 28_770,
-    },
-}
+NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 27_838}}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 370

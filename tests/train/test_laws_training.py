@@ -204,12 +204,7 @@ def _trainer(
         len(tokenizer),
     )
     batches = Batches(
-        store,
-        batch_tokens=900,
-        layout="padded",
-        seed=5,
-        pool=700,
-        sampling=Sampling(0.3, tokenizer, tokenizer),
+        store, batch_tokens=900, layout="padded", seed=5, pool=700, sampling=Sampling(0.3, tokenizer, tokenizer)
     )
     return Trainer(
         model,

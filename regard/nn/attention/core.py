@@ -11,8 +11,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["attend", "mix", "softmax", "weigh"]
-
 
 def softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis."""

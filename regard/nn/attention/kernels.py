@@ -26,20 +26,6 @@ from .masks import Mask, matrix
 from .normalize import Normalizer, observed
 from .scores import Score
 
-__all__ = [
-    "KERNELS",
-    "Call",
-    "Compiled",
-    "Flexible",
-    "Fused",
-    "Kernel",
-    "Reference",
-    "VariableLength",
-    "choose",
-    "probe",
-    "run",
-]
-
 _SHORT = 512
 """Up to this many keys, batched products beat the fused CPU kernel, whose backward is the slower part."""
 

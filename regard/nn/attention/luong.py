@@ -13,8 +13,6 @@ from .core import mix, weigh
 from .normalize import Normalizer, observed
 from .scores import Score
 
-__all__ = ["LuongAttention"]
-
 
 class LuongAttention(nn.Module):
     """Global or local attention, and the attentional state tanh(W_c [c; h]) (section 3, equations 5 to 10)."""

@@ -11,8 +11,6 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["AndMask", "Causal", "Lengths", "Mask", "Window", "matrix"]
-
 
 class Mask(Protocol):
     """Which keys a query may look at."""

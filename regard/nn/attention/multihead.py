@@ -24,8 +24,6 @@ from .masks import Mask
 from .normalize import Normalizer
 from .scores import Score
 
-__all__ = ["Heads", "MultiHead"]
-
 
 @dataclass(frozen=True)
 class Heads:

@@ -17,18 +17,6 @@ from ..autograd import applied
 from ..state import Observer
 from .core import softmax
 
-__all__ = [
-    "NORMALIZERS",
-    "Gumbel",
-    "Normalizer",
-    "Sampled",
-    "StraightThrough",
-    "entmax15",
-    "observed",
-    "score_function",
-    "sparsemax",
-]
-
 Normalizer = Callable[[Tensor], Tensor]
 """Scores (…, T, S) -> weights (…, T, S).
 

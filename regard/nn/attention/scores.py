@@ -16,21 +16,6 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import ModelError
 
-__all__ = [
-    "SCORES",
-    "Additive",
-    "Bilinear",
-    "Concat",
-    "Cosine",
-    "Dot",
-    "FixedCosine",
-    "Location",
-    "Mean",
-    "ReducedRank",
-    "ScaledDot",
-    "Score",
-]
-
 _CELLS = 1 << 24
 """Numbers of the (…, T, S, A) tensor of an additive score that may stand at once; beyond, it is made in parts."""
 

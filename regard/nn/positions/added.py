@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from regard.errors import ModelError
 
-__all__ = ["POSITIONS", "Added", "Learned", "NoPosition", "Sinusoidal", "SinusoidalHalves", "sinusoids"]
-
 
 def sinusoids(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """sin and cos of pos / 10000^(2i/D) for i < D/2: two tensors (…, D/2), in float32."""

@@ -11,20 +11,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "BIASES",
-    "ALiBi",
-    "Bias",
-    "Kerple",
-    "LayerBuckets",
-    "RelativeBuckets",
-    "Shaw",
-    "ShawKeys",
-    "alibi_slopes",
-    "biases",
-    "shared_by_layers",
-]
-
 
 class Bias(nn.Module):
     """Adds to scores by the positions of query and key."""

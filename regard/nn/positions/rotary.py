@@ -12,8 +12,6 @@ from regard.errors import ModelError
 
 from .added import sinusoids
 
-__all__ = ["ROTARY", "Rotary"]
-
 
 class Rotary(nn.Module):
     """Turns features 2i and 2i + 1 by the angle position / 10000^(2i/D) (Su et al. 2021, equation 34)."""

@@ -29,25 +29,6 @@ from typing import Any, Literal
 from regard.errors import DataError, install
 from regard.text.languages import tag
 
-__all__ = [
-    "DIRECTIONS",
-    "KINDS",
-    "LANGUAGES",
-    "TAGS",
-    "Example",
-    "Kind",
-    "Split",
-    "Value",
-    "characters",
-    "corpus",
-    "known",
-    "significant",
-    "split_of",
-    "typed",
-    "unlike",
-    "write",
-]
-
 Split = Literal["train", "valid", "heldout"]
 Kind = Literal["date", "time", "datetime", "number", "amount"]
 

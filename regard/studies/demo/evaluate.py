@@ -29,22 +29,6 @@ from regard.text.lines import write_lines
 from .corpus import KINDS, LANGUAGES, Example, Kind, Value, corpus, typed, write
 from .nearest import Nearest
 
-__all__ = [
-    "LINES",
-    "SHOWN",
-    "SYSTEMS",
-    "Alignment",
-    "Answer",
-    "Demo",
-    "Shown",
-    "System",
-    "answer",
-    "demo_recipe",
-    "rate",
-    "run",
-    "summary",
-]
-
 System = Literal["model", "copy", "nearest"]
 Report = Callable[[dict[str, Any]], None]
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Nearest", "distances"]
-
 Codes = NDArray[np.int32]  # (N, L): N lines of L characters
 BITS = 64
 

@@ -19,13 +19,7 @@ from regard.pictures import Picture, colour, heatmap, label, xml
 if TYPE_CHECKING:
     from .evaluate import Alignment, Demo
 
-__all__ = ["demo", "page", "prompt", "show"]
-
-STAGES = {
-    "corpus": "Writing the corpus",
-    "training": "Training",
-    "answering": "Answering held-out lines",
-}
+STAGES = {"corpus": "Writing the corpus", "training": "Training", "answering": "Answering held-out lines"}
 
 
 def demo(out: str | Path = "demo", *, ask: bool = True, console: Console | None = None) -> None:

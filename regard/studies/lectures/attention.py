@@ -16,8 +16,6 @@ from regard.pictures import bars, curves
 
 from .page import Lecture, heat, listed
 
-__all__ = ["by_hand", "complexity", "heads", "masks", "order", "queries_keys_values", "scaling"]
-
 W_QUERY = torch.tensor(
     [
         [0.1, 0.0, 0.0, 0.2, 0.0],

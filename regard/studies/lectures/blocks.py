@@ -18,8 +18,6 @@ from regard.train.schedules import Schedule, paper
 
 from .page import Lecture, heat, listed
 
-__all__ = ["add_and_norm", "feed_forward", "layer_or_batch", "prediction", "smoothing", "warm_up"]
-
 
 @torch.no_grad()
 def feed_forward() -> Lecture:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .page import Lecture, Value
     from .trained import Shown
 
-__all__ = ["lecture"]
-
 
 def lecture(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Lectures; all: every one.")] = None,

@@ -17,8 +17,6 @@ from regard.pictures import bars, curves
 
 from .page import Lecture, heat, listed
 
-__all__ = ["bottleneck", "context_vector", "exponential", "hard_and_soft", "joining", "scores"]
-
 _SOURCE = ["Today", "empire", "is", "divided", "in", "three"]
 
 

@@ -13,8 +13,6 @@ from . import attention, blocks, context, generation, measures, positions
 from .page import Lecture
 from .trained import TRAINED
 
-__all__ = ["LECTURES", "about", "lecture"]
-
 LECTURES: dict[str, Callable[[], Lecture]] = {
     "bottleneck": context.bottleneck,
     "context-vector": context.context_vector,

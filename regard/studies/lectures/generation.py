@@ -21,8 +21,6 @@ from regard.search.hypotheses import Hypothesis, Problem, penalty_of
 
 from .page import Lecture, heat
 
-__all__ = ["TABLE", "Written", "beams", "chain_rule", "greedy_or_not", "length_normalisation", "search_cost"]
-
 WORDS = ("A", "B", "C", "<eos>")
 END = 3
 TABLE = ((0.5, 0.2, 0.2, 0.1), (0.1, 0.4, 0.3, 0.2), (0.2, 0.2, 0.4, 0.2), (0.0, 0.2, 0.2, 0.6))

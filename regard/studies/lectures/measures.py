@@ -14,8 +14,6 @@ from regard.pictures import bars, curves
 
 from .page import Lecture
 
-__all__ = ["bleu_", "lecture_bleu", "lecture_rouge", "perplexity_", "precision", "rouge_"]
-
 Words = Sequence[str]
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from torch import Tensor
 
-__all__ = ["Lecture", "Value", "draw", "heat", "listed"]
-
 Value = float | str | list[float]
 _NUMBERED = 36
 """Cells of a heat map up to which their numbers are written in it."""

@@ -17,8 +17,6 @@ from regard.pictures import curves
 
 from .page import Lecture, heat, listed
 
-__all__ = ["buckets", "learned_places", "rotation", "rotation_decay", "rotation_matrix", "sinusoid_laws", "sinusoids_"]
-
 
 def sinusoids_() -> Lecture:
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) its cosine: 64 positions, 128 features."""
@@ -72,12 +70,7 @@ def sinusoid_laws() -> Lecture:
             **missed,
         },
         (
-            curves(
-                "PE(p) · PE(p + k)",
-                list(range(far)),
-                {"share of PE(p) · PE(p)": listed(fall)},
-                x="distance k",
-            ),
+            curves("PE(p) · PE(p + k)", list(range(far)), {"share of PE(p) · PE(p)": listed(fall)}, x="distance k"),
             curves(
                 "Three pairs' sines",
                 list(range(100)),

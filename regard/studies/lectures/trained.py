@@ -35,8 +35,6 @@ from regard.text.words import words
 
 from .page import Value
 
-__all__ = ["PAIRS", "TRAINED", "Shown", "Word", "looks", "trained"]
-
 _TOP = 3
 PAIRS = (
     ("The {dog} did not eat the {bread} because it was", "tired", "dry"),
@@ -106,9 +104,7 @@ def looks(bundle: str | Path | Pipeline, lines: Sequence[str], to: str | None = 
 
 
 def decoding_steps(
-    bundle: str | Path | Pipeline,
-    lines: Sequence[str] = ("Je suis étudiant", "I am a student"),
-    to: str | None = None,
+    bundle: str | Path | Pipeline, lines: Sequence[str] = ("Je suis étudiant", "I am a student"), to: str | None = None
 ) -> Shown:
     """A line translated greedily, step by step: what is written so far, where the step looks in the source (the mean
     of all layers and heads), and the three likeliest next tokens, that which is written in bold. Under it the same of a

@@ -16,8 +16,6 @@ from regard.tasks.translate import load
 
 from .table import Result
 
-__all__ = ["error_rate", "pictures", "shown_lines"]
-
 _WORDS = (7, 11, 16)
 """Words of the source lines that are shown."""
 

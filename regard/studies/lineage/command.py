@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from .runs import Run
 
-__all__ = ["Comparison", "lineage"]
-
 _QUICK = 2.0
 """Minutes of training for each family: with preparing and scoring five of them, it is done in twenty."""
 
@@ -152,7 +150,7 @@ def _train_all(runs: Sequence[Run], seeds: int, extrapolation: bool, out: Path, 
 
 def _train(run: Run, title: str, console: Console) -> None:
     from regard.apps.training import Display
-    from regard.tasks.fit import Interrupted
+    from regard.errors import Interrupted
 
     from .runs import train
 

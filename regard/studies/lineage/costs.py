@@ -19,8 +19,6 @@ from regard.nn.attention import SCORES, Heads, MultiHead
 from regard.nn.convolution import Convolution
 from regard.nn.recurrent import Elman
 
-__all__ = ["LAYERS", "TABLE", "measure_layers", "restricted"]
-
 KERNEL, RADIUS = 3, 8
 LENGTHS, WIDTHS = (32, 64, 128, 256, 512, 1024, 2048), (64, 128, 256, 512)
 AT_LENGTH, AT_WIDTH = 512, 256
@@ -29,13 +27,7 @@ _HEAD = 64
 _SECONDS, _TIMES = 0.05, 3
 
 TABLE: tuple[dict[str, str], ...] = (
-    {
-        "layer": "recurrence",
-        "paper": "O(n · d²)",
-        "steps": "O(n)",
-        "path": "O(n)",
-        "lecture": "O(n d²), O(n), O(n)",
-    },
+    {"layer": "recurrence", "paper": "O(n · d²)", "steps": "O(n)", "path": "O(n)", "lecture": "O(n d²), O(n), O(n)"},
     {
         "layer": "convolution",
         "paper": "O(k · n · d²)",
@@ -50,20 +42,8 @@ TABLE: tuple[dict[str, str], ...] = (
         "path": "O(1)",
         "lecture": "O(n² d), O(1), O(1)",
     },
-    {
-        "layer": "restricted self-attention",
-        "paper": "O(r · n · d)",
-        "steps": "O(1)",
-        "path": "O(n/r)",
-        "lecture": "",
-    },
-    {
-        "layer": "self-attention, projected",
-        "paper": "",
-        "steps": "O(1)",
-        "path": "O(1)",
-        "lecture": "",
-    },
+    {"layer": "restricted self-attention", "paper": "O(r · n · d)", "steps": "O(1)", "path": "O(n/r)", "lecture": ""},
+    {"layer": "self-attention, projected", "paper": "", "steps": "O(1)", "path": "O(1)", "lecture": ""},
 )
 """Cost of a layer, sequential steps and longest path: as the paper's Table 1 has them, and the lectures' own table
 ("Transformer", "RNN", "CNN"). Neither counts the projections of attention, 4 n d²; the last row does."""

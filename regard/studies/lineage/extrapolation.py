@@ -20,8 +20,6 @@ from regard.train import TrainConfig
 from .runs import Run
 from .table import grouped
 
-__all__ = ["SCHEMES", "plan_schemes", "score_schemes"]
-
 SCHEMES = ("sinusoidal", "learned", "t5", "alibi", "rotary")
 _SHARE = 5
 """The schemes have together the minutes of one run."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from regard.pictures import curves, panels
 
-__all__ = ["LANGUAGES", "Plain", "Words", "chart", "say", "table"]
-
 LANGUAGES = ("en", "zh")
 Plain = Mapping[str, Any]  # Any: values as JSON has them
 Words = tuple[str, str]  # English, Chinese

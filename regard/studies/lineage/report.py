@@ -15,8 +15,6 @@ from .extrapolation import score_schemes
 from .runs import Run
 from .table import Result, gather
 
-__all__ = ["compose"]
-
 Progress = Callable[[str], None]
 
 

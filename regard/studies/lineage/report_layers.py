@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from .html import Plain, chart, say, table
 
-__all__ = ["beyond", "costs"]
-
 
 def costs(found: Plain) -> Iterator[str]:
     yield say("What a layer costs", "一层的代价", "h2")

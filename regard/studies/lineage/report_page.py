@@ -13,8 +13,6 @@ from .html import LANGUAGES, Plain, Words, chart, say, table
 from .report_layers import beyond, costs
 from .table import interval, spread
 
-__all__ = ["page"]
-
 
 def page(report: Plain, *, language: str = "en") -> str:
     """The whole report; `language` is the one that it shows at first. Raises DataError for one that it does not speak.
@@ -230,14 +228,7 @@ def _alignment(rates: Sequence[Plain] | None) -> Iterator[str]:
         "Lower is better. None of the models was trained to align.",
         f"从注意力读出的连线与人工连线相比，共 {rates[0]['pairs']} 对（{gold}）。越低越好。没有哪个模型学过对齐。",
     )
-    rows = [
-        [
-            f"{each['family']}-{each['seed']}",
-            f"{each['value']:.1f} %",
-            interval(each),
-        ]
-        for each in rates
-    ]
+    rows = [[f"{each['family']}-{each['seed']}", f"{each['value']:.1f} %", interval(each)] for each in rates]
     yield table(
         ("All layers, as `regard align` reads them by default.", "所有的层，按 regard align 的默认读法。"),
         [("run", "训练"), ("AER", "AER"), ("95 %", "95 %")],

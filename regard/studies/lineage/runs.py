@@ -22,8 +22,6 @@ from regard.text import split_tag, write_lines
 
 from ..demo.corpus import Split, corpus
 
-__all__ = ["FAMILIES", "QUICK", "Run", "builtin", "collect", "judged_by", "kept_recipe", "plan_runs", "train"]
-
 FAMILIES = ("seq2seq", "bahdanau", "luong", "convs2s", "lstmn-translator", "transformer")
 """In the order of the history."""
 QUICK = ("seq2seq", "bahdanau", "luong", "convs2s", "transformer")

@@ -18,8 +18,6 @@ from regard.text import read_lines
 
 from .runs import FAMILIES, HYPOTHESES, judged_by, kept_recipe
 
-__all__ = ["Result", "by_halves", "gather", "grouped", "interval", "markdown", "results", "spread"]
-
 _METRICS = ("bleu", "chrf", "perplexity")
 _GROUPS = 6
 """Groups of equal numbers of lines, by the length of the source."""
