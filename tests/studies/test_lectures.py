@@ -108,8 +108,8 @@ def test_variance_of_products_is_the_width_and_scaling_mends_the_gradient():
 
 def test_hidden_places_have_no_weight():
     numbers = given("masks").numbers
-    assert numbers["largest weight of a hidden place"] == 0.0
-    assert numbers["places seen, causal"] == 15  # a place sees itself
+    assert numbers["largest weight of a hidden position"] == 0.0
+    assert numbers["positions seen, causal"] == 15  # a position sees itself
 
 
 def test_eight_heads_cost_as_much_as_one():
@@ -129,16 +129,16 @@ def test_sinusoids_have_periods_fall_and_go_on():
     assert numbers["the first of them"] == rises[:3] == [12, 18, 24]
     assert "rises" in about("sinusoid-laws")
     assert numbers["its sine after 0, 1, 2 periods"] == pytest.approx([0.0] * 3, abs=1e-9)
-    step = "one step on, found on places to 199, tried from 300, error, "
+    step = "one step on, found on positions to 199, tried from 300, error, "
     assert numbers[f"{step}sinusoids"] < 0.01
     assert numbers[f"{step}independent vectors"] > 0.9
     assert given("sinusoids").numbers["PE(0), first four"] == [0.0, 1.0, 0.0, 1.0]
 
 
 def test_learned_positions_end_where_training_did():
-    numbers = given("learned-places").numbers
+    numbers = given("learned-positions").numbers
     assert "longer than the 5 learned positions" in numbers["what a line of 7 gets"]
-    assert numbers["places that sinusoids made for it"] == 7
+    assert numbers["positions that sinusoids made for it"] == 7
 
 
 def test_far_distances_share_a_bucket():
@@ -166,7 +166,7 @@ def test_rotations_decay_for_vectors_that_are_alike_and_not_for_independent_ones
         assert curve[-1] < curve[0] / 3
     assert max(map(abs, numbers["mean product / D, q, k normal"])) < 0.01
     assert numbers["its spread over √D, q, k normal"] == pytest.approx([1.0] * 10, 0.05)
-    same = numbers["cosine of a vector with itself 0, 1, 8, 64 places on"]
+    same = numbers["cosine of a vector with itself 0, 1, 8, 64 positions on"]
     assert same[0] == pytest.approx(1.0)
     assert same[-1] < 0.6  # so cosine similarity is not preserved between places
 
@@ -263,7 +263,7 @@ def test_the_word_lists_shows_and_draws(capsys, tmp_path):
     assert all(b"</svg>" in picture for picture in drawn.values())
     assert main(["lecture", "masks", "--out", str(tmp_path), "--json"]) == 0
     assert (tmp_path / "masks.svg").read_bytes() == drawn["masks"]
-    assert json.loads(capsys.readouterr().out)["masks"]["places seen, both"] == 12
+    assert json.loads(capsys.readouterr().out)["masks"]["positions seen, both"] == 12
 
 
 @pytest.mark.parametrize("json_too", [False, True])

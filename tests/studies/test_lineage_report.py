@@ -259,7 +259,7 @@ def test_a_stopped_comparison_goes_on(place, tmp_path, monkeypatch):
     assert not run.done
     train(run)
     assert run.done
-    assert not (run.place / "checkpoints").exists()
+    assert not (run.path / "checkpoints").exists()
 
 
 def test_groups_of_lines_are_of_like_length_and_size():

@@ -154,9 +154,9 @@ def masks() -> Lecture:
     weights = {name: weigh(scores, seen) for name, seen in found.items()}
     short = torch.stack([weigh(scores[0, 0, i], torch.arange(size) <= i) for i in range(size)])
     return Lecture(
-        {f"places seen, {name}": int(seen.expand(1, 1, size, size).sum()) for name, seen in found.items()}
+        {f"positions seen, {name}": int(seen.expand(1, 1, size, size).sum()) for name, seen in found.items()}
         | {
-            "largest weight of a hidden place": max(
+            "largest weight of a hidden position": max(
                 float(w.masked_fill(found[name], 0).max()) for name, w in weights.items()
             ),
             "sums of the weights under the causal mask": listed(weights["causal"].sum(-1)),
@@ -229,6 +229,6 @@ def complexity() -> Lecture:
         },
         (
             curves("Multiplications of a layer, d = 512", lengths, every, x="n", logarithmic="xy"),
-            curves("Steps between two places", lengths, paths, x="n", logarithmic="xy"),
+            curves("Steps between two positions", lengths, paths, x="n", logarithmic="xy"),
         ),
     )

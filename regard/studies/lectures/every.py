@@ -29,7 +29,7 @@ LECTURES: dict[str, Callable[[], Lecture]] = {
     "complexity": attention.complexity,
     "sinusoids": positions.sinusoids_,
     "sinusoid-laws": positions.sinusoid_laws,
-    "learned-places": positions.learned_places,
+    "learned-positions": positions.learned_positions,
     "buckets": positions.buckets,
     "rotation": positions.rotation,
     "rotation-decay": positions.rotation_decay,

@@ -28,7 +28,7 @@ def sinusoids_() -> Lecture:
             "shortest wave": 2 * math.pi,
             "longest wave, D = 128": 2 * math.pi * 10000 ** (126 / 128),
         },
-        (heat("Sinusoidal positions", table, axes="place/feature"),),
+        (heat("Sinusoidal positions", table, axes="position/feature"),),
     )
 
 
@@ -50,11 +50,11 @@ def sinusoid_laws() -> Lecture:
     small = _placed(torch.arange(400), 16)
     noise = torch.randn(400, 16, dtype=torch.float64) / math.sqrt(2)  # as long as they, and as learned ones begin
     missed = {}
-    for name, places in (("sinusoids", small), ("independent vectors", noise)):
-        step = torch.linalg.lstsq(places[:199], places[1:200], driver="gelsd").solution
-        error = places[299:399] @ step - places[300:400]
-        missed[f"one step on, found on places to 199, tried from 300, error, {name}"] = float(
-            error.norm() / places[300:400].norm()
+    for name, positions in (("sinusoids", small), ("independent vectors", noise)):
+        step = torch.linalg.lstsq(positions[:199], positions[1:200], driver="gelsd").solution
+        error = positions[299:399] @ step - positions[300:400]
+        missed[f"one step on, found on positions to 199, tried from 300, error, {name}"] = float(
+            error.norm() / positions[300:400].norm()
         )
     period = 2 * math.pi * 10000 ** (2 * 8 / width)
     exact = torch.arange(3, dtype=torch.float64) * period
@@ -66,7 +66,7 @@ def sinusoid_laws() -> Lecture:
             "share of it at distances 1, 10, 50, 150": [float(fall[k]) for k in (1, 10, 50, 150)],
             "distances from 1 to 199 at which it rises": len(rises),
             "the first of them": [float(k) for k in rises[:3]],
-            "largest difference between places": float((fall - elsewhere).abs().max()),
+            "largest difference between positions": float((fall - elsewhere).abs().max()),
             **missed,
         },
         (
@@ -75,13 +75,13 @@ def sinusoid_laws() -> Lecture:
                 "Three pairs' sines",
                 list(range(100)),
                 {f"pair {i}": listed(sinusoids(torch.arange(100), width)[0][:, i]) for i in (0, 8, 24)},
-                x="place",
+                x="position",
             ),
         ),
     )
 
 
-def learned_places() -> Lecture:
+def learned_positions() -> Lecture:
     """Learned positions end where training did: a table of 5 positions has nothing for 7; sinusoids go on."""
     table = Learned(8, 5)
     try:
@@ -91,13 +91,13 @@ def learned_places() -> Lecture:
         refusal = str(error)
     return Lecture(
         {
-            "places in the table": len(table.weight),
+            "positions in the table": len(table.weight),
             "what a line of 7 gets": refusal,
-            "places that sinusoids made for it": len(Sinusoidal(8, 5)(torch.arange(7), 7)),
+            "positions that sinusoids made for it": len(Sinusoidal(8, 5)(torch.arange(7), 7)),
         },
         (
-            heat("Learned: 5 places", table.weight, axes="place/feature"),
-            heat("Sinusoids: as many as wanted", Sinusoidal(8, 5)(torch.arange(7), 7), axes="place/feature"),
+            heat("Learned: 5 positions", table.weight, axes="position/feature"),
+            heat("Sinusoids: as many as wanted", Sinusoidal(8, 5)(torch.arange(7), 7), axes="position/feature"),
         ),
     )
 
@@ -121,7 +121,7 @@ def buckets() -> Lecture:
                 "Bucket of a distance",
                 [float(d) for d in distances],
                 {"both sides": listed(one), "causal": listed(other)},
-                x="key's place minus query's",
+                x="key's position minus query's",
             ),
         ),
     )
@@ -198,7 +198,7 @@ def rotation_decay() -> Lecture:
             "distances": [float(n) for n in distances],
             **{f"mean product / D, {name}": values for name, values in found.items()},
             "its spread over √D, q, k normal": spread,
-            "cosine of a vector with itself 0, 1, 8, 64 places on": same,
+            "cosine of a vector with itself 0, 1, 8, 64 positions on": same,
         },
         (
             curves(

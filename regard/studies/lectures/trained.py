@@ -58,7 +58,7 @@ class Shown:
     numbers: Mapping[str, Value]
     lines: tuple[tuple[Word, ...], ...]
     aligned: bool = True
-    """Words of one place stand under each other."""
+    """Words of one position stand under each other."""
 
 
 def _decimals(share: float) -> str:
@@ -175,18 +175,18 @@ def looking_back(
     numbers["words that it does not know"] = ", ".join(unknown) or "none"
     numbers["mean weight of the word just before, from the second on"] = float(np.mean(np.diagonal(matrix, -1)[1:]))
     shaded = []
-    for place, row in enumerate(matrix.tolist()):
-        if place:  # the first is what begins a line, and can look at nothing
-            before = [Word(name, weight) for name, weight in zip(names, row[:place], strict=False)]
-            rest = [Word("")] * (len(names) - place - 1)
-            shaded.append((*before, Word(names[place], row[place], now=True), *rest))
-            looked = max(range(place), key=row.__getitem__)
-            numbers[f"{place} {names[place]}"] = f"{names[looked]} ({_decimals(row[looked])})"
+    for position, row in enumerate(matrix.tolist()):
+        if position:  # the first is what begins a line, and can look at nothing
+            before = [Word(name, weight) for name, weight in zip(names, row[:position], strict=False)]
+            rest = [Word("")] * (len(names) - position - 1)
+            shaded.append((*before, Word(names[position], row[position], now=True), *rest))
+            looked = max(range(position), key=row.__getitem__)
+            numbers[f"{position} {names[position]}"] = f"{names[looked]} ({_decimals(row[looked])})"
     return Shown(numbers, tuple(shaded))
 
 
 def _pronoun(opened: Pipeline, line: str, nouns: Sequence[str]) -> tuple[Part, NDArray[np.float64], list[int]]:
-    """The encoder's attention between words, what "it" looks at (L, H, S), and the places of the nouns."""
+    """The encoder's attention between words, what "it" looks at (L, H, S), and the positions of the nouns."""
     part = look(opened, line).words().part("encoder")
     names = list(part.rows.names)
     missing = [word for word in ("it", *nouns) if word not in names]

@@ -31,7 +31,7 @@ def pictures(run: Result, sources: Sequence[str], references: Sequence[str]) -> 
 
     Of several layers the one in the middle, heads averaged.
     """
-    bundle = open_bundle(run.place / "bundle", ["encoder-decoder", "mask-predictor"])
+    bundle = open_bundle(run.path / "bundle", ["encoder-decoder", "mask-predictor"])
     layers, _ = FAMILIES[run.recipe.model.family].cross_attention(run.recipe.model)
     layer = (layers + 1) // 2
     found = []
@@ -49,7 +49,7 @@ def error_rate(run: Result, text: Path, gold: Path) -> dict[str, Any] | None:
     """AER of the run's links against gold ones, of pairs in a file of `source ||| target`; None without attention."""
     sources, targets = read_lines_of(text, None)
     links = read_gold(gold, len(sources))
-    translator = load(run.place / "bundle")
+    translator = load(run.path / "bundle")
     try:
         found = align_lines(translator, sources, targets)
     except ModelError:

@@ -34,10 +34,10 @@ def plan_schemes(runs: Sequence[Run]) -> list[Run]:
     Raises DataError if there is none.
     """
     like, out = runs[0].recipe, runs[0].out
-    place = out / "extrapolation" / "short"
-    _write_short(like.data, place)
+    folder = out / "extrapolation" / "short"
+    _write_short(like.data, folder)
     return [
-        Run(f"positions-{scheme}", 1, _recipe(like, scheme, place), out, "extrapolation", runs[0].variables)
+        Run(f"positions-{scheme}", 1, _recipe(like, scheme, folder), out, "extrapolation", runs[0].variables)
         for scheme in SCHEMES
     ]
 
@@ -52,7 +52,7 @@ def score_schemes(runs: Sequence[Run], sources: Sequence[str], references: Seque
     groups = [[part[i] for i in group] for part, n in parts if part for group in grouped([lengths[i] for i in part], n)]
     found: dict[str, dict[str, list[float]]] = {}
     for run in runs:
-        translator = load(run.place / "bundle")
+        translator = load(run.path / "bundle")
         scored = score_lines(translator, sources, references)
         written = [one.text for one in translator.translate(sources, beam=1)]
         found[run.family.removeprefix("positions-")] = {
@@ -78,10 +78,10 @@ def score_schemes(runs: Sequence[Run], sources: Sequence[str], references: Seque
     }
 
 
-def _write_short(data: DataConfig, place: Path) -> None:
+def _write_short(data: DataConfig, folder: Path) -> None:
     """Write the short pairs, those of the dev set, and the most words of a side."""
-    place.mkdir(parents=True, exist_ok=True)
-    if (held := place / "longest.txt").exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    if (held := folder / "longest.txt").exists():
         return
     pairs = list(pairs_of(data))
     lengths = sorted(len(source.split()) for source, _ in pairs)
@@ -91,19 +91,19 @@ def _write_short(data: DataConfig, place: Path) -> None:
         short = [pair for pair in each if max(len(side.split()) for side in pair) <= most]
         if not short:
             raise DataError(f"no pair of the {name} set has at most {most} words on both sides; give a larger one.")
-        write_lines(place / f"{name}.source", [source for source, _ in short])
-        write_lines(place / f"{name}.target", [target for _, target in short])
+        write_lines(folder / f"{name}.source", [source for source, _ in short])
+        write_lines(folder / f"{name}.target", [target for _, target in short])
     held.write_text(f"{most}\n", encoding="utf-8")
 
 
-def _recipe(like: Recipe, scheme: str, place: Path) -> Recipe:
+def _recipe(like: Recipe, scheme: str, folder: Path) -> Recipe:
     """The same for every scheme but for its positions; `like` gives languages, vocabulary, search, time and device."""
     held_out = like.data.valid_sources != ()
     files: dict[str, Any] = {
-        "source": str(place / "train.source"),
-        "target": str(place / "train.target"),
-        "valid_source": str(place / "valid.source") if held_out else None,
-        "valid_target": str(place / "valid.target") if held_out else None,
+        "source": str(folder / "train.source"),
+        "target": str(folder / "train.target"),
+        "valid_source": str(folder / "valid.source") if held_out else None,
+        "valid_target": str(folder / "valid.target") if held_out else None,
         "test": {},
         "batch_tokens": 2048,
         "layout": "packed",

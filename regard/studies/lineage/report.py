@@ -72,7 +72,7 @@ def compose(
 
 
 def _is_here(run: Result | Run) -> bool:
-    return (run.place / "bundle").exists()
+    return (run.path / "bundle").exists()
 
 
 def _shown_of_each(found: Sequence[Result], kept: Path) -> list[Result]:

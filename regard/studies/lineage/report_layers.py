@@ -34,8 +34,8 @@ def costs(found: Plain) -> Iterator[str]:
     by_n, by_d = found["by_length"], found["by_width"]
     yield table(
         (
-            f"k = {found['kernel']} places of a convolution, r = {found['radius']} neighbours to either side. "
-            f"Measured growth: from {by_n['n'][-3]} to {by_n['n'][-1]} places at d = {by_n['d']}, and from "
+            f"k = {found['kernel']} positions of a convolution, r = {found['radius']} neighbours to either side. "
+            f"Measured growth: from {by_n['n'][-3]} to {by_n['n'][-1]} positions at d = {by_n['d']}, and from "
             f"{by_d['d'][-3]} to {by_d['d'][-1]} features at n = {by_d['n']}.",
             f"卷积核 k = {found['kernel']}，左右各 r = {found['radius']} 个邻居。实测增长：d = {by_n['d']} 时 n 由 "
             f"{by_n['n'][-3]} 到 {by_n['n'][-1]}；n = {by_d['n']} 时 d 由 {by_d['d'][-3]} 到 {by_d['d'][-1]}。",
@@ -87,7 +87,7 @@ def beyond(found: Plain | None) -> Iterator[str]:
     longest = found["longest"]
     yield say("Longer than anything trained on", "比训练过的都长", "h2")
     yield say(
-        f"Small Transformers that differ in how a token knows its place alone, trained for {found['minutes']:g} "
+        f"Small Transformers that differ in how a token knows its position alone, trained for {found['minutes']:g} "
         f"minutes each on pairs of at most {longest} words a side, and scored on longer ones too (right of the "
         "dashed line). One seed; few minutes; what is longer is harder for other reasons as well, so compare the "
         "schemes with each other.",

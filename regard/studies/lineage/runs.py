@@ -56,7 +56,7 @@ class Run:
         return f"{self.family}-{self.seed}"
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         return self.out / self.folder / self.name
 
     @property
@@ -67,8 +67,8 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether it is trained and scored, here or elsewhere; raises RecipeError if that was with other settings."""
-        if (self.place / "results.json").exists():
-            alike = recipes.load(self.place / "recipe.toml") == self.recipe
+        if (self.path / "results.json").exists():
+            alike = recipes.load(self.path / "recipe.toml") == self.recipe
         elif (self.kept / HYPOTHESES).exists():
             names = {name: f"${{{name}}}" for name in self.variables}
             text = (self.kept / "recipe.toml").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ class Run:
             return False
         if not alike:
             raise RecipeError(
-                f"{self.place}: was trained with other settings, and runs of one comparison are equal; choose another "
+                f"{self.path}: was trained with other settings, and runs of one comparison are equal; choose another "
                 "--out, or the settings of before."
             )
         return True
@@ -126,22 +126,22 @@ def plan_runs(
 
 def train(run: Run, report: Callable[[dict[str, Any]], None] | None = None) -> None:
     """Train and score a run, or go on with it where it was; raises Interrupted as `fit` does."""
-    fit(run.recipe, run.place, resume=True, callbacks=[report] if report else [])
-    shutil.rmtree(run.place / "checkpoints", ignore_errors=True)  # it is done: its bundle is what remains
+    fit(run.recipe, run.path, resume=True, callbacks=[report] if report else [])
+    shutil.rmtree(run.path / "checkpoints", ignore_errors=True)  # it is done: its bundle is what remains
 
 
 def collect(run: Run) -> None:
     """Copy what is worth keeping of a run that is done (recipe, log, scores, what it wrote) to OUT/results.
 
-    The recipe is written with the variables that it was read with, so that it names no place of this machine.
+    The recipe is written with the variables that it was read with, so that it names no path of this machine.
     """
-    if not (run.place / "results.json").exists():
+    if not (run.path / "results.json").exists():
         return  # it was made elsewhere, and this is all that is here
     run.kept.mkdir(parents=True, exist_ok=True)
     for name in ("log.jsonl", "results.json"):
-        shutil.copyfile(run.place / name, run.kept / name)
+        shutil.copyfile(run.path / name, run.kept / name)
     (run.kept / "recipe.toml").write_text(_portable(run), encoding="utf-8")
-    shutil.copyfile(run.place / "hypotheses" / f"{judged_by(run.recipe)}.txt", run.kept / HYPOTHESES)
+    shutil.copyfile(run.path / "hypotheses" / f"{judged_by(run.recipe)}.txt", run.kept / HYPOTHESES)
 
 
 def judged_by(recipe: Recipe) -> str:
@@ -149,10 +149,10 @@ def judged_by(recipe: Recipe) -> str:
     return next(iter(recipe.data.test), "dev")
 
 
-def kept_recipe(place: Path, out: Path, variables: Mapping[str, str]) -> Recipe:
-    """The recipe that `collect` kept in `place`, with the paths of this machine."""
-    text = (place / "recipe.toml").read_text(encoding="utf-8").replace('"./', f'"{out}/')
-    recipe = recipes.parse(text, variables, name=str(place / "recipe.toml"))
+def kept_recipe(folder: Path, out: Path, variables: Mapping[str, str]) -> Recipe:
+    """The recipe that `collect` kept in `folder`, with the paths of this machine."""
+    text = (folder / "recipe.toml").read_text(encoding="utf-8").replace('"./', f'"{out}/')
+    recipe = recipes.parse(text, variables, name=str(folder / "recipe.toml"))
     return recipe.model_copy(update={"data": recipe.data.model_copy(update={"cache": str(out / "prepared")})})
 
 

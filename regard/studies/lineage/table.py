@@ -35,7 +35,7 @@ class Result:
     training: dict[str, Any]
     set: str
     hypotheses: list[str]
-    place: Path
+    path: Path
     """Of the run itself, which may be on another machine."""
 
     @property
@@ -46,7 +46,7 @@ class Result:
         """Source and reference of the set."""
         if test := self.recipe.data.test.get(self.set):
             return read_lines(test.files[0]), read_lines(test.files[1])
-        valid = prepare(self.recipe.corpus, self.recipe.spelling, self.place).valid
+        valid = prepare(self.recipe.corpus, self.recipe.spelling, self.path).valid
         return [valid.source_text(i) for i in range(len(valid))], [valid.target_text(i) for i in range(len(valid))]
 
 
