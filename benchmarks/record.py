@@ -6,11 +6,13 @@ import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from regard.kernels.build import compiler
 from regard.tasks.finish import versions
 
 __all__ = ["RESULTS", "circumstances", "write"]
@@ -19,23 +21,45 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def circumstances() -> dict[str, Any]:
-    """When, on what and by which command a result was made."""
+    """When, on what, at which commit and by which command a result was made."""
     words = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "command": f"python benchmarks/{shlex.join(words)}",
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "instructions": _instructions(),
+        "compiler": compiler()[1].partition("\n")[0],
+        "commit": _commit(),
         "versions": versions(),
     }
 
 
-def _processor() -> str:
+def _commit() -> str:
+    """The commit that was measured; with "changed" behind it where a tracked file differs from it."""
+    found = subprocess.run(
+        ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=, changed"],
+        cwd=Path(__file__).parent, capture_output=True, text=True,
+    )  # fmt: skip
+    return found.stdout.strip() or "no checkout"
+
+
+def _cpuinfo(key: str) -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor() or "unknown processor"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
+
+
+def _processor() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _instructions() -> list[str]:
+    """The instruction sets of this processor that the compiled parts have code for."""
+    wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimddp", "i8mm", "bf16")
+    found = {*_cpuinfo("flags").split(), *_cpuinfo("Features").split()}
+    return [name for name in wanted if name in found]
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
