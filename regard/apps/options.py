@@ -45,7 +45,7 @@ With = Annotated[
 
 _MODELS: tuple[type[BaseModel], ...] = (Options, Constraints, SearchConfig)
 _GONE = {
-    "batch_independent": "--precision exact, which is the default; --no-batch-independent is --precision float32",
+    "batch_independent": "--precision exact; no precision of the compiled engine depends on the batch",
     "bfloat16": "--precision bfloat16",
 }
 """Flags of older versions, and what takes their place."""

@@ -87,7 +87,7 @@ class SearchConfig(BaseModel):
     precision: Precision = Field(
         "auto",
         description="of products: exact (float64 products of float32 weights), float32, bfloat16 or int8 (the compiled "
-        "engine where it can, else PyTorch), or auto (exact)",
+        "engine where it can, else PyTorch); auto: the engine's float32, or exact where it cannot",
     )
 
     @model_validator(mode="after")

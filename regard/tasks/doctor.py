@@ -48,6 +48,7 @@ _CALLS: dict[str, dict[str, Any]] = {
 
 _ASKED: dict[str, dict[str, Any]] = {
     "by default": {},
+    "--precision exact": {"precision": "exact"},
     "--precision float32": {"precision": "float32"},
     "--precision int8": {"precision": "int8"},
     "--precision int8, with rules or samples": {"precision": "int8", "samples": 1},
@@ -147,8 +148,9 @@ def _arithmetic() -> Iterator[Finding]:
         differ = rows_differ_by(dtype)
         value = f"by {differ:.0e} of the largest" if differ else "no: the same bits"
         yield Finding("arithmetic", f"{name} products change with the batch", value)
-    why = "so a translation does not depend on its neighbours; --precision float32 multiplies in float32"
-    yield Finding("arithmetic", "precision of translating", "float64 products of float32 weights", why)
+    value = "float64, in PyTorch" if decoding.refusal() else "float32, in the compiled decoder"
+    why = "so a translation does not depend on its neighbours; what the decoder does not know is multiplied in float64"
+    yield Finding("arithmetic", "precision of translating when auto", value, why)
 
 
 def _kernels() -> Iterator[Finding]:

@@ -1,15 +1,17 @@
 """What computes for a translator: its model in PyTorch, or compiled, in the precision that was asked for.
 
 precision   with the compiled engine       else, in PyTorch
-auto        as exact
+auto        as float32; as int8, where     as exact
+            weights are stored so
 exact       never                          float32 weights multiplied in float64
 float32     products in float32            float32; a sentence's last bits may then depend on its neighbours
 bfloat16    products in bfloat16           bfloat16; likewise
 int8        products in int8               as exact, for PyTorch has none
 
-Exact: matrix libraries take other kernels for other numbers of rows and other alignments, so in float32 the last bits
-of a score change with the batch, and now and then two hypotheses change places. What is left of the differences in
-float64 is about 1e-15 of a score, where hypotheses that close do not occur in practice.
+In the engine a row's numbers come from that row alone, so no precision depends on the batch. PyTorch's libraries take
+other kernels for other numbers of rows and other alignments, so in float32 the last bits of a score change with the
+batch, and now and then two hypotheses change places. What is left of the differences in float64 is about 1e-15 of a
+score, where hypotheses that close do not occur in practice.
 """
 
 from __future__ import annotations
@@ -147,7 +149,7 @@ class Engine:
 
     def why_not_compiled(self, search: SearchConfig) -> str | None:
         """Why a search runs in PyTorch; None: the compiled engine does it."""
-        if search.precision in ("auto", "exact"):
+        if search.precision == "exact":
             return "precision = exact multiplies in float64, which the compiled engine does not"
         if search.coverage:
             return "coverage counts where the model looks, which the compiled engine does not show"
@@ -156,7 +158,10 @@ class Engine:
         return refuses(self._config, self.device)
 
     def decoder(self, precision: str) -> Decoder:
-        """The model compiled in a precision."""
+        """The model compiled in a precision; "auto" is what its weights are stored in, float32 at least."""
+        if precision == "auto":
+            stored = self._bundle.provenance.notes.get("quantized") if self._bundle else None
+            precision = "int8" if stored == "int8" else "float32"
         with self._lock:
             if precision not in self._decoders:
                 from regard.engine.packing import compiled

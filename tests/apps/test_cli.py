@@ -15,6 +15,7 @@ from bundles import ENGLISH, GERMAN, small_bundle
 
 import regard
 from regard.apps.cli import main
+from regard.engine import decoding
 
 WORDS = ["train", "translate", "evaluate", "score", "generate", "fill", "classify", "embed", "perplexity", "phrases"]
 WORDS += ["inspect", "init", "plan", "prepare", "get", "demo", "doctor"]
@@ -28,6 +29,9 @@ QUICK = [
     "text.size=330",
     "search.extra_length=3",
 ]
+
+DEFAULT = "float64" if decoding.refusal() else "float32"
+"""What products are computed in where nothing is asked for."""
 
 
 def settings(extra: tuple[str, ...] = ()) -> list[str]:
@@ -183,7 +187,7 @@ def test_evaluate_tells_scores_with_signatures_and_how_they_were_made(
     assert main(["evaluate", str(bundle), "--source", source, "--reference", reference]) == 0
     shown = capsys.readouterr().out
     assert "tok:13a" in shown
-    assert "float64 on cpu" in shown
+    assert f"{DEFAULT} on cpu" in shown
 
     (tmp_path / "groups").write_text("first\n" * 6 + "second\n" * 6, encoding="utf-8")
     options = ["--metric", "chrf", "--groups", str(tmp_path / "groups"), "-o", str(tmp_path / "out"), "--json"]
@@ -191,7 +195,7 @@ def test_evaluate_tells_scores_with_signatures_and_how_they_were_made(
     result = json.loads(capsys.readouterr().out)
     assert list(result["scores"]) == ["bleu", "chrf"]
     assert list(result["groups"]) == ["first", "second"]
-    assert result["decoding"]["precision"] == "float64"
+    assert result["decoding"]["precision"] == DEFAULT
     assert len((tmp_path / "out").read_text(encoding="utf-8").splitlines()) == len(ENGLISH)
 
 

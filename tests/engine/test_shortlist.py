@@ -284,7 +284,8 @@ def test_the_commands(listed, tmp_path):
     assert len(done.stdout.splitlines()) == len(ENGLISH)
     done = CliRunner().invoke(app, ["doctor", str(tmp_path / "bundle"), "--json"])
     found = {f["name"]: f for f in json.loads(done.stdout) if f["topic"] == "translating"}
-    assert found["by default"]["value"] == "PyTorch"
-    assert "float64" in found["by default"]["note"]
+    assert found["by default"]["value"] == ("PyTorch" if decoding.refusal() else "compiled decoder")
+    assert found["--precision exact"]["value"] == "PyTorch"
+    assert "float64" in found["--precision exact"]["note"]
     assert "coverage" in found["--precision int8 --coverage 0.2"]["note"] or decoding.refusal()
     assert found["--shortlist"]["value"] == "learnt"

@@ -169,14 +169,15 @@ def test_what_a_family_cannot_honour_is_refused_before_training(family: str, sea
 @pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
 def test_what_the_engine_cannot_do_is_said_once(bundle: Path) -> None:
     translator = load(bundle)
-    exact = translator.translate(LINES, coverage=0.2)
+    exact = translator.translate(LINES, coverage=0.2)  # auto is exact where the engine refuses, and warns of nothing
     with pytest.warns(RegardWarning, match="int8 is not to be had here, and float64 is used instead: coverage"):
         assert translator.translate(LINES, coverage=0.2, precision="int8") == exact
     assert translator.translate(LINES, coverage=0.2, precision="int8") == exact
     with pytest.warns(RegardWarning, match="precision float32 is PyTorch's here, .* translated with it: coverage"):
         translator.translate(LINES, coverage=0.2, precision="float32")
     assert translator.backend(translator.searching(Options.of(precision="int8"))).precision == "int8"
-    assert translator.backend(translator.searching(Options())).precision == "float64"
+    assert translator.backend(translator.searching(Options())).precision == "float32"
+    assert translator.backend(translator.searching(Options.of(precision="exact"))).precision == "float64"
 
 
 @pytest.mark.parametrize("precision", ["exact", "float32", "int8"])
