@@ -23,7 +23,6 @@ from regard.models.interface import NeedsVocabulary
 from regard.recipe import Recipe
 from regard.recipe import load as load_recipe
 from regard.text import PAD, Shortlist, Tokenizer
-from regard.text.order import in_order
 
 from .format import (
     CALIBRATION,
@@ -190,7 +189,7 @@ def load(path: str | Path) -> Bundle:
             path=path,
             recipe=recipe,
             source=source,
-            target=target if recipe.text.order == target.order else in_order(target, recipe.text.order),
+            target=target.in_order(recipe.text.order),
             golden=_GOLDENS.validate_python(_json(path / GOLDEN)),
             provenance=card.provenance,
             parameters=card.parameters,

@@ -18,7 +18,7 @@ from typing import Any
 from regard import errors
 from regard.data.shards import Encoder, Raw
 from regard.settings.data import Filters
-from regard.text.order import ORDERS
+from regard.text.config import Order
 from regard.text.tokenizer import Tokenizer
 
 # A worker has the next shard waiting while it encodes one; more would only fill the disk with text.
@@ -121,11 +121,11 @@ def _hear(
         wait = 0
 
 
-def _work(pipe: Any, folder: str, source: bytes, target: bytes, order: str, filters: str) -> None:
+def _work(pipe: Any, folder: str, source: bytes, target: bytes, order: Order, filters: str) -> None:
     """The life of a worker: encodes the shards that it is told the numbers of, until nobody is there to tell."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     learnt = Tokenizer.from_bytes(source)
-    other = learnt if target == source and learnt.order == order else ORDERS[order].from_bytes(target)
+    other = (learnt if target == source else Tokenizer.from_bytes(target)).in_order(order)
     encoder = Encoder(Path(folder), learnt, other, Filters.model_validate_json(filters), threads=1)
 
     def say(**what: Any) -> None:

@@ -24,7 +24,7 @@ from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.finish import versions
 from regard.text import END, PAD, UNK, Tokenizer
-from regard.text.model_file import Algorithm, Kind, algorithm_of, tokens_of
+from regard.text.subwords import Algorithm, Kind, algorithm_of, tokens_of
 
 from .compare import Comparison, compare
 from .huggingface import Foreign, HuggingFace

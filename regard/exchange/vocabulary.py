@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from regard.errors import TextError
 from regard.text import BEGIN, PAD, Tokenizer
-from regard.text.model_file import Algorithm, Kind, Token, algorithm_of, tokens_of, with_tokens
+from regard.text.subwords import Algorithm, Kind, Token, algorithm_of, tokens_of, with_tokens
 
 _TAG = re.compile(">>.+<<")
 """A target language, as Marian's multilingual models have it at the beginning of a source line."""

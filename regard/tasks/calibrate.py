@@ -27,7 +27,7 @@ from regard.bundle import Calibration, on_curve
 from regard.errors import DataError, TextError
 from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.interface import EncoderDecoder
-from regard.text.words import words
+from regard.text.sentences import words
 
 from .details import links_of, steps_of, sums_of, target_spans
 from .forced import Forced, forced, hidden_of, logits_of

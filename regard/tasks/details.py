@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from regard.bundle import Calibration
 from regard.errors import ModelError
+from regard.text.sentences import words
 from regard.text.tokenizer import UNK, Tokenizer
-from regard.text.words import words
 
 from .forced import Forced
 from .lines import SourceSide

@@ -152,7 +152,7 @@ class SourceSide:
 
     def spans(self, line: str, to: str | None = None) -> tuple[list[Span], list[Span]]:
         """Where the tokens of a line and its words stand in it; of a language's tag only the tokens count."""
-        from regard.text.words import words
+        from regard.text.sentences import words
 
         full = self.languages.tagged(line, "line 1", to)
         ahead = len(full) - len(line)

@@ -23,7 +23,7 @@ from regard.models import FAMILIES
 from regard.models.interface import EncoderDecoder, Kind, device_of
 from regard.nn.state import Observer
 from regard.text import BEGIN, END
-from regard.text.words import words as words_in
+from regard.text.sentences import words as words_in
 
 from .details import shares_of, target_spans
 from .lines import check_line, pad
@@ -144,7 +144,7 @@ class Attention:
         return by_name[name]
 
     def words(self) -> Attention:
-        """The same between words (`regard.text.words`); begin, end and language tags are words by themselves."""
+        """The same between words (`regard.text.sentences`); begin, end and language tags are words by themselves."""
         if self.unit == "words":
             return self
         return replace(self, parts=tuple(part.merged() for part in self.parts), unit="words")

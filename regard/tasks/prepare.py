@@ -23,7 +23,6 @@ from regard.text.config import TextConfig
 from regard.text.formats import Pair
 from regard.text.languages import split_tag
 from regard.text.lines import iter_lines
-from regard.text.order import in_order
 from regard.text.tokenizer import Tokenizer
 
 from .tokenizers import MOST_PAIRS, Given, Notes, Progress, tokenizers
@@ -85,7 +84,7 @@ def prepare(
     select = _learnt_from(limit, data)
     learning = filter(select, _counted(data, "pairs read", progress))
     source, target = tokenizers(data, text, learning, notes, learnt, given=given, progress=progress)
-    target = in_order(target, text.order)
+    target = target.in_order(text.order)
 
     def store(name: str, pairs: Iterator[Pair], select: Select | None, filters: Filters, *content: object) -> Store:
         vocabularies = (source.digest, target.digest)

@@ -12,10 +12,10 @@ from regard import bundle as bundles
 from regard.errors import TextError
 from regard.recipe import Recipe
 from regard.settings.data import DataConfig
-from regard.text.config import TextConfig
+from regard.text.config import Kind, TextConfig
 from regard.text.formats import Pair
 from regard.text.languages import tag
-from regard.text.tokenizer import Kind, Tokenizer
+from regard.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int], None]
 """Called with what is being counted and how many so far."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class WordSpan:
-    """A word of a line; see `regard.text.words`."""
+    """A word of a line; see `regard.text.sentences`."""
 
     text: str
     start: int

@@ -8,10 +8,10 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from regard.errors import TextError, install
 
@@ -19,6 +19,16 @@ MAX_CHARACTERS = 50_000
 
 Source = str | os.PathLike[str] | BinaryIO
 """A file's path, or a binary stream."""
+
+_REFUSED: dict[type[OSError], str] = {
+    FileNotFoundError: "there is no such file; check the path",
+    IsADirectoryError: "this is a directory; name a file in it",
+    PermissionError: "this file may not be read; check its permissions",
+}
+_NOT_IN_A_LINE = {
+    "\0": ("a NUL (U+0000)", "text has none: is it a binary file, or UTF-16? Remove it or convert the file."),
+    "\n": ("a line break", "a line is one segment of text: remove it, or split the line there."),
+}
 
 
 def read_lines(source: Source, *, max_characters: int = MAX_CHARACTERS, allow_empty: bool = False) -> list[str]:
@@ -35,9 +45,13 @@ def iter_lines(source: Source, *, max_characters: int = MAX_CHARACTERS, allow_em
     """
     name = name_of(source)
     number = 0
+    limit = 4 * max_characters + 3  # so that one endless line cannot fill the memory
     with open_bytes(source) as stream:
-        for number, raw in enumerate(_raw_lines(stream, name, 4 * max_characters + 3), start=1):
-            yield _decoded(raw, name, number, max_characters)
+        for number, raw in enumerate(iter(lambda: stream.readline(limit), b""), start=1):
+            where = f"{name}: line {number}"
+            if len(raw) == limit and not raw.endswith(b"\n"):
+                raise _too_long(where, f"more than {max_characters:,}", max_characters)
+            yield _usable(_decoded(raw, where, number), where, max_characters)
     if number == 0 and not allow_empty:
         raise TextError(f"{name}: the file is empty; at least one line of text is needed.")
 
@@ -47,12 +61,6 @@ def check_line(line: str, where: str, max_characters: int = MAX_CHARACTERS) -> s
 
     Raises TextError for a NUL, a line break, half of a surrogate pair and more than `max_characters`.
     """
-    for character, what in (("\0", "a NUL (U+0000)"), ("\n", "a line break")):
-        if character in line:
-            raise TextError(
-                f"{where} contains {what} at character {line.index(character) + 1}; a line is one segment of text: "
-                "remove it, or split the line there."
-            )
     if not line.isascii():
         try:
             line.encode("utf-8")
@@ -61,9 +69,40 @@ def check_line(line: str, where: str, max_characters: int = MAX_CHARACTERS) -> s
                 f"{where} contains {line[error.start]!r} at character {error.start + 1}, half of a surrogate pair, "
                 "which is no character; remove it."
             ) from None
+    return _usable(line, where, max_characters)
+
+
+def _usable(line: str, where: str, max_characters: int) -> str:
+    for character, (what, way_out) in _NOT_IN_A_LINE.items():
+        if character in line:
+            raise TextError(f"{where} contains {what} at character {line.index(character) + 1}; {way_out}")
     if len(line) > max_characters:
-        raise _too_long(where, f"{len(line):,} characters", max_characters)
+        raise _too_long(where, f"{len(line):,}", max_characters)
     return line
+
+
+def _too_long(where: str, found: str, limit: int) -> TextError:
+    return TextError(
+        f"{where} has {found} characters; at most {limit:,} are allowed in one line: "
+        "split it into sentences, one a line, or remove it."
+    )
+
+
+def _decoded(raw: bytes, where: str, number: int) -> str:
+    if number == 1:
+        if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise TextError(
+                f"{where} starts with the byte-order mark of UTF-16 (0x{raw[0]:02X} 0x{raw[1]:02X}); "
+                "only UTF-8 is read: convert it with `iconv -f UTF-16 -t UTF-8`."
+            )
+        raw = raw.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TextError(
+            f"{where} is not UTF-8: byte 0x{raw[error.start]:02X} at position {error.start + 1} "
+            "of the line; convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`."
+        ) from None
 
 
 def references_of(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
@@ -71,15 +110,11 @@ def references_of(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[lis
 
     A line that has fewer than another has its first one again in the sets behind.
     """
-    sources: list[str] = []
-    rights: list[list[str]] = []
-    for source, target in pairs:
-        if not sources or source != sources[-1]:
-            sources.append(source)
-            rights.append([])
-        rights[-1].append(target)
+    grouped = [(source, [target for _, target in group]) for source, group in groupby(pairs, key=lambda pair: pair[0])]
+    rights = [right for _, right in grouped]
     most = max(map(len, rights), default=0)
-    return sources, [[right[number] if number < len(right) else right[0] for right in rights] for number in range(most)]
+    sets = [[right[number] if number < len(right) else right[0] for right in rights] for number in range(most)]
+    return [source for source, _ in grouped], sets
 
 
 def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> int:
@@ -103,14 +138,14 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> int:
 
 
 def _write(into: Path, path: Path, lines: Iterable[str]) -> int:
-    count = 0
-    with open(into, "wb") as raw, _packed(raw, path.suffix) as stream:
+    known, count = COMPRESSIONS.get(path.suffix), 0
+    with open(into, "wb") as raw, known.open(raw, "wb", str(path)) if known else nullcontext(raw) as stream:
         for count, line in enumerate(lines, start=1):
             stream.write(check_line(line, f"{path}: line {count}", sys.maxsize).encode() + b"\n")
     return count
 
 
-# -- compression -------------------------------------------------------------------------------------------------------
+# -- files and compression ---------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -139,8 +174,7 @@ def _zstd(raw: BinaryIO, mode: str, name: str) -> Iterator[BinaryIO]:
         raise TextError(f"{name}: the zstd data is damaged or cut short ({error}); fetch it again.") from None
 
 
-@dataclass(frozen=True)
-class Compression:
+class Compression(NamedTuple):
     """A way of compressing files."""
 
     name: str
@@ -154,15 +188,6 @@ COMPRESSIONS = {".gz": Compression("gzip", b"\x1f\x8b", _gzip), ".zst": Compress
 """By the suffix that is written so."""
 
 
-@contextmanager
-def _packed(raw: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
-    if (compression := COMPRESSIONS.get(suffix)) is None:
-        yield raw
-        return
-    with compression.open(raw, "wb", getattr(raw, "name", "")) as stream:
-        yield stream
-
-
 def name_of(source: Source) -> str:
     """How messages call a file or a stream."""
     if isinstance(source, (str, os.PathLike)):
@@ -174,74 +199,21 @@ def name_of(source: Source) -> str:
 @contextmanager
 def open_bytes(source: Source) -> Iterator[BinaryIO]:
     """The bytes of a file, uncompressed; a stream as it is. Raises TextError for a file that cannot be read."""
-    name = name_of(source)
     if not isinstance(source, (str, os.PathLike)):
         yield source
         return
+    name, suffix = name_of(source), Path(source).suffix
     try:
         raw = open(source, "rb")  # noqa: SIM115  (closed below, whichever stream wraps it)
-    except FileNotFoundError:
-        raise TextError(f"{name}: there is no such file; check the path.") from None
-    except IsADirectoryError:
-        raise TextError(f"{name}: this is a directory; name a file in it.") from None
-    except PermissionError:
-        raise TextError(f"{name}: this file may not be read; check its permissions.") from None
+    except tuple(_REFUSED) as error:
+        raise TextError(f"{name}: {_REFUSED[type(error)]}.") from None
     with raw:
         start = raw.peek(4)
-        found = next((known for known in COMPRESSIONS.values() if start.startswith(known.magic)), None)
-        if found is not None:
+        if found := next((known for known in COMPRESSIONS.values() if start.startswith(known.magic)), None):
             # BufferedReader: line by line straight from GzipFile is many times slower.
             with found.open(raw, "rb", name) as unpacked:
                 yield io.BufferedReader(unpacked, 1 << 18)  # type: ignore[type-var]  # it has all that is read with
-        elif start and (named := COMPRESSIONS.get(Path(name).suffix)) is not None:
-            raise TextError(
-                f"{name}: it is named {Path(name).suffix} but is not {named.name} data; rename it or fetch it again."
-            )
+        elif start and (named := COMPRESSIONS.get(suffix)):
+            raise TextError(f"{name}: it is named {suffix} but is not {named.name} data; rename it or fetch it again.")
         else:
             yield raw
-
-
-# -- decoding ----------------------------------------------------------------------------------------------------------
-
-
-def _raw_lines(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]:
-    """Lines as bytes, read with a limit so that one endless line cannot fill the memory."""
-    number = 0
-    while raw := stream.readline(limit):
-        number += 1
-        if len(raw) == limit and not raw.endswith(b"\n"):
-            raise _too_long(f"{name}: line {number}", f"more than {limit // 4:,} characters", limit // 4)
-        yield raw
-
-
-def _too_long(where: str, found: str, limit: int) -> TextError:
-    return TextError(
-        f"{where} has {found}; at most {limit:,} are allowed in one line: "
-        "split it into sentences, one a line, or remove it."
-    )
-
-
-def _decoded(raw: bytes, name: str, number: int, max_characters: int) -> str:
-    if number == 1:
-        if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise TextError(
-                f"{name}: line 1 starts with the byte-order mark of UTF-16 (0x{raw[0]:02X} 0x{raw[1]:02X}); "
-                "only UTF-8 is read: convert it with `iconv -f UTF-16 -t UTF-8`."
-            )
-        raw = raw.removeprefix(b"\xef\xbb\xbf")
-    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-    try:
-        line = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise TextError(
-            f"{name}: line {number} is not UTF-8: byte 0x{raw[error.start]:02X} at position {error.start + 1} "
-            "of the line; convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`."
-        ) from None
-    if "\0" in line:
-        raise TextError(
-            f"{name}: line {number} contains a NUL (U+0000) at character {line.index(chr(0)) + 1}; "
-            "text has none: is it a binary file, or UTF-16? Remove it or convert the file."
-        )
-    if len(line) > max_characters:
-        raise _too_long(f"{name}: line {number}", f"{len(line):,} characters", max_characters)
-    return line

@@ -1,4 +1,6 @@
-"""A line into its sentences, and a sentence that is still too long into parts, by rules; nothing is ever lost.
+"""A line into its sentences, a sentence that is still too long into parts, and where words stand, all by rules.
+
+Nothing is ever lost:
 
     "".join(split_sentences(text)) == text
 
@@ -75,7 +77,7 @@ def split_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
 
     A single character is never cut, whether it fits or not. The parts join to the sentence.
     """
-    return list(_parts(sentence, fits, [_clauses, _words, _characters]))
+    return list(_parts(sentence, fits, [_CLAUSE.findall, _spaced, _characters]))
 
 
 def unspaced(character: str) -> bool:
@@ -110,8 +112,7 @@ def _parts(text: str, fits: Callable[[str], bool], ways: Sequence[Callable[[str]
     way, *finer = ways
     units, start = way(text), 0
     while start < len(units):
-        count = _most(units, start, fits)
-        if count:
+        if count := _most(units, start, fits):
             yield "".join(units[start : start + count])
         else:
             yield from _parts(units[start], fits, finer)
@@ -134,11 +135,7 @@ def _most(units: Sequence[str], start: int, fits: Callable[[str], bool]) -> int:
     return fitting
 
 
-def _clauses(text: str) -> list[str]:
-    return _CLAUSE.findall(text)
-
-
-def _words(text: str) -> list[str]:
+def _spaced(text: str) -> list[str]:
     # On white space alone the pattern would look for a word from each character on.
     return _SPACED.findall(text) if text.strip() else [text]
 
@@ -149,10 +146,48 @@ def _characters(text: str) -> list[str]:
         position
         for position, character in enumerate(text)
         if position == 0
-        or not (
-            unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf")
-            or "\U0001f3fb" <= character <= "\U0001f3ff"
-            or text[position - 1] == "\u200d"
-        )
+        or not (unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf") or _in_emoji(text, position))
     ]
     return [text[start:end] for start, end in pairwise([*starts, len(text)])]
+
+
+# -- words, for showing which one is meant, not for a model to read ----------------------------------------------------
+
+_WITHIN = {"'": "L", "\u2019": "L", "-": "L", "\u2010": "L", ".": "N", ",": "N", ":": "N"}
+"""Marks that do not part a word: between letters, or between digits."""
+_JOINERS = {"\u200c", "\u200d"}
+
+
+def words(line: str) -> list[tuple[int, int]]:
+    """The first character of each word and the one behind its last, in any script.
+
+    A word is a run of letters and digits (*don't*, *two-year* and *3.5* are one), any other sign is one by itself, and
+    so is each character of a script without spaces between words (see `unspaced`). Accents and the like, joiners and
+    the parts of one emoji stay with what they follow; spaces belong to no word.
+    """
+    found: list[tuple[int, int]] = []
+    running = ""  # the category of what the last word may go on with; "": only with what belongs to its last character
+    for position, character in enumerate(line):
+        kind = unicodedata.category(character)[0]
+        touches = bool(found) and found[-1][1] == position
+        if touches and (kind == "M" or character in _JOINERS or _in_emoji(line, position)):
+            found[-1] = (found[-1][0], position + 1)
+            continue
+        if kind in "ZC":
+            running = ""
+            continue
+        letter = kind in "LN" and not unspaced(character)
+        following = line[position + 1 : position + 2] or " "
+        within = _WITHIN.get(character) == running == unicodedata.category(following)[0]
+        if touches and running and (letter or within):
+            found[-1] = (found[-1][0], position + 1)
+            running = kind if letter else running
+        else:
+            found.append((position, position + 1))
+            running = kind if letter else ""
+    return found
+
+
+def _in_emoji(text: str, position: int) -> bool:
+    """Whether the character belongs to the emoji before it: a skin tone, or what a joiner joins."""
+    return "\U0001f3fb" <= text[position] <= "\U0001f3ff" or text[position - 1] == "\u200d"

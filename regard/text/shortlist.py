@@ -35,14 +35,10 @@ class Shortlist:
 
     def refusal(self, source: int, target: int) -> str | None:
         """None if it fits vocabularies of these sizes, else why not: a file may hold anything."""
-        arrays = {
-            "always": (self.always, np.int32),
-            "starts": (self.starts, np.int64),
-            "tokens": (self.tokens, np.int32),
-        }
-        for name, (array, kind) in arrays.items():
+        for name, kind in (("always", "int32"), ("starts", "int64"), ("tokens", "int32")):
+            array = getattr(self, name)
             if not isinstance(array, np.ndarray) or array.dtype != kind or array.ndim != 1:
-                return f"its {name} is not one row of numbers of type {np.dtype(kind).name}"
+                return f"its {name} is not one row of numbers of type {kind}"
         if len(self.starts) != source + 1:
             return f"it has lists of {len(self.starts) - 1} source tokens, and there are {source}"
         if self.starts[0] != 0 or self.starts[-1] != len(self.tokens) or (np.diff(self.starts) < 0).any():
@@ -55,8 +51,7 @@ class Shortlist:
     def of(self, source: Ids, more: Iterable[int] = ()) -> NDArray[np.int32]:
         """What a translation of these tokens may be written with, and `more`: in order, each once."""
         lists = [self.tokens[self.starts[i] : self.starts[i + 1]] for i in set(source)]
-        found: NDArray[np.int32] = np.unique(np.concatenate([self.always, np.fromiter(more, np.int32), *lists]))
-        return found
+        return np.unique(np.concatenate([self.always, np.fromiter(more, np.int32), *lists]))
 
 
 def learn(
@@ -74,16 +69,12 @@ def learn(
     common = np.union1d(frequent[counts[frequent] > 0], [UNK, END]).astype(np.int32)
     keys, chances = _first_model(pairs, width)
     rows, columns = np.divmod(keys, width)
-    good = (chances >= _LEAST) & (rows != PAD) & ~np.isin(columns, common)
-    rows, columns, chances = rows[good], columns[good], chances[good]
-    order = np.lexsort((-chances, rows))
-    rows, columns = rows[order], columns[order]
-    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    rows, columns = rows[rank < each], columns[rank < each]
+    good = np.flatnonzero((chances >= _LEAST) & (rows != PAD) & ~np.isin(columns, common))
+    good = good[np.lexsort((-chances[good], rows[good]))]  # each row's likeliest first
+    rank = np.arange(len(good)) - np.searchsorted(rows[good], rows[good])
     alike = np.array([target.id_of(token) or PAD for token in source.tokens(range(len(source)))])
     spelt = np.flatnonzero(alike != PAD)
-    both = np.unique(np.concatenate([rows * width + columns, spelt * width + alike[spelt]]))
-    rows, columns = np.divmod(both, width)
+    rows, columns = np.divmod(np.union1d(keys[good[rank < each]], spelt * width + alike[spelt]), width)
     return Shortlist(common, np.searchsorted(rows, np.arange(len(source) + 1)), columns.astype(np.int32))
 
 

@@ -5,7 +5,9 @@ is tokenised, trimmed or folded behind the user's back. SentencePiece marks a sp
 would come back as a space; it is escaped here with a private-use character, and that character with itself.
 
 Beside tokens that are learnt (bpe, unigram) there are characters, and whole words between spaces: a closed vocabulary,
-such as labels, in which any other word is unknown.
+such as labels, in which any other word is unknown. Ids from right to left are the contrast to writing from left to
+right; models, search and training know nothing of it (after Liu et al. 2016, "Agreement on target-bidirectional neural
+machine translation", who join both orders).
 """
 
 from __future__ import annotations
@@ -17,17 +19,17 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TypeVar
 
 import sentencepiece
 
 from regard.disk import atomic_rename
 from regard.errors import TextError
-from regard.text.config import TextConfig
-from regard.text.model_file import Algorithm, algorithm_of
-from regard.text.sampling import Sampler
+from regard.text.config import Kind, Normalization, Order, TextConfig
+from regard.text.subwords import Algorithm, Sampler, algorithm_of, bytes_field
 
 PAD, UNK, BEGIN, END = 0, 1, 2, 3
 MASK = "<mask>"
@@ -35,11 +37,9 @@ MASK = "<mask>"
 GAPS = tuple(f"<gap{number}>" for number in range(1, 33))
 """The tokens that stand for gaps to be filled in, the first for the first."""
 
-Kind = Literal["bpe", "unigram", "characters", "words"]
-Normalization = Literal["identity", "nfc", "nfkc"]
+T = TypeVar("T")
 
-_SPACE = "\u2581"
-_ESCAPE = "\U000f2581"
+_SPACE, _ESCAPE = "\u2581", "\U000f2581"
 _ESCAPED = re.compile(f"[{_SPACE}{_ESCAPE}]")
 _UNESCAPED = re.compile(f"{_ESCAPE}([01])")
 _LONGEST_LINE = 400_000
@@ -55,11 +55,11 @@ _UNKNOWN = {"characters": "\u2047", "words": " <unk>"}
 class Tokenizer:
     """A trained vocabulary of tokens. Immutable; safe to share between threads."""
 
-    order = "left-to-right"
-    """In which a line's tokens come: see `regard.text.order`."""
+    def __init__(self, model: bytes, *, name: str = "subword model", order: Order = "left-to-right") -> None:
+        """Takes the bytes of a SentencePiece model whose special ids are ours; `name` is for messages.
 
-    def __init__(self, model: bytes, *, name: str = "subword model") -> None:
-        """Takes the bytes of a SentencePiece model whose special ids are ours; `name` is for messages."""
+        A line's ids come in this `order`: from right to left its last token is the first.
+        """
         if not 0 < len(model) <= _MOST_BYTES:
             raise TextError(f"{name}: a SentencePiece model of {len(model):,} bytes; {_MOST_BYTES:,} are the most.")
         try:
@@ -77,11 +77,12 @@ class Tokenizer:
                 f"{name}: its ids of pad, unknown, begin and end are {found}; they must be {(PAD, UNK, BEGIN, END)}: "
                 "train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3."
             )
-        self._model = model
-        self._size = len(tokens)
-        self._algorithm = algorithm_of(model)
-        self._sampler: Sampler | None = None  # made when it is first asked for
-        self.normalization: Normalization = _normalization_in(model)
+        self._model, self._size, self._algorithm = model, len(tokens), algorithm_of(model)
+        self.order: Order = order
+        self.normalization: Normalization = "identity"
+        for composed in _REMEMBERED:
+            if model.endswith(_REMEMBERED[composed]):
+                self.normalization = composed
 
     @classmethod
     def train(
@@ -100,11 +101,13 @@ class Tokenizer:
         bytes. Raises TextError if the lines cannot give that many tokens, naming the largest possible size (with
         `shrink`, takes that), if `size` has no room for every character, and if there is no text at all.
         """
-        _check_symbols(symbols)
+        for symbol in symbols:
+            if not symbol or symbol != "".join(symbol.split()) or _ESCAPED.search(symbol):
+                raise TextError(f"symbol {symbol!r} must be a string without spaces (or U+2581), like '<2de>'.")
+            if symbols.count(symbol) > 1:
+                raise TextError(f"symbol {symbol!r} is given twice; give each symbol once.")
         settings = settings or TextConfig()
-        normalization = settings.normalization
-        given = kind in ("characters", "words")  # by the text, not learnt from it
-        prepared = [_escape(_normalize(line, normalization)) for line in lines if line.strip()]
+        prepared = [_prepared(line, settings.normalization) for line in lines if line.strip()]
         if not prepared:
             raise TextError("there is no text to learn subwords from: every line is empty.")
 
@@ -135,11 +138,11 @@ class Tokenizer:
         try:
             model = attempt(size)
         except RuntimeError as error:
-            largest = _largest_size(error)
-            if largest is None or not (shrink or given):
-                raise _training_error(error, size, largest) from None
-            model = attempt(largest)
-        return cls(model + _normalization_field(normalization))
+            largest = re.search(r"Please set it to a value <= (\d+)", str(error))
+            if largest is None or not (shrink or kind in ("characters", "words")):
+                raise TextError(_why_not_learnt(str(error), size, largest)) from None
+            model = attempt(int(largest[1]))
+        return cls(model + _REMEMBERED.get(settings.normalization, b""))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
@@ -156,19 +159,23 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file; it appears only when whole."""
-        path = Path(path)
-        part = path.with_name(path.name + ".part")
+        part = Path(path).with_name(Path(path).name + ".part")
         part.write_bytes(self._model)
-        atomic_rename(part, path)
+        atomic_rename(part, Path(path))
 
     def to_bytes(self) -> bytes:
         """The model file's content: a SentencePiece model that other programs read too."""
         return self._model
 
+    def in_order(self, order: Order) -> Tokenizer:
+        """The same tokens, written in this order; the very same object if it is their own."""
+        return self if order == self.order else Tokenizer(self._model, order=order)
+
     @property
     def digest(self) -> str:
-        """SHA-256 of the model, in hex."""
-        return hashlib.sha256(self._model).hexdigest()
+        """SHA-256 of the model, in hex; from right to left of order and model, for its ids are no other's."""
+        order = "" if self.order == "left-to-right" else self.order
+        return hashlib.sha256(order.encode() + self._model).hexdigest()
 
     def __len__(self) -> int:
         """Tokens in the vocabulary, the special ones included."""
@@ -176,57 +183,14 @@ class Tokenizer:
 
     def encode(self, line: str) -> list[int]:
         """The ids of a line's tokens, without begin and end; the same every time."""
-        return self._read(self._ready(line))
-
-    def spans(self, line: str) -> list[tuple[int, int]]:
-        """Where each token of `encode(line)` stands in the line: its first character and the one behind its last.
-
-        Every byte of a character has the span of the whole character, and so has every part that normalization makes
-        of one. A space in front of the line, which SentencePiece adds, has no width.
-        """
         ready = self._ready(line)
-        ahead = len(self._processor.normalize(ready)) - len(ready)
-        found, position = [], -ahead
-        texts: list[str] = self._processor.encode(ready, out_type=str)
-        for i, token in self._apart(zip(self._processor.encode(ready), texts, strict=True)):
-            start = position
-            if not self._processor.is_byte(i):
-                position += len(token)
-            elif int(token[3:5], 16) & 0xC0 != 0x80:  # a character's first byte
-                position += 1
-            else:
-                start -= 1
-            found.append((max(start, 0), max(position, 0)))
-        return found if ready == line else self._in_raw(line, found)
-
-    def spans_of(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Where each token stands in the text of `decode(ids)`, as `spans` gives it; special ones have no width."""
-        ends = [len(self.decode(ids[:count])) for count in range(len(ids) + 1)]
-        # A character whose bytes have not all come shows as several; it is as wide as it will be.
-        ends = list(accumulate(reversed(ends), min))[::-1]
-        found: list[tuple[int, int]] = []
-        for i, (start, end) in zip(ids, pairwise(ends), strict=True):
-            of_byte = start == end and self._processor.is_byte(int(i)) and found
-            found.append(found[-1] if of_byte else (start, end))
-        return found
-
-    def _in_raw(self, line: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The spans of the line itself that these spans of the prepared line (`_ready`) come from."""
-        ends = [len(self._ready(line[:count])) for count in range(len(line) + 1)]
-        ends = list(accumulate(reversed(ends), min))[::-1]
-        found = []
-        for start, end in spans:
-            first, last = bisect_right(ends, start) - 1, bisect_left(ends, end)
-            if last < len(ends) and ends[last] == end:
-                last = bisect_right(ends, end) - 1
-            found.append((first, max(first, last)))
-        return found
+        return self._known(ready, self._processor.encode(ready))
 
     def encode_lines(self, lines: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """`encode` of each line, by so many threads (None: one for each core): for whole files."""
         ready = [self._ready(line) for line in lines]
         found: list[list[int]] = self._processor.encode(ready, num_threads=threads or -1)
-        return [self._read(line) if UNK in ids else ids for line, ids in zip(ready, found, strict=True)]
+        return list(map(self._known, ready, found))
 
     def sample(self, line: str, *, alpha: float, seed: int) -> list[int]:
         """The ids of one of a line's other segmentations: a pure function of (line, alpha, seed).
@@ -236,30 +200,57 @@ class Tokenizer:
         """
         if self._whole:
             return self.encode(line)
-        if self._sampler is None:
-            self._sampler = Sampler(self._model)
-        return self._sampler.sample(self._processor.normalize(self._ready(line)), alpha=alpha, seed=seed)
+        normalized = self._processor.normalize(self._ready(line))
+        return self._turned(self._sampler.sample(normalized, alpha=alpha, seed=seed))
+
+    def spans(self, line: str) -> list[tuple[int, int]]:
+        """Where each token of `encode(line)` stands in the line: its first character and the one behind its last.
+
+        Every byte of a character has the span of the whole character, and so has every part that normalization makes
+        of one. A space in front of the line, which SentencePiece adds, has no width.
+        """
+        ready = self._ready(line)
+        found, position = [], len(ready) - len(self._processor.normalize(ready))
+        for i, token in self._apart(ready, self._processor.encode(ready)):
+            start = position
+            if not self._processor.is_byte(i):
+                position += len(token)
+            elif int(token[3:5], 16) & 0xC0 != 0x80:  # a character's first byte
+                position += 1
+            else:
+                start -= 1
+            found.append((max(start, 0), max(position, 0)))
+        if ready != line:  # the spans of the line itself that these come from
+            ends = _rising([len(self._ready(line[:count])) for count in range(len(line) + 1)])
+            for number, (start, end) in enumerate(found):
+                first, last = bisect_right(ends, start) - 1, bisect_left(ends, end)
+                if last < len(ends) and ends[last] == end:
+                    last = bisect_right(ends, end) - 1
+                found[number] = (first, max(first, last))
+        return self._turned(found)
+
+    def spans_of(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Where each token stands in the text of `decode(ids)`, as `spans` gives it; special ones have no width."""
+        ids = self._turned([*ids])
+        # A character whose bytes have not all come shows as several; it is as wide as it will be.
+        ends = _rising([len(self._text(ids[:count])) for count in range(len(ids) + 1)])
+        found: list[tuple[int, int]] = []
+        for i, (start, end) in zip(ids, pairwise(ends), strict=True):
+            of_byte = start == end and self._processor.is_byte(int(i)) and found
+            found.append(found[-1] if of_byte else (start, end))
+        return self._turned(found)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; pad, begin and end are dropped. Bytes that are not UTF-8 become U+FFFD."""
-        kept = [int(i) for i in ids if i not in (PAD, BEGIN, END)]
-        self._check(kept)
-        text: str = self._processor.decode(kept)
-        if self._algorithm == Algorithm.WORDS and kept[:1] == [UNK]:
-            text = text.removeprefix(" ")
-        return _UNESCAPED.sub(_original, text) if _ESCAPE in text else text
+        return self._text(self._turned([*ids]))
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """One string for each id, special ones and bytes (`<0xE4>`) included; U+2581 marks a space."""
-        wanted = [int(i) for i in ids]
-        self._check(wanted)
-        return [self._processor.id_to_piece(i) for i in wanted]
+        return [self._processor.id_to_piece(i) for i in self._checked(ids)]
 
     def unknown_count(self, ids: Iterable[int]) -> int:
         """How many ids stand for characters that training never saw: unknown ones and bytes."""
-        wanted = [int(i) for i in ids]
-        self._check(wanted)
-        return sum(i == UNK or self._processor.is_byte(i) for i in wanted)
+        return sum(i == UNK or self._processor.is_byte(i) for i in self._checked(ids))
 
     def id_of(self, token: str) -> int | None:
         """The id of exactly this token (a language tag, say), or None if the vocabulary has no such token.
@@ -272,36 +263,18 @@ class Tokenizer:
         found: int = self._processor.piece_to_id(token)
         return found if found != UNK or token == self._processor.id_to_piece(UNK) else None
 
+    @cached_property
+    def _sampler(self) -> Sampler:
+        return Sampler(self._model)
+
     @property
     def _whole(self) -> bool:
         """Whether its tokens are characters or words, each of them one id, known or not."""
         return self._algorithm in (Algorithm.CHARACTERS, Algorithm.WORDS)
 
-    def _read(self, ready: str) -> list[int]:
-        ids: list[int] = self._processor.encode(ready)
-        if UNK not in ids:
-            return ids
-        return [i for i, _ in self._apart(zip(ids, self._processor.encode(ready, out_type=str), strict=True))]
-
-    def _apart(self, tokens: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-        """Ids with their text; a run of unknown characters or words is one id to SentencePiece.
-
-        Where tokens are characters or words, each has an id here. Else the run is unknown, but for one that the
-        vocabulary has though it is never segmented into it: a token of the other side, in a model brought over.
-        """
-        for i, token in tokens:
-            if i != UNK:
-                yield i, token
-            elif not self._whole:
-                known = self._processor.piece_to_id(token)
-                yield known if self._processor.is_unused(known) else UNK, token
-            elif self._algorithm == Algorithm.CHARACTERS:
-                yield from ((UNK, character) for character in token)
-            else:
-                yield from ((UNK, word) for word in re.findall(f"{_SPACE}?[^{_SPACE}]*", token) if word)
-
     def _ready(self, line: str) -> str:
-        line = _escape(_normalize(line, self.normalization))
+        """The line as SentencePiece reads it."""
+        line = _prepared(line, self.normalization)
         if not line.isascii():
             try:
                 line.encode("utf-8")
@@ -312,68 +285,78 @@ class Tokenizer:
                 ) from None
         return line
 
-    def _check(self, ids: Sequence[int]) -> None:
-        if ids and (min(ids) < 0 or max(ids) >= self._size):
-            wrong = next(i for i in ids if not 0 <= i < self._size)
+    def _known(self, ready: str, ids: list[int]) -> list[int]:
+        return self._turned([i for i, _ in self._apart(ready, ids)] if UNK in ids else ids)
+
+    def _apart(self, ready: str, ids: Iterable[int]) -> Iterator[tuple[int, str]]:
+        """Ids with their text; a run of unknown characters or words is one id to SentencePiece.
+
+        Where tokens are characters or words, each has an id here. Else the run is unknown, but for one that the
+        vocabulary has though it is never segmented into it: a token of the other side, in a model brought over.
+        """
+        for i, token in zip(ids, self._processor.encode(ready, out_type=str), strict=True):
+            if i != UNK:
+                yield i, token
+            elif not self._whole:
+                known = self._processor.piece_to_id(token)
+                yield known if self._processor.is_unused(known) else UNK, token
+            elif self._algorithm == Algorithm.CHARACTERS:
+                yield from ((UNK, character) for character in token)
+            else:
+                yield from ((UNK, word) for word in re.findall(f"{_SPACE}?[^{_SPACE}]*", token) if word)
+
+    def _turned(self, items: list[T]) -> list[T]:
+        """Items of a line's tokens from left to right in this vocabulary's order, or back."""
+        return items if self.order == "left-to-right" else items[::-1]
+
+    def _text(self, ids: Sequence[int]) -> str:
+        kept = self._checked(i for i in ids if i not in (PAD, BEGIN, END))
+        text: str = self._processor.decode(kept)
+        if self._algorithm == Algorithm.WORDS and kept[:1] == [UNK]:
+            text = text.removeprefix(" ")
+        return _UNESCAPED.sub(lambda found: _SPACE if found[1] == "1" else _ESCAPE, text) if _ESCAPE in text else text
+
+    def _checked(self, ids: Iterable[int]) -> list[int]:
+        wanted = [int(i) for i in ids]
+        if wanted and (min(wanted) < 0 or max(wanted) >= self._size):
+            wrong = next(i for i in wanted if not 0 <= i < self._size)
             raise TextError(f"id {wrong} is outside of the vocabulary, which has ids 0 to {self._size - 1}.")
+        return wanted
 
 
-def _escape(line: str) -> str:
-    return _ESCAPED.sub(lambda found: _ESCAPE + "01"[found.group() == _SPACE], line) if _ESCAPED.search(line) else line
+_REMEMBERED: dict[Normalization, bytes] = {
+    composed: bytes_field(7000, b"regard:" + composed.encode()) for composed in ("nfc", "nfkc")
+}
+"""What is appended to a model to remember its normalization: a field that SentencePiece skips."""
 
 
-def _original(found: re.Match[str]) -> str:
-    return _SPACE if found.group(1) == "1" else _ESCAPE
+def _prepared(line: str, normalization: Normalization) -> str:
+    """The line, normalised and escaped."""
+    if normalization != "identity":
+        line = unicodedata.normalize("NFC" if normalization == "nfc" else "NFKC", line)
+    return _ESCAPED.sub(lambda found: _ESCAPE + "01"[found[0] == _SPACE], line) if _ESCAPED.search(line) else line
 
 
-def _normalize(line: str, normalization: Normalization) -> str:
-    if normalization == "identity":
-        return line
-    return unicodedata.normalize("NFC" if normalization == "nfc" else "NFKC", line)
+def _rising(ends: Sequence[int]) -> list[int]:
+    """Each number, or the least behind it if that is less."""
+    return list(accumulate(reversed(ends), min))[::-1]
 
 
-def _normalization_field(normalization: Normalization) -> bytes:
-    """What is appended to a model to remember its normalization: a field (number 7000) that SentencePiece skips."""
-    if normalization == "identity":
-        return b""
-    value = b"regard:" + normalization.encode()
-    tag = 7000 << 3 | 2
-    return bytes([tag & 127 | 128, tag >> 7 & 127 | 128, tag >> 14, len(value)]) + value
-
-
-def _normalization_in(model: bytes) -> Normalization:
-    choices: Iterator[Normalization] = (n for n in get_args(Normalization) if n != "identity")
-    return next((n for n in choices if model.endswith(_normalization_field(n))), "identity")
-
-
-def _check_symbols(symbols: Sequence[str]) -> None:
-    for symbol in symbols:
-        if not symbol or symbol != "".join(symbol.split()) or _ESCAPED.search(symbol):
-            raise TextError(f"symbol {symbol!r} must be a string without spaces (and without U+2581), like '<2de>'.")
-        if symbols.count(symbol) > 1:
-            raise TextError(f"symbol {symbol!r} is given twice; give each symbol once.")
-
-
-def _largest_size(error: RuntimeError) -> int | None:
-    found = re.search(r"Please set it to a value <= (\d+)", str(error))
-    return int(found.group(1)) if found else None
-
-
-def _training_error(error: RuntimeError, size: int, largest: int | None) -> TextError:
+def _why_not_learnt(error: str, size: int, largest: re.Match[str] | None) -> str:
     if largest is not None:
-        return TextError(
-            f"a vocabulary of {size:,} tokens is more than this text can give: set size to at most {largest:,}, "
-            "set shrink = true, or give more text."
+        return (
+            f"a vocabulary of {size:,} tokens is more than this text can give: set size to at most "
+            f"{int(largest[1]):,}, set shrink = true, or give more text."
         )
-    if "(vocab_size) >= (0)" in str(error):
-        return TextError(
+    if "(vocab_size) >= (0)" in error:
+        return (
             f"a vocabulary of {size:,} characters has no room for the 256 bytes that spell others: "
             "set size to at least 261, or byte_fallback = false."
         )
-    if found := re.search(r"smaller than required_chars. (\d+) vs (\d+)", str(error)):
-        return TextError(
+    if found := re.search(r"smaller than required_chars. (\d+) vs (\d+)", error):
+        return (
             f"a vocabulary of {size:,} tokens has no room for all characters of this text: set size to more than "
-            f"{int(found.group(2)):,}, or character_coverage below 1 (0.9995, say): "
+            f"{int(found[2]):,}, or character_coverage below 1 (0.9995, say): "
             "rarer characters are then spelt in bytes."
         )
-    return TextError(f"subwords could not be learnt from this text: {error}")
+    return f"subwords could not be learnt from this text: {error}"

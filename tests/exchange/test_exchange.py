@@ -31,7 +31,7 @@ from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.inspect import verify
 from regard.text import BEGIN, END, PAD, Tokenizer
-from regard.text.model_file import Kind, tokens_of, with_tokens
+from regard.text.subwords import Kind, tokens_of, with_tokens
 
 transformers = pytest.importorskip("transformers", reason="needs the dev extra's transformers")
 pytest.importorskip("ctranslate2", reason="needs the dev extra's ctranslate2")

@@ -29,7 +29,7 @@ from regard.tasks.long import LongTranslation, translate_long
 from regard.tasks.score import score_lines
 from regard.tasks.translate import Translator, load
 from regard.text import END, PAD, TextConfig, Tokenizer
-from regard.text.words import words
+from regard.text.sentences import words
 
 LINES = [*ENGLISH[:4], "", "A 😀 can't — 3.5 %", "▁ cafe\u0301 \u05e9\u05dc\u05d5\u05dd"]
 

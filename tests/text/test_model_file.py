@@ -11,7 +11,7 @@ import pytest
 
 from regard.errors import TextError
 from regard.text import TextConfig, Tokenizer
-from regard.text.model_file import fields, tokens_of
+from regard.text.subwords import fields, tokens_of
 
 WORDS = [
     "the",

@@ -32,7 +32,6 @@ from regard.tasks.fit import fit
 from regard.tasks.score import score_lines
 from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer, write_lines
-from regard.text.order import Backwards, in_order
 from regard.train import OBJECTIVES, TrainConfig, Trainer, inputs, label_smoothed, projected_loss
 from regard.train.regularizers import token_weights
 
@@ -61,9 +60,9 @@ def _recipe(folder: Path, target: list[str], order: str, **train: Any) -> recipe
 
 def test_ids_are_turned_and_text_is_not() -> None:
     forwards = Tokenizer.train(["ein Haus am See, größer als 10 Boote", *LINES], size=330, shrink=True)
-    backwards = in_order(forwards, "right-to-left")
-    assert in_order(forwards, "left-to-right") is forwards
-    assert in_order(backwards, "left-to-right").digest == forwards.digest != backwards.digest
+    backwards = forwards.in_order("right-to-left")
+    assert forwards.in_order("left-to-right") is forwards
+    assert backwards.in_order("left-to-right").digest == forwards.digest != backwards.digest
     for line in ("ein Haus", "größer 東京", "", " a  b "):
         ids = backwards.encode(line)
         assert ids == forwards.encode(line)[::-1]
@@ -88,7 +87,7 @@ def test_right_to_left_is_left_to_right_on_words_turned_round(pair: tuple[Transl
     ours, theirs = pair
     for (name, a), (_, b) in zip(ours.model.named_parameters(), theirs.model.named_parameters(), strict=True):
         assert torch.equal(a, b), name
-    assert isinstance(ours.target, Backwards)
+    assert ours.target.order == "right-to-left"
     asked: Any = {"attention": True, "confidence": True, "alignment": True, "search": {"min_length": 3}}
     one, other = (translator.translate(LINES[:6], **asked) for translator in pair)
     assert all(len(found.text.split()) >= 3 for found in one)

@@ -31,7 +31,7 @@ from regard.tasks.look import Part, look
 from regard.tasks.open import Pipeline, open_bundle
 from regard.tasks.translate import Translator
 from regard.text.languages import tag
-from regard.text.words import words
+from regard.text.sentences import words
 
 from .page import Value
 

@@ -1,0 +1,277 @@
+"""SentencePiece's model files (sentencepiece_model.proto): tokens read, put in another order, and segmentations drawn.
+
+What reads files raises TextError for bytes that are no such file.
+
+SentencePiece draws segmentations too (BPE with merges left out, unigram tokens by their probability), but its generator
+is salted anew in every process whatever seed it is given, so a run that is resumed would read other tokens than a run
+never stopped. Here a draw is a function of its arguments alone. Without randomness both give what SentencePiece gives.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from heapq import heapify, heappop, heappush
+from itertools import accumulate
+from math import exp, log
+from random import Random
+from typing import NamedTuple
+
+from regard.errors import TextError
+
+# Fields of a model, and of its trainer's settings; ids and names are those of pad, unknown, begin and end.
+_TOKEN, _TRAINER = 1, 2
+_ALGORITHM, _SIZE, _UNKNOWN_SURFACE = 3, 4, 44
+_IDS, _NAMES = (43, 40, 41, 42), (48, 45, 46, 47)
+# SentencePiece's own: a character without a token costs this much more than the least likely token.
+_UNKNOWN_PENALTY = 10.0
+
+Draw = Callable[[], float]
+
+
+class Algorithm(IntEnum):
+    """How a model segments."""
+
+    UNIGRAM = 1
+    BPE = 2
+    WORDS = 3
+    CHARACTERS = 4
+
+
+class Kind(IntEnum):
+    """What a token is for: a symbol is always one token; what is unused is read from ids, and never written."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    SYMBOL = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+class Token(NamedTuple):
+    """A token as its model holds it."""
+
+    text: str = ""
+    score: float = 0.0
+    kind: int = Kind.NORMAL
+
+
+def tokens_of(model: bytes) -> list[Token]:
+    """Every token by its id."""
+    return [_token(value) for field, value in fields(model) if field == _TOKEN and isinstance(value, bytes)]
+
+
+def algorithm_of(model: bytes) -> int:
+    """How the model segments."""
+    found = int(Algorithm.UNIGRAM)
+    for field, value in fields(model):
+        if field == _TRAINER and isinstance(value, bytes):
+            found = next((int(v) for f, v in fields(value) if f == _ALGORITHM and isinstance(v, int)), found)
+    return found
+
+
+def with_tokens(model: bytes, tokens: Sequence[Token], *, unknown_surface: str) -> bytes:
+    """The model with these tokens instead of its own; the first four are pad, unknown, begin and end.
+
+    Unknown tokens are decoded as `unknown_surface`. What the model says of normalization is kept.
+    """
+    settings = _number(_SIZE, len(tokens)) + bytes_field(_UNKNOWN_SURFACE, unknown_surface.encode())
+    for number, (identity, name) in enumerate(zip(_IDS, _NAMES, strict=True)):
+        settings += _number(identity, number) + bytes_field(name, tokens[number].text.encode())
+    out = bytearray()
+    for text, score, kind in tokens:
+        parts = (bytes_field(1, text.encode()), _varint(2 << 3 | 5), struct.pack("<f", score), _number(3, kind))
+        out += bytes_field(_TOKEN, b"".join(parts))
+    for field, value in fields(model):
+        if field != _TOKEN and isinstance(value, bytes):
+            out += bytes_field(field, value)
+    # Of a message that comes twice the fields are merged, and the last value of each counts.
+    return bytes(out + bytes_field(_TRAINER, settings))
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message in protocol-buffer format: number and value, in order."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise _damaged(f"a number of more than 64 bits at byte {at}")
+
+    try:
+        while at < len(message):
+            key = number()
+            wire = key & 7
+            if wire == 0:
+                yield key >> 3, number()
+                continue
+            size = number() if wire == 2 else {1: 8, 5: 4}[wire]
+            if at + size > len(message):
+                raise IndexError
+            yield key >> 3, message[at : at + size]
+            at += size
+    except IndexError:
+        raise _damaged("a field that is cut short") from None
+    except KeyError as error:
+        raise _damaged(f"a field of unknown kind {error}") from None
+
+
+def bytes_field(field: int, value: bytes) -> bytes:
+    """A field that holds bytes, as `fields` reads it."""
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _damaged(what: str) -> TextError:
+    return TextError(f"this is not a SentencePiece model: it has {what}.")
+
+
+def _token(value: bytes) -> Token:
+    text, score, kind = Token()
+    for field, content in fields(value):
+        try:
+            if field == 1 and isinstance(content, bytes):
+                text = content.decode("utf-8")
+            elif field == 2 and isinstance(content, bytes):
+                [score] = struct.unpack("<f", content)
+            elif field == 3 and isinstance(content, int):
+                kind = content
+        except (UnicodeDecodeError, struct.error) as error:
+            raise _damaged(f"a token that cannot be read ({error})") from None
+    return Token(text, score, kind)
+
+
+class Sampler:
+    """Draws segmentations with the vocabulary of a SentencePiece model."""
+
+    def __init__(self, model: bytes) -> None:
+        """Takes the model's bytes; only BPE and unigram models can be drawn from (ValueError)."""
+        tokens = list(enumerate(tokens_of(model)))
+        self._ids = {token.text: i for i, token in tokens if token.kind in (Kind.NORMAL, Kind.SYMBOL)}
+        self._scores = {token.text: token.score for _, token in tokens if token.kind == Kind.NORMAL}
+        self._bytes = {int(token.text[3:5], 16): i for i, token in tokens if token.kind == Kind.BYTE}
+        self._unknown = max((i for i, token in tokens if token.kind == Kind.UNKNOWN), default=0)
+        algorithm = algorithm_of(model)
+        if algorithm not in (Algorithm.UNIGRAM, Algorithm.BPE):
+            raise ValueError("only BPE and unigram models can be drawn from.")
+        self._segment = self._unigram if algorithm == Algorithm.UNIGRAM else self._bpe
+        self._lowest = min(self._scores.values(), default=0.0) - _UNKNOWN_PENALTY
+        self._beginnings = {token[:end] for token in self._scores for end in range(1, len(token) + 1)}
+        symbols = sorted((token.text for _, token in tokens if token.kind == Kind.SYMBOL), key=len, reverse=True)
+        self._symbols = re.compile(f"({'|'.join(map(re.escape, symbols))})") if symbols else None
+
+    def sample(self, normalized: str, *, alpha: float, seed: int) -> list[int]:
+        """Ids of a line that SentencePiece has normalised (spaces are U+2581), drawn by `seed`.
+
+        `alpha` is the share of merges left out for BPE (Provilkov et al. 2020), and for unigram the exponent of each
+        token's probability (Kudo 2018, equation 8, over all segmentations).
+        """
+        draw = Random(seed).random
+        parts = self._symbols.split(normalized) if self._symbols else [normalized]
+        ids: list[int] = []
+        after_unknown = False
+        for index, part in enumerate(parts):
+            # Every other part is a symbol, which is always one token.
+            for token in [part] if index % 2 else self._segment(part, alpha, draw) if part else []:
+                number = self._ids.get(token)
+                if number is not None:
+                    ids.append(number)
+                elif self._bytes:
+                    ids += [self._bytes[byte] for byte in token.encode("utf-8")]
+                elif not after_unknown:  # like SentencePiece, one id for a run of unknown characters
+                    ids.append(self._unknown)
+                after_unknown = number is None
+        return ids
+
+    def _bpe(self, text: str, alpha: float, draw: Draw) -> list[str]:
+        """The best merge first, of equals the leftmost; each is left out with probability `alpha`."""
+        scores = self._scores
+        end = len(text)
+        symbols = list(text)
+        before, after = list(range(-1, end - 1)), list(range(1, end + 1))
+        # Entries are (-score, left, right, the merged token).
+        pairs = ((left, text[left : left + 2]) for left in range(end - 1))
+        agenda = [(-scores[pair], left, left + 1, pair) for left, pair in pairs if pair in scores]
+        heapify(agenda)
+        while agenda:
+            _, left, right, pair = heappop(agenda)
+            # A side that was merged elsewhere is empty or longer than it was.
+            if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != len(pair):
+                continue
+            if draw() < alpha:
+                continue
+            symbols[left], symbols[right] = pair, ""
+            following = after[left] = after[right]
+            previous = before[left]
+            if following < end:
+                before[following] = left
+            for one, other in ((left, following), (previous, left)):
+                if one >= 0 and other < end and (longer := symbols[one] + symbols[other]) in scores:
+                    heappush(agenda, (-scores[longer], one, other, longer))
+        return [symbol for symbol in symbols if symbol]
+
+    def _unigram(self, text: str, alpha: float, draw: Draw) -> list[str]:
+        """A segmentation of the text, drawn from all of them by their probabilities.
+
+        Forward, the probabilities of all ways to each position are summed; backward, one way is drawn, token by token.
+        """
+        scores, beginnings = self._scores, self._beginnings
+        end = len(text)
+        # Of each token that ends at a position: its beginning, and the log-probability of all ways through it.
+        arriving: list[list[tuple[int, float]]] = [[] for _ in range(end + 1)]
+        reached = 0.0
+        for start in range(end):
+            if start:
+                reached = _log_of_sum(arriving[start])
+            for stop in range(start + 1, end + 1):
+                token = text[start:stop]
+                score = scores.get(token)
+                if score is not None:
+                    arriving[stop].append((start, reached + alpha * score))
+                elif stop == start + 1:
+                    arriving[stop].append((start, reached + alpha * self._lowest))
+                if token not in beginnings:
+                    break
+        tokens, position = [], end
+        while position:
+            start = _drawn(arriving[position], draw)
+            tokens.append(text[start:position])
+            position = start
+        return tokens[::-1]
+
+
+def _drawn(ways: list[tuple[int, float]], draw: Draw) -> int:
+    """One of the ways' beginnings, as likely as its weight says; a single way asks for no draw."""
+    if len(ways) == 1:
+        return ways[0][0]
+    top = max(weight for _, weight in ways)
+    sums = list(accumulate(exp(weight - top) for _, weight in ways))
+    return ways[min(bisect(sums, draw() * sums[-1]), len(ways) - 1)][0]
+
+
+def _log_of_sum(ways: list[tuple[int, float]]) -> float:
+    if len(ways) == 1:
+        return ways[0][1]
+    top = max(weight for _, weight in ways)
+    return top + log(sum(exp(weight - top) for _, weight in ways))
