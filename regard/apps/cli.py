@@ -9,7 +9,8 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -61,29 +62,22 @@ class _Command(TyperCommand):
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             if (row := parameter.get_help_record(ctx)) is not None:
-                panel = getattr(parameter, "rich_help_panel", None)
-                heading = panel or ("Options" if parameter.param_type_name == "option" else "Arguments")
-                sections.setdefault(heading, []).append(row)
+                heading = "Options" if parameter.param_type_name == "option" else "Arguments"
+                sections.setdefault(getattr(parameter, "rich_help_panel", None) or heading, []).append(row)
         for heading, rows in sections.items():
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
 
 
-class _Loaded(Mapping[str, Any]):
+class _Loaded(UserDict[str, Any]):
     """The commands by their names, each made when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        module, _, function = _COMMANDS[name][0].partition(":")
+        module, function = _COMMANDS[name][0].split(":")
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
         alone.command(name, cls=_Command)(getattr(import_module(f"regard.{module}"), function))
         return typer.main.get_command(alone)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
-
-    def __len__(self) -> int:
-        return len(_COMMANDS)
 
 
 class _Group(TyperGroup):
@@ -91,7 +85,7 @@ class _Group(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Loaded()  # type: ignore[assignment]  # Typer's may be added to, these are all there are
+        self.commands = _Loaded(_COMMANDS)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, in the order of the help."""
@@ -177,16 +171,15 @@ def _about(error: OSError) -> str:
     """What the operating system refused, in a line with a way out."""
     name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     ways = {
-        errno.ENOSPC: "free some space, or choose another disk",
-        errno.EDQUOT: "free some of your quota, or choose another disk",
-        errno.EACCES: "check the permissions",
-        errno.EROFS: "choose a place that can be written",
-        errno.ENOENT: "check the path",
-        errno.EISDIR: "name a file, not a directory",
-        errno.ENOTDIR: "a part of the path is a file",
+        errno.ENOSPC: "; free some space, or choose another disk",
+        errno.EDQUOT: "; free some of your quota, or choose another disk",
+        errno.EACCES: "; check the permissions",
+        errno.EROFS: "; choose a place that can be written",
+        errno.ENOENT: "; check the path",
+        errno.EISDIR: "; name a file, not a directory",
+        errno.ENOTDIR: "; a part of the path is a file",
     }
-    way = ways.get(error.errno or 0, "")
-    return f"{name}{error.strerror or error}" + (f"; {way}." if way else ".")
+    return f"{name}{error.strerror or error}{ways.get(error.errno or 0, '')}."
 
 
 def _warn(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:

@@ -1,20 +1,16 @@
-"""The words of models of one side: generate, fill, classify, embed, perplexity; and phrases, labelled text from trees.
-
-Tasks are imported when a word is used.
-"""
+"""The commands of models of one side: generate, fill, classify, embed, perplexity; and phrases, text of trees."""
 
 from __future__ import annotations
 
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.apps.options import BundlePath, Device, Json, takes
-from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.options import BundlePath, Device, Json, computing, takes
+from regard.apps.terminal import console_on, say, write, write_json, write_record
 from regard.errors import TextError
 from regard.tasks.options import Options
 
@@ -32,16 +28,18 @@ def generate(
     ] = None,
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Show the text when it is whole.")] = False,
     device: Device = "auto",
-    as_json: Json = False,
+    json: Json = False,
 ) -> None:
     """Go on with a text by a language model: the likeliest tokens, draws, or a beam. The prompt is shown too."""
     from regard.tasks.generate import generate, stream
     from regard.tasks.open import open_bundle
+    from regard.text import read_lines
 
+    if file is not None and prompt:
+        raise TextError(f"the prompt is given twice, as an argument and in {file}; leave one of the two out.")
     if file is not None:
-        if prompt:
-            raise TextError(f"the prompt is given twice, as an argument and in {file}; leave one of the two out.")
-        prompt = _text_of(file)
+        ends = file.is_file() and file.read_bytes().endswith(b"\n")
+        prompt = "\n".join(read_lines(file)) + ("\n" if ends else "")
     search = dict(options.search)
     if search.keys() & {"temperature", "top_k", "top_p", "seed"}:
         search.setdefault("samples", 1)
@@ -49,7 +47,7 @@ def generate(
     asked = {"search": search, "precision": search.get("precision", "auto")}
     settings = {**opened.recipe.search.model_dump(), **search}
     several = settings["samples"] > 1 or (not settings["samples"] and settings["beam"] > 1)
-    if as_json:
+    if json:
         found = generate(opened, prompt, **asked)
         write_json([{"text": c.text, "log_probability": c.log_probability, "ended": c.ended} for c in found])
     elif several or no_stream:
@@ -65,57 +63,33 @@ def generate(
 
 @takes("batch_size", "precision")
 def fill(
-    bundle: BundlePath,
-    options: Options,
-    file: Lines = "-",
-    top: Top = 5,
-    device: Device = "auto",
-    as_json: Json = False,
+    bundle: BundlePath, options: Options, file: Lines = "-", top: Top = 5, device: Device = "auto", json: Json = False
 ) -> None:
     """Fill in each <mask> of a line: the line's number, the mask's, and the likeliest tokens with probabilities."""
     from regard.tasks.fill import fill
 
-    found = fill(
-        bundle,
-        _lines(file),
-        top=top,
-        batch_size=options.setting("batch_size"),
-        precision=options.setting("precision"),
-        device=device,
-    )
+    found = fill(bundle, _lines(file), top=top, device=device, **computing(options))
     for number, masks in enumerate(found, start=1):
         for place, choices in enumerate(masks, start=1):
-            if as_json:
-                _record({"line": number, "mask": place, "fillings": [vars(choice) for choice in choices]})
+            if json:
+                write_record({"line": number, "mask": place, "fillings": [vars(choice) for choice in choices]})
             else:
-                _row(number, place, *(f"{choice.text} {choice.probability:.4f}" for choice in choices))
+                _row(number, place, *choices)
 
 
 @takes("batch_size", "precision")
 def classify(
-    bundle: BundlePath,
-    options: Options,
-    file: Lines = "-",
-    top: Top = 1,
-    device: Device = "auto",
-    as_json: Json = False,
+    bundle: BundlePath, options: Options, file: Lines = "-", top: Top = 1, device: Device = "auto", json: Json = False
 ) -> None:
     """The label of each line, and how probable it is; with --top the next ones too."""
     from regard.tasks.fill import classify
 
-    found = classify(
-        bundle,
-        _lines(file),
-        top=top,
-        batch_size=options.setting("batch_size"),
-        precision=options.setting("precision"),
-        device=device,
-    )
+    found = classify(bundle, _lines(file), top=top, device=device, **computing(options))
     for choices in found:
-        if as_json:
-            _record({"labels": [vars(choice) for choice in choices]})
+        if json:
+            write_record({"labels": [vars(choice) for choice in choices]})
         else:
-            _row(*(f"{choice.text} {choice.probability:.4f}" for choice in choices))
+            _row(*choices)
 
 
 @takes("batch_size", "precision")
@@ -132,17 +106,10 @@ def embed(
     """A vector of each line: JSON, or with --output NumPy's format."""
     from regard.tasks.fill import embed
 
-    found = embed(
-        bundle,
-        _lines(file),
-        pool=pool,
-        batch_size=options.setting("batch_size"),
-        precision=options.setting("precision"),
-        device=device,
-    )
+    found = embed(bundle, _lines(file), pool=pool, device=device, **computing(options))
     if output is None:
         for vector in found.tolist():
-            _record([round(value, 6) for value in vector])
+            write_record([round(value, 6) for value in vector])
         return
     import numpy as np
 
@@ -162,31 +129,20 @@ def perplexity(
         int, typer.Option(help="Of a stream: tokens predicted a window, the rest being seen; 0: all of it.")
     ] = 0,
     device: Device = "auto",
-    as_json: Json = False,
+    json: Json = False,
 ) -> None:
     """How well a model knows a text: perplexity per token, word and character, with nats and bits."""
     from regard.tasks.measure import perplexities
     from regard.text import read_lines
 
-    found = perplexities(
-        bundle,
-        _lines(file),
-        None if target is None else read_lines(target),
-        stride=stride,
-        batch_size=options.setting("batch_size"),
-        precision=options.setting("precision"),
-        device=device,
-    )
-    if as_json:
+    second = None if target is None else read_lines(target)
+    found = perplexities(bundle, _lines(file), second, stride=stride, device=device, **computing(options))
+    if json:
         write_json({unit: score.to_dict() for unit, score in found.items()})
         return
-    console = console_on(sys.stdout)
     for score in found.values():
-        say(
-            console,
-            f"perplexity {score.value:.3f} {score.unit}: {score.detail['nats']:.4f} nats, {score.detail['bits']:.4f} "
-            f"bits; {score.detail['count']:,} ({score.signature})",
-        )
+        line = "perplexity {value:.3f} {unit}: {nats:.4f} nats, {bits:.4f} bits; {count:,} ({signature})"
+        say(console_on(sys.stdout), line.format(**{**vars(score), **score.detail}))
 
 
 def phrases(
@@ -209,17 +165,6 @@ def _lines(file: str) -> list[str]:
     from regard.text import read_lines
 
     return read_lines(sys.stdin.buffer if file == "-" else file)
-
-
-def _text_of(file: Path) -> str:
-    from regard.text import read_lines
-
-    ends = file.is_file() and file.read_bytes().endswith(b"\n")
-    return "\n".join(read_lines(file)) + ("\n" if ends else "")
-
-
-def _record(value: object) -> None:
-    write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
 def _row(*cells: object) -> None:

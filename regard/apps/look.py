@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from regard import pictures
-from regard.apps.options import LANGUAGES, BundlePath, Device, takes
+from regard.apps.options import LANGUAGES, BundlePath, Device, Flags, takes
+from regard.apps.show import HeatMap
 from regard.apps.terminal import console_on, say
 from regard.errors import DataError
 from regard.tasks.options import Options
@@ -29,10 +30,8 @@ _FINE = 1_000_000
 """Weights of a page up to which each has 16 bits; 8 beyond."""
 
 
-class Showing(BaseModel):
+class Showing(Flags):
     """What is shown of all that a model looks at, and in which form."""
-
-    model_config = ConfigDict(frozen=True)
 
     out: Path | None = Field(
         None,
@@ -62,6 +61,8 @@ def look(
     kind = "" if out is None or out.is_dir() else out.suffix.removeprefix(".")
     if kind and kind not in _KINDS:
         raise DataError(f"--out {out}: it ends with .{kind}; take .{', .'.join(_KINDS)}, or a directory.")
+    if out is not None and not kind and out.exists() and not out.is_dir():
+        raise DataError(f"--out {out}: it is no directory; name one, or a file that ends with .{', .'.join(_KINDS)}.")
     if showing.language not in _LANGUAGES:
         raise DataError(f"--language is {showing.language}; the page speaks {' or '.join(_LANGUAGES)}.")
     found = looked(
@@ -71,19 +72,15 @@ def look(
     chosen = found.part(showing.part)
     console = console_on(sys.stdout)
     if out is None:
-        from regard.apps.heatmap import HeatMap
-
         say(console, _title(chosen, *at))
         console.print(HeatMap(chosen.matrix(*at), chosen.rows.names, chosen.columns.names))
         return
 
-    def content(kind: str) -> bytes:
-        if kind in pictures.KINDS:
-            return picture(chosen, *at).render(kind)
-        made = {"html": lambda: page(found, language=showing.language), "json": found.to_json, "csv": found.to_csv}
-        return made[kind]().encode()
-
-    contents = {kind: content(kind) for kind in ([kind] if kind else _ALL)}  # all or none
+    made = {"html": lambda: page(found, language=showing.language), "json": found.to_json, "csv": found.to_csv}
+    contents = {  # all or none
+        each: made[each]().encode() if each in made else picture(chosen, *at).render(each)
+        for each in ([kind] if kind else _ALL)
+    }
     if not kind:
         out.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
@@ -118,30 +115,18 @@ def page(attention: Attention, *, language: str = "en") -> Page:
     import numpy as np
 
     bits = 16 if sum(part.weights.size for part in attention.parts) <= _FINE else 8
-    about = {
-        "source": attention.source,
-        "target": attention.target,
-        "unit": attention.unit,
-        "language": language,
-        "colours": pictures.BLUES,
-        "parts": [
-            {
-                "name": part.name,
-                "shape": part.weights.shape,
-                "bits": bits,
-                "rows": _side(part.rows),
-                "columns": _side(part.columns),
-            }
-            for part in attention.parts
-        ],
-    }
-    # No text may end the script that it stands in.
-    plain = json.dumps(about, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    data = [f'<script type="application/json" id="about">{plain}</script>']
+    parts, data = [], []
     for part in attention.parts:
+        shape, rows, columns = part.weights.shape, _side(part.rows), _side(part.columns)
+        parts.append({"name": part.name, "shape": shape, "bits": bits, "rows": rows, "columns": columns})
         levels = np.rint(part.weights.clip(0, 1) * (2**bits - 1)).astype("<u2" if bits == 16 else "u1")
         text = b64encode(levels.tobytes()).decode()
         data.append(f'<script type="text/plain" id="weights-{part.name}">{text}</script>')
+    about = {key: getattr(attention, key) for key in ("source", "target", "unit")}
+    about |= {"language": language, "colours": pictures.BLUES, "parts": parts}
+    # No text may end the script that it stands in.
+    plain = json.dumps(about, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    data.insert(0, f'<script type="application/json" id="about">{plain}</script>')
     template = (files("regard.apps") / "look.html").read_text(encoding="utf-8")
     return Page(template.replace("<!--DATA-->", "\n".join(data)))
 

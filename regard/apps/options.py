@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from regard.errors import ModelError
@@ -42,6 +42,16 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="A file inst
 With = Annotated[
     list[Path] | None, typer.Option("--with", metavar="BUNDLE", help="One more model of an ensemble; may be repeated.")
 ]
+
+AsJson = Annotated[bool, Field(description="print JSON", json_schema_extra={"flag": "--json"})]
+Resamples = Annotated[int, Field(description="bootstrap samples behind the intervals; 0 for no intervals")]
+
+
+class Flags(BaseModel):
+    """Flags of a command that belong together."""
+
+    model_config = ConfigDict(frozen=True)
+
 
 _MODELS: tuple[type[BaseModel], ...] = (Options, Constraints, SearchConfig)
 _GONE = {
@@ -77,6 +87,11 @@ def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., Non
         return with_flags
 
     return decorate
+
+
+def computing(options: Options) -> dict[str, Any]:
+    """How many lines are computed together, and in which precision."""
+    return {key: options.setting(key) for key in ("batch_size", "precision")}
 
 
 def _made(model: type[BaseModel], given: dict[str, Any]) -> BaseModel:

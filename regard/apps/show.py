@@ -1,50 +1,65 @@
-"""How results look in the terminal: evaluations, bundles, machines, plans."""
+"""How results look in the terminal: evaluations, bundles, machines, plans, and attention as a heat map."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unicodedata import east_asian_width
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.style import Style
 from rich.table import Table
+from rich.text import Text
 
-from regard.apps.terminal import cell, say
+from regard.apps.terminal import cell, printable, say
+from regard.pictures import checked, colour, label
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from regard.bundle import Calibration
-    from regard.metrics import Score
     from regard.tasks.doctor import Finding
     from regard.tasks.evaluate import Evaluation
     from regard.tasks.inspect import Inspection
     from regard.tasks.plan import Plan
 
+_SHADES = " ░▒▓█"
+
+
+def _table(*headings: str) -> Table:
+    return Table(*headings, box=None, show_header=bool(headings), pad_edge=False)
+
 
 def show_evaluation(result: Evaluation, console: Console) -> None:
     """The scores with their intervals and signatures, how the output was made and how fast."""
-    table = Table("metric", "value", "95 % interval", "unit", box=None, pad_edge=False)
+    table = _table("metric", "value", "95 % interval", "unit")
     for score in result.scores.values():
-        table.add_row(score.name, f"{score.value:.2f}", _interval(score), score.unit)
+        interval = f"{score.interval[0]:.2f} to {score.interval[1]:.2f}" if score.interval else ""
+        table.add_row(score.name, f"{score.value:.2f}", interval, score.unit)
     console.print(table)
     for score in result.scores.values():
         say(console, f"{score.name}: {score.signature}", "dim")
     if result.groups:
         console.print()
-        console.print(_groups(result))
+        table = _table("group", *result.scores)
+        for group, scores in result.groups.items():
+            table.add_row(cell(group), *(f"{scores[name].value:.2f}" for name in result.scores))
+        console.print(table)
     made = result.decoding
     how = f"{made['samples']} samples" if made["samples"] else f"beam {made['beam']}"
     say(
         console,
         f"{result.lines:,} lines, {how}, penalty {made['penalty']} {made['alpha']}, {made['precision']} on "
-        f"{made['device']}, "
-        f"{result.sentences_per_second:,.1f} sentences a second",
+        f"{made['device']}, {result.sentences_per_second:,.1f} sentences a second",
     )
 
 
 def show_calibration(found: Calibration, console: Console) -> None:
     """What was measured, before and after, and what the bundle now holds."""
     steps = ("before", "temperature", "after")
-    table = Table(
-        "", "number", "right", "calibration error", "by temperature", "and curve", "AUC", box=None, pad_edge=False
-    )
+    table = _table("", "number", "right", "calibration error", "by temperature", "and curve", "AUC")
     for name in ("tokens", "words"):
         one = found.report[name]["before"]
         errors = [f"{found.report[name][step]['error']:.2%}" for step in steps]
@@ -58,21 +73,9 @@ def show_calibration(found: Calibration, console: Console) -> None:
     )
 
 
-def _interval(score: Score) -> str:
-    return f"{score.interval[0]:.2f} to {score.interval[1]:.2f}" if score.interval else ""
-
-
-def _groups(result: Evaluation) -> Table:
-    names = list(result.scores)
-    table = Table("group", *names, box=None, pad_edge=False)
-    for label, scores in result.groups.items():
-        table.add_row(cell(label), *(f"{scores[name].value:.2f}" for name in names))
-    return table
-
-
 def show_inspection(found: Inspection, console: Console) -> None:
     """What the bundle is, where it came from, its scores, a few golden sentences and its recipe."""
-    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts = _table()
     facts.add_column(no_wrap=True)
     facts.add_column(overflow="fold")
     source, target = found.tokens
@@ -118,7 +121,7 @@ def show_findings(findings: list[Finding], console: Console) -> None:
     """What is known of the machine, topic by topic; what may need mending is marked."""
     for topic in dict.fromkeys(f.topic for f in findings):
         say(console, topic, "bold")
-        table = Table(box=None, show_header=False, pad_edge=False)
+        table = _table()
         for finding in findings:
             if finding.topic == topic:
                 value = cell(finding.value, "" if finding.good else "yellow")
@@ -128,10 +131,8 @@ def show_findings(findings: list[Finding], console: Console) -> None:
 
 def show_plan(found: Plan, console: Console) -> None:
     """What a run will need, topic by topic, and whether it fits."""
-    about = "" if found.exact else "about "
+    about, chosen = "" if found.exact else "about ", " (as many as fit)" if found.chosen else ""
     source, target = found.tokens
-    measured = found.measured
-    chosen = " (as many as fit)" if found.chosen else ""
     _topic(
         console,
         "model and data",
@@ -149,13 +150,11 @@ def show_plan(found: Plan, console: Console) -> None:
     for kind, parts in found.memory.items():
         sizes = {name: _bytes(size) for name, size in parts.items() if size}
         _topic(console, f"memory of training, {kind}", {**sizes, "in all": _bytes(sum(parts.values()))})
-    verdict = (
-        "fits" if found.fits else "does not fit; lower data.batch_tokens or train.chunk, or choose a smaller model"
-    )
-    say(console, f"  {_bytes(found.free)} are free on {found.device}: the run {verdict}")
+    way = "fits" if found.fits else "does not fit; lower data.batch_tokens or train.chunk, or choose a smaller model"
+    say(console, f"  {_bytes(found.free)} are free on {found.device}: the run {way}")
     disk = {name: _bytes(size) for name, size in found.disk.items() if size}
     _topic(console, "disk", {**disk, "in all": _bytes(sum(found.disk.values())), "free": _bytes(found.disk_free)})
-    if measured is not None:
+    if (measured := found.measured) is not None:
         _topic(
             console,
             f"time here ({measured.device}, {measured.precision}), from a few seconds of training",
@@ -166,20 +165,19 @@ def show_plan(found: Plan, console: Console) -> None:
             },
         )
     say(console, "time elsewhere, estimated from data sheets, nothing measured", "bold")
-    table = Table("", "GPU", "the whole run", "memory", "peak TFLOP/s", "assumed use", "", box=None, pad_edge=False)
+    table = _table("", "GPU", "the whole run", "memory", "peak TFLOP/s", "assumed use", "")
     for gpu in found.gpus:
         room = cell(f"{gpu.gigabytes} GB") if gpu.fits else cell(f"{gpu.gigabytes} GB: too little", "yellow")
-        table.add_row(
-            "", gpu.name, _duration(gpu.seconds), room, f"{gpu.teraflops:g}", f"{gpu.utilisation:.0%}", gpu.note
-        )
+        use = f"{gpu.teraflops:g}", f"{gpu.utilisation:.0%}"
+        table.add_row("", gpu.name, _duration(gpu.seconds), room, *use, gpu.note)
     console.print(table, highlight=False)
     for note in found.notes:
         say(console, f"· {note}")
 
 
-def _topic(console: Console, title: str, rows: dict[str, str]) -> None:
+def _topic(console: Console, title: str, rows: Mapping[str, str]) -> None:
     say(console, title, "bold")
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = _table()
     for name, value in rows.items():
         table.add_row("", cell(name), cell(value))
     console.print(table, highlight=False)
@@ -194,3 +192,51 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"
     return f"{seconds:.0f} seconds"
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Weights (T, S) with a name for each of T rows and S columns; Rich can print it.
+
+    Shades stand in where the terminal has no colours. Printing raises ValueError as `regard.pictures.checked` does.
+    """
+
+    weights: ArrayLike
+    rows: Sequence[str]
+    columns: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Columns that do not fit follow in a further block."""
+        weights = checked(self.weights, self.rows, self.columns)
+        top = float(weights.max(initial=0.0)) or 1.0
+        shares = (weights / top).tolist()
+        down, across = [[printable(label(token)) for token in tokens] for tokens in (self.rows, self.columns)]
+        margin = max(map(cell_len, down), default=0) + 1
+        fitting = max(1, (options.max_width - margin) // 2)
+        for first in range(0, len(across), fitting):
+            chosen = slice(first, first + fitting)
+            yield from _names(across[chosen], margin)
+            for token, row in zip(down, shares, strict=True):
+                line = Text(" " * (margin - 1 - cell_len(token)) + token + " ", no_wrap=True)
+                yield _shaded(line, row[chosen])
+            yield Text()
+        yield _shaded(Text("0 ", no_wrap=True), [step / 4 for step in range(5)]).append(f" {top:.2f}")
+
+
+def _names(names: Sequence[str], margin: int) -> Iterator[Text]:
+    """The names of columns from top to bottom, a character a line."""
+    tall = max(map(len, names), default=0)
+    for line in range(tall):
+        row = Text(" " * margin, no_wrap=True)
+        for name in names:
+            character = name.rjust(tall)[line]
+            row.append(character if east_asian_width(character) in "WF" else character + " ")
+        yield row
+
+
+def _shaded(line: Text, shares: Sequence[float]) -> Text:
+    """Appends two characters for each share of the largest weight: its colour, and without colours its density."""
+    for share in shares:
+        ink = colour(share)
+        line.append(_SHADES[min(int(share * 5), 4)] * 2, Style(color=ink, bgcolor=ink))
+    return line

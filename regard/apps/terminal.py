@@ -32,6 +32,11 @@ def write_json(value: object) -> None:
     write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
+def write_record(value: object) -> None:
+    """Plain values to standard output as a line of JSON."""
+    write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
 def console_on(stream: TextIO) -> Console:
     """A Rich console on a stream."""
     from rich.console import Console

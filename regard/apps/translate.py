@@ -11,9 +11,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from regard.apps.options import CONSTRAINTS, DETAILS, LANGUAGES, SEARCH, BundlePath, Device, Output, With, takes
+from regard.apps.options import CONSTRAINTS, DETAILS, LANGUAGES, SEARCH, BundlePath, Device, Flags, Output, With, takes
 from regard.apps.terminal import write
 from regard.errors import ModelError, TextError
 from regard.tasks.options import Options
@@ -29,10 +29,8 @@ _CHUNK = 4096
 File = Annotated[str, typer.Argument(metavar="[FILE|-]", help="Text, one segment a line; - is standard input.")]
 
 
-class Shown(BaseModel):
+class Shown(Flags):
     """How translations are shown, and what is taken for one."""
-
-    model_config = ConfigDict(frozen=True)
 
     scores: bool = Field(False, description="put the log-probability before each line")
     as_json: bool = Field(False, description="print a JSON object a line", json_schema_extra={"flag": "--json"})

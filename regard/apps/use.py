@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from regard.apps.options import LANGUAGES, SEARCH, BundlePath, Device, Json, Output, With, takes
-from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.options import (
+    LANGUAGES,
+    SEARCH,
+    AsJson,
+    BundlePath,
+    Device,
+    Flags,
+    Json,
+    Output,
+    Resamples,
+    With,
+    computing,
+    takes,
+)
+from regard.apps.show import show_calibration, show_evaluation, show_findings, show_inspection
+from regard.apps.terminal import console_on, say, write, write_json, write_record
 from regard.errors import TextError
 from regard.tasks.options import Options
 
-if TYPE_CHECKING:
-    from regard.metrics.aer import Gold
-    from regard.tasks.align import Alignment, AlignmentChoice
 
-
-class Judging(BaseModel):
+class Judging(Flags):
     """What is measured of translations, or of labels, and how that is shown."""
-
-    model_config = ConfigDict(frozen=True)
 
     metric: tuple[str, ...] = Field(
         (), description="bleu (always), chrf, chrf++, ter, rouge, exact-match, per, wer, perplexity; may be repeated"
@@ -32,8 +39,8 @@ class Judging(BaseModel):
     groups: Path | None = Field(
         None, description="a file of labels of each line, between tabs; each label is scored on its own too"
     )
-    resamples: int = Field(1000, description="bootstrap samples behind the intervals; 0 for no intervals")
-    as_json: bool = Field(False, description="print JSON", json_schema_extra={"flag": "--json"})
+    resamples: Resamples = 1000
+    as_json: AsJson = False
 
 
 @takes(*(key for key in SEARCH if key != "groups"), "set", *LANGUAGES, judging=Judging)  # --groups names a file here
@@ -91,10 +98,8 @@ def evaluate(
     if judging.as_json:
         named = {"bundle": str(bundle), "source": str(source), "reference": [*map(str, files)]}
         write_json({**named, **result.to_dict()})
-        return
-    from regard.apps.show import show_evaluation
-
-    show_evaluation(result, console_on(sys.stdout))
+    else:
+        show_evaluation(result, console_on(sys.stdout))
 
 
 def _measure(
@@ -105,14 +110,9 @@ def _measure(
 
     if len(reference) > 1:
         raise TextError(f"{len(reference)} files of labels were given; each line has one label: give one file.")
+    labels = read_lines(reference[0]) if reference else None
     found = measure(
-        bundle,
-        read_lines(source),
-        read_lines(reference[0]) if reference else None,
-        resamples=judging.resamples,
-        device=device,
-        batch_size=options.setting("batch_size"),
-        precision=options.setting("precision"),
+        bundle, read_lines(source), labels, resamples=judging.resamples, device=device, **computing(options)
     )
     if judging.as_json:
         write_json({"bundle": str(bundle), "source": str(source), "scores": {k: s.to_dict() for k, s in found.items()}})
@@ -136,32 +136,21 @@ def score(
     from regard.tasks.translate import load
     from regard.text import read_lines
 
-    found = score_lines(
-        load(bundle, device=device),
-        read_lines(source),
-        read_lines(target),
-        from_=options.from_,
-        to=options.to,
-        batch_size=options.setting("batch_size"),
-        precision=options.setting("precision"),
-    )
+    translator, sides = load(bundle, device=device), (read_lines(source), read_lines(target))
+    found = score_lines(translator, *sides, from_=options.from_, to=options.to, **computing(options))
     for scored in found:
+        each = list(zip(scored.tokens, scored.log_probabilities, strict=True)) if tokens else []
         if as_json:
-            record: dict[str, object] = {"log_probability": scored.log_probability}
-            if tokens:
-                record["tokens"] = list(zip(scored.tokens, scored.log_probabilities, strict=True))
-            write(json.dumps(record, ensure_ascii=False) + "\n")
+            write_record({"log_probability": scored.log_probability} | ({"tokens": each} if tokens else {}))
         else:
-            each = zip(scored.tokens, scored.log_probabilities, strict=True)
-            tail = "".join(f"\t{token} {value:.4f}" for token, value in each) if tokens else ""
-            write(f"{scored.log_probability:.4f}{tail}\n")
+            write(
+                "\t".join((f"{scored.log_probability:.4f}", *(f"{token} {value:.4f}" for token, value in each))) + "\n"
+            )
     say(console_on(sys.stderr), str(perplexity_of(found)))
 
 
-class Aligning(BaseModel):
+class Aligning(Flags):
     """How links are read off attention, what they are compared with, and how they are shown."""
-
-    model_config = ConfigDict(frozen=True)
 
     reverse: Path | None = Field(None, description="a bundle that translates the other way")
     symmetry: str = Field(
@@ -179,78 +168,59 @@ class Aligning(BaseModel):
     gold: Path | None = Field(None, description="show the alignment error rate against these links")
     gold_base: int = Field(1, ge=0, le=1, description="the number of the first word in them")
     choose: Path | None = Field(None, description="choose rule and layer by --gold, and write them here")
-    resamples: int = Field(1000, description="bootstrap samples behind the intervals; 0 for no intervals")
+    resamples: Resamples = 1000
     batch_size: int = Field(32, ge=1, description="lines read together")
-    as_json: bool = Field(False, description="print JSON", json_schema_extra={"flag": "--json"})
+    as_json: AsJson = False
 
 
-@takes(*LANGUAGES, aligning=Aligning)
+@takes(*LANGUAGES, asked=Aligning)
 def align(
     bundle: BundlePath,
     options: Options,
-    aligning: Aligning,
+    asked: Aligning,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Source lines; or lines `source ||| target`.")],
     target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", help="Their translations, line by line.")] = None,
     output: Output = None,
     device: Device = "auto",
 ) -> None:
     """Which word translates which: links like 0-0 1-2, a line for a line; with --gold, how good they are."""
+    from regard.metrics.aer import alignment_error_rate
     from regard.tasks import align as task
     from regard.tasks.translate import load
     from regard.text import write_lines
 
-    if aligning.choose is not None and aligning.gold is None:
+    if asked.choose is not None and asked.gold is None:
         raise TextError("--choose needs --gold: layers are compared by their error rate against gold links.")
     sources, targets = task.read_lines_of(source, target)
-    known = None if aligning.gold is None else task.read_gold(aligning.gold, len(sources), aligning.gold_base)
+    known = None if asked.gold is None else task.read_gold(asked.gold, len(sources), asked.gold_base)
     translator = load(bundle, device=device)
-    back = None if aligning.reverse is None else load(aligning.reverse, device=device)
-    to, size = (options.from_ or "", options.to or ""), aligning.batch_size
-    share, symmetry = aligning.share, aligning.symmetry
-    if aligning.choose is not None and known is not None:
-        choice = task.choose(
-            translator,
-            back,
-            sources,
-            targets,
-            known,
-            how=task.AlignmentChoice(share=share, symmetry=symmetry),
-            languages=to,
-            batch_size=size,
-        )
-        task.write_choice(aligning.choose, choice)
-    elif aligning.reading is not None:
-        choice = task.read_choice(aligning.reading)
+    back = None if asked.reverse is None else load(asked.reverse, device=device)
+    to, size = (options.from_ or "", options.to or ""), asked.batch_size
+    choice = task.AlignmentChoice(share=asked.share, symmetry=asked.symmetry)
+    if asked.choose is not None and known is not None:
+        choice = task.choose(translator, back, sources, targets, known, how=choice, languages=to, batch_size=size)
+        task.write_choice(asked.choose, choice)
+    elif asked.reading is not None:
+        choice = task.read_choice(asked.reading)
     else:
-        one = task.Reading(aligning.rule, aligning.layer, aligning.head)
-        choice = task.AlignmentChoice(readings=(one,), reverse=(one,) if back else (), share=share, symmetry=symmetry)
+        one = (task.Reading(asked.rule, asked.layer, asked.head),)
+        choice = choice.model_copy(update={"readings": one, "reverse": one if back else ()})
     found = task.align_lines(translator, sources, targets, choice=choice, reverse=back, languages=to, batch_size=size)
-    as_json = aligning.as_json
-    lines = [json.dumps(a.to_dict(), ensure_ascii=False) if as_json else task.pharaoh(a.links) for a in found]
+    lines = [json.dumps(a.to_dict(), ensure_ascii=False) if asked.as_json else task.pharaoh(a.links) for a in found]
     if output is not None:
         write_lines(output, lines)
     elif known is None:
-        for line in lines:
-            write(f"{line}\n")
-    if known is not None:
-        _judge_links(found, known, choice, aligning)
-
-
-def _judge_links(
-    found: Sequence[Alignment], known: Sequence[Gold], choice: AlignmentChoice, aligning: Aligning
-) -> None:
-    """Shows the alignment error rate, and what the links were read off."""
-    from regard.metrics.aer import alignment_error_rate
-
-    scores = alignment_error_rate([a.links for a in found], known, resamples=aligning.resamples)
-    if aligning.as_json:
+        write("".join(f"{line}\n" for line in lines))
+    if known is None:
+        return
+    scores = alignment_error_rate([a.links for a in found], known, resamples=asked.resamples)
+    if asked.as_json:
         write_json({"scores": {name: s.to_dict() for name, s in scores.items()}, **choice.model_dump()})
         return
     for name, readings in (("readings", choice.readings), ("reverse", choice.reverse)):
         if readings:
             write(f"{name}: {' and '.join(map(str, readings))}\n")
-    for score in scores.values():
-        write(f"{score}\n")
+    write("".join(f"{score}\n" for score in scores.values()))
 
 
 @takes(*LANGUAGES)
@@ -280,10 +250,8 @@ def calibrate(
         pictures.reliability(found.report).save(plot)
     if as_json:
         write_json(found.model_dump(mode="json"))
-        return
-    from regard.apps.show import show_calibration
-
-    show_calibration(found, console_on(sys.stdout))
+    else:
+        show_calibration(found, console_on(sys.stdout))
 
 
 def inspect(
@@ -297,10 +265,8 @@ def inspect(
     found = look(bundle, again=verify)
     if as_json:
         write_json(found.to_dict())
-        return
-    from regard.apps.show import show_inspection
-
-    show_inspection(found, console_on(sys.stdout))
+    else:
+        show_inspection(found, console_on(sys.stdout))
 
 
 def doctor(
@@ -313,7 +279,5 @@ def doctor(
     findings = examine(bundle=bundle)
     if as_json:
         write_json([finding.to_dict() for finding in findings])
-        return
-    from regard.apps.show import show_findings
-
-    show_findings(findings, console_on(sys.stdout))
+    else:
+        show_findings(findings, console_on(sys.stdout))

@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.bundle import Calibration, on_curve
-from regard.errors import DataError, TextError
+from regard.errors import DataError
 from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.interface import EncoderDecoder
 from regard.text.sentences import words
 
 from .details import links_of, steps_of, sums_of, target_spans
 from .forced import Forced, forced, hidden_of, logits_of
+from .lines import check_counts
 from .translate import Translator
 from .translation import Candidate
 
@@ -45,18 +47,14 @@ Parts = Callable[[], Iterator[tuple[Tensor, Tensor]]]
 
 
 @dataclass(frozen=True)
-class _Steps:
-    """Every step of some lines: what the model projects (N, D), and the tokens that came (N,)."""
+class _Pairs:
+    """Lines and their references, as text and as ids."""
 
-    model: EncoderDecoder
-    hidden: Tensor
-    wanted: Tensor
-
-    def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        at = 0
-        for logits in logits_of(self.model, self.hidden):
-            yield logits, self.wanted[at : at + len(logits)]
-            at += len(logits)
+    sources: list[str]
+    references: list[str]
+    ids: list[list[int]]
+    written: list[list[int]]
+    to: str | None
 
 
 @dataclass(frozen=True)
@@ -72,19 +70,20 @@ class _Verdicts:
     def curve(self) -> tuple[tuple[float, float], ...]:
         return curve(self.given.tolist(), self.right.tolist())
 
-    def read_by(self, other: _Verdicts) -> _Verdicts:
-        """The same by the curve of others."""
-        read = other.curve
-        return _Verdicts(np.array([on_curve(read, value) for value in self.given.tolist()]), self.right)
-
 
 def _joined(halves: Sequence[_Verdicts]) -> _Verdicts:
     nlls = [half.nll for half in halves if half.nll is not None]
-    return _Verdicts(
-        np.concatenate([half.given for half in halves]),
-        np.concatenate([half.right for half in halves]),
-        sum(nlls) if nlls else None,
-    )
+    given, right = (np.concatenate([getattr(half, key) for half in halves]) for key in ("given", "right"))
+    return _Verdicts(given, right, sum(nlls) if nlls else None)
+
+
+def _crossed(halves: Sequence[_Verdicts], fitted: Sequence[_Verdicts]) -> list[_Verdicts]:
+    """Each half as the curve of the other one reads it."""
+    curves = [other.curve for other in reversed(fitted)]
+    return [
+        _Verdicts(np.array([on_curve(read, value) for value in half.given.tolist()]), half.right)
+        for half, read in zip(halves, curves, strict=True)
+    ]
 
 
 def _report(halves: Sequence[_Verdicts]) -> dict[str, Any]:
@@ -107,11 +106,7 @@ def calibrate(
 
     Raises TextError for unequal counts and for lines that cannot be read, DataError for too few lines.
     """
-    if len(source) != len(reference):
-        raise TextError(
-            f"{len(source):,} source lines but {len(reference):,} reference lines; line n of one must go with line n "
-            "of the other."
-        )
+    check_counts(source, reference, "reference")
     tell = progress or (lambda what: None)
     kept = [pair for pair in zip(source, reference, strict=True) if all(line.strip() for line in pair)]
     if len(kept) < 2 * _LEAST:
@@ -119,13 +114,15 @@ def calibrate(
             f"{len(kept):,} pairs of lines have text; a calibration needs {2 * _LEAST} at least, and hundreds to be "
             "worth believing."
         )
-    sources, references = [s for s, _ in kept], [r for _, r in kept]
+    sources, references = map(list, zip(*kept, strict=True))
     ids = translator.encode(sources, from_=from_, to=to)
     pairs = _Pairs(sources, references, ids, [translator.target.encode(line) for line in references], to)
     tell("reading the references")
-    model = translator.model
-    halves = [_steps(model, pairs.ids[half], pairs.written[half]) for half in _HALVES]
-    both = _Steps(model, torch.cat([s.hidden for s in halves]), torch.cat([s.wanted for s in halves]))
+    halves = [_steps(translator.model, pairs.ids[half], pairs.written[half]) for half in _HALVES]
+
+    def both() -> Iterator[tuple[Tensor, Tensor]]:
+        return chain.from_iterable(half() for half in halves)
+
     tell("fitting the temperature")
     temperature = fit_temperature(both)
     tokens = _tokens(halves, temperature)
@@ -155,23 +152,7 @@ _HALVES = slice(0, None, 2), slice(1, None, 2)
 """Every other line, and those between."""
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """Lines and their references, as text and as ids."""
-
-    sources: list[str]
-    references: list[str]
-    ids: list[list[int]]
-    written: list[list[int]]
-    to: str | None
-
-
-def _crossed(halves: Sequence[_Verdicts], fitted: Sequence[_Verdicts]) -> list[_Verdicts]:
-    """Each half as the curve of the other one reads it."""
-    return [one.read_by(other) for one, other in zip(halves, reversed(fitted), strict=True)]
-
-
-def _tokens(halves: Sequence[_Steps], start: float) -> dict[str, Any]:
+def _tokens(halves: Sequence[Parts], start: float) -> dict[str, Any]:
     """The report on tokens; each half is judged by the temperature and the curve of the other one."""
     each = [fit_temperature(half, start=start) for half in halves]
     own = [_judged(half, value) for half, value in zip(halves, each, strict=True)]
@@ -190,13 +171,15 @@ def _words(translator: Translator, pairs: _Pairs, found: Sequence[Candidate], te
         sums_of(one.log_probabilities, target_spans(translator.target, candidate), words(candidate.text))
         for candidate, one in zip(found, made, strict=True)
     ]
-    right = [_right(candidate.text, line) for candidate, line in zip(found, pairs.references, strict=True)]
-    return [
-        _Verdicts(
-            np.exp([x for line in given[half] for x in line]), np.array([r for line in right[half] for r in line], bool)
-        )
-        for half in _HALVES
+    right = [
+        kept_words(*([text[start:end] for start, end in words(text)] for text in (candidate.text, line)))
+        for candidate, line in zip(found, pairs.references, strict=True)
     ]
+
+    def flat(lines: list[list[Any]], kind: type) -> NDArray[Any]:
+        return np.array([value for line in lines for value in line], kind)
+
+    return [_Verdicts(np.exp(flat(given[half], float)), flat(right[half], bool)) for half in _HALVES]
 
 
 @torch.inference_mode()
@@ -258,7 +241,8 @@ def _reading(translator: Translator, pairs: _Pairs) -> tuple[Any, int, dict[str,
 
 
 @torch.inference_mode()
-def _steps(model: EncoderDecoder, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> _Steps:
+def _steps(model: EncoderDecoder, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Parts:
+    """Every step of some lines."""
     hidden, wanted = [], []
     order = sorted(range(len(targets)), key=lambda i: len(targets[i]))
     for start in range(0, len(order), _BATCH):
@@ -267,7 +251,15 @@ def _steps(model: EncoderDecoder, sources: Sequence[Sequence[int]], targets: Seq
         real = torch.arange(w.shape[1]) <= torch.tensor([[len(targets[i])] for i in batch])
         hidden.append(h[real.to(h.device)])
         wanted.append(w[real.to(w.device)])
-    return _Steps(model, torch.cat(hidden), torch.cat(wanted))
+    every, came = torch.cat(hidden), torch.cat(wanted)  # (N, D), (N,)
+
+    def parts() -> Iterator[tuple[Tensor, Tensor]]:
+        at = 0
+        for logits in logits_of(model, every):
+            yield logits, came[at : at + len(logits)]
+            at += len(logits)
+
+    return parts
 
 
 @torch.inference_mode()
@@ -281,9 +273,3 @@ def _judged(parts: Parts, temperature: float) -> _Verdicts:
         right.append((token == wanted).cpu().numpy())
         nll -= float(rows.gather(1, wanted[:, None]).double().sum())
     return _Verdicts(np.concatenate(given), np.concatenate(right), nll)
-
-
-def _right(output: str, reference: str) -> list[bool]:
-    """Of each word of an output, whether it stands in the reference."""
-    sides = [[line[start:end] for start, end in words(line)] for line in (output, reference)]
-    return kept_words(*sides)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.errors import DataError, TextError
+from regard.errors import DataError
 from regard.metrics import METRICS, Score, metric_names, score
 from regard.text import read_lines, split_tag
 
+from .lines import check_counts
 from .options import Options
 from .score import Scored, perplexity_of, score_lines
 from .translate import Translator, load
@@ -45,19 +46,19 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without the hypotheses."""
-        plain: dict[str, Any] = {
+
+        def plain(scores: dict[str, Score]) -> dict[str, Any]:
+            return {name: value.to_dict() for name, value in scores.items()}
+
+        groups = {label: plain(scores) for label, scores in self.groups.items()}
+        return {
             "lines": self.lines,
-            "scores": {name: value.to_dict() for name, value in self.scores.items()},
+            "scores": plain(self.scores),
             "decoding": self.decoding,
             "seconds": round(self.seconds, 3),
             "sentences_per_second": round(self.sentences_per_second, 2),
+            **({"groups": groups} if groups else {}),
         }
-        if self.groups:
-            plain["groups"] = {
-                label: {name: value.to_dict() for name, value in scores.items()}
-                for label, scores in self.groups.items()
-            }
-        return plain
 
 
 def evaluate(
@@ -70,7 +71,10 @@ def evaluate(
 ) -> Evaluation:
     """Score a bundle on a source and a reference, each a file or a list of lines; `options`: see `evaluate_lines`."""
     translator = bundle if isinstance(bundle, Translator) else load(bundle)
-    return evaluate_lines(translator, _lines(source), _lines(reference), metrics=metrics, **options)
+    lines, known = (
+        read_lines(given) if isinstance(given, (str, Path)) else list(given) for given in (source, reference)
+    )
+    return evaluate_lines(translator, lines, known, metrics=metrics, **options)
 
 
 def evaluate_lines(
@@ -94,7 +98,10 @@ def evaluate_lines(
     """
     several = [reference] if not reference or isinstance(reference[0], str) else reference
     sets = [[str(line) for line in lines] for lines in several]
-    _check_counts(len(source), sets, groups)
+    for other, what in (*((lines, "reference") for lines in sets), *([] if groups is None else [(groups, "group")])):
+        check_counts(source, other, what)
+    if not source:
+        raise DataError("there is no line to evaluate; give at least one.")
     names = list(metrics)
     if not translator.in_order and names == [*DEFAULT_METRICS]:
         names.remove("perplexity")  # there is none, and nobody asked for it
@@ -106,21 +113,20 @@ def evaluate_lines(
     seconds = time.perf_counter() - began
     likely: list[Scored] = []
     if "perplexity" in names:
-        from_, to = options.from_, options.to
-        precision = "exact" if settings.precision == "int8" else settings.precision  # PyTorch scores, which has no int8
-        likely = score_lines(translator, source, sets[0], from_=from_, to=to, precision=precision)
+        how = "exact" if settings.precision == "int8" else settings.precision  # PyTorch scores, which has no int8
+        likely = score_lines(translator, source, sets[0], from_=options.from_, to=options.to, precision=how)
 
-    def score_some(numbers: Sequence[int], resamples: int) -> dict[str, Score]:
-        found = score(
-            [hypotheses[i] for i in numbers],
-            [[lines[i] for i in numbers] for lines in sets],
-            wanted,
-            language=_language(translator, [source[i] for i in numbers], options.to),
-            resamples=resamples,
-        )
-        return {**found, "perplexity": perplexity_of([likely[i] for i in numbers])} if likely else found
+    def score_some(chosen: Sequence[int], resamples: int) -> dict[str, Score]:
+        lines = [[side[i] for i in chosen] for side in (hypotheses, source, *sets)]
+        language = _language(translator, lines[1], options.to)
+        found = score(lines[0], lines[2:], wanted, language=language, resamples=resamples)
+        return {**found, "perplexity": perplexity_of([likely[i] for i in chosen])} if likely else found
 
-    # Of products: exact precision multiplies float32 weights in float64.
+    numbers: dict[str, list[int]] = {}
+    for number, labels in enumerate(groups or ()):
+        for label in dict.fromkeys(labels.split("\t")):
+            numbers.setdefault(label, []).append(number)
+    # Precision is that of products: exact precision multiplies float32 weights in float64.
     used = {"precision": translator.backend(settings).precision, "device": translator.device}
     return Evaluation(
         scores=score_some(range(len(source)), resamples),
@@ -128,19 +134,8 @@ def evaluate_lines(
         decoding={**settings.model_dump(), **used},
         seconds=seconds,
         hypotheses=hypotheses,
-        groups={label: score_some(numbers, 0) for label, numbers in _numbers_by_label(groups or ()).items()},
+        groups={label: score_some(some, 0) for label, some in sorted(numbers.items())},
     )
-
-
-def _check_counts(lines: int, sets: Sequence[Sequence[str]], groups: Sequence[str] | None) -> None:
-    for other, what in (*((lines, "reference") for lines in sets), (groups, "group")):
-        if other is not None and len(other) != lines:
-            raise TextError(
-                f"{lines:,} source lines but {len(other):,} {what} lines; line n of one must go with line n of "
-                "the other."
-            )
-    if not lines:
-        raise DataError("there is no line to evaluate; give at least one.")
 
 
 def wanted_of(metrics: Iterable[str]) -> list[str]:
@@ -153,21 +148,9 @@ def wanted_of(metrics: Iterable[str]) -> list[str]:
     return wanted
 
 
-def _lines(given: Lines) -> list[str]:
-    return read_lines(given) if isinstance(given, (str, Path)) else list(given)
-
-
 def _language(translator: Translator, source: Sequence[str], to: str | None) -> str:
     """The one target language of these lines, or "" if there are several or it is not known."""
     if not translator.languages.targets:
         return translator.languages.target
     found = {to or split_tag(line)[0] for line in source}
     return str(found.pop()) if len(found) == 1 else ""
-
-
-def _numbers_by_label(groups: Sequence[str]) -> dict[str, list[int]]:
-    numbers: dict[str, list[int]] = {}
-    for number, labels in enumerate(groups):
-        for label in dict.fromkeys(labels.split("\t")):
-            numbers.setdefault(label, []).append(number)
-    return dict(sorted(numbers.items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from regard.errors import ModelError, TextError
 from regard.models import FAMILIES
-from regard.models.interface import Classifier, MaskedLM, device_of
+from regard.models.interface import Classifier, HasParameters, MaskedLM, device_of
+from regard.nn.layout import Layout
 from regard.nn.pooling import POOLS
 from regard.text import BEGIN, END, MASK, PAD, UNK
 
@@ -28,6 +29,9 @@ class Choice:
 
     text: str
     probability: float
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.probability:.4f}"
 
 
 @torch.inference_mode()
@@ -45,28 +49,30 @@ def fill(
     Raises TextError, naming the line, for one without a mask, and ModelError for a bundle that fills nothing in.
     """
     opened = open_bundle(bundle, ["reader"], device=device)
-    _check_top(top)
     rows = [_masked(opened, line, number) for number, line in enumerate(lines, start=1)]
     model = cast(MaskedLM, opened.model_for(precision))
-    found: list[list[list[Choice]]] = []
-    for chances in filled(model, rows, mask_of(opened), batch_size):
-        best = chances.topk(min(top, chances.shape[-1]))
-        texts = [[opened.target.decode([i]) for i in row] for row in best.indices.tolist()]
-        found.append(
-            [
-                [Choice(*pair) for pair in zip(text, values, strict=True)]
-                for text, values in zip(texts, best.values.tolist(), strict=True)
-            ]
-        )
-    return found
+    return [_likeliest(opened, chances, top) for chances in filled(model, rows, mask_of(opened), batch_size)]
+
+
+def _batches(model: HasParameters, rows: Sequence[Sequence[int]], size: int) -> Iterator[tuple[Tensor, Layout]]:
+    for start in range(0, len(rows), size):
+        yield pad(rows[start : start + size], device_of(model))
+
+
+def _likeliest(opened: Pipeline, chances: Tensor, top: int) -> list[list[Choice]]:
+    """The choices of each row of probabilities (N, V), best first."""
+    if top < 1:
+        raise ModelError(f"top is {top}; it must be at least 1.")
+    best = chances.topk(min(top, chances.shape[-1]))
+    each = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [[Choice(opened.target.decode([i]), value) for i, value in zip(*pair, strict=True)] for pair in each]
 
 
 @torch.inference_mode()
 def filled(model: MaskedLM, rows: Sequence[Sequence[int]], mask: int, batch_size: int) -> list[Tensor]:
     """Of each row of ids the probabilities of the tokens at its masks, (masks, V); special ones have none."""
     found = []
-    for start in range(0, len(rows), batch_size):
-        ids, layout = pad(rows[start : start + batch_size], device_of(model))
+    for ids, layout in _batches(model, rows, batch_size):
         hidden = model.encode(ids, layout)
         for row, states in zip(ids, hidden, strict=True):
             logits = model.project(states[row == mask])
@@ -110,24 +116,17 @@ def classify(
 ) -> list[list[Choice]]:
     """The labels of each line with their probabilities, likeliest first; the `top` likeliest, or all (0)."""
     opened = open_bundle(bundle, ["classifier"], device=device)
-    _check_top(top or 1)
-    rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
-    chances = labels_of(cast(Classifier, opened.model_for(precision)), rows, batch_size)
-    found = []
-    for row in chances:
-        best = row.topk(min(top or len(row), len(row)))
-        labels = [opened.target.decode([i]) for i in best.indices.tolist()]
-        choices = [Choice(*pair) for pair in zip(labels, best.values.tolist(), strict=True)]
-        found.append([choice for choice in choices if choice.probability > 0])
-    return found
+    chances = labels_of(cast(Classifier, opened.model_for(precision)), _whole(opened, lines), batch_size)
+    found = _likeliest(opened, chances, top or chances.shape[-1])
+    return [[choice for choice in choices if choice.probability > 0] for choices in found]
 
 
 @torch.inference_mode()
 def labels_of(model: Classifier, rows: Sequence[Sequence[int]], batch_size: int) -> Tensor:
     """Probabilities of the classes, (B, V), for rows of ids with their ends; special tokens are no class."""
     found = []
-    for start in range(0, len(rows), batch_size):
-        logits = model.project(model.classify(*pad(rows[start : start + batch_size], device_of(model))))
+    for ids, layout in _batches(model, rows, batch_size):
+        logits = model.project(model.classify(ids, layout))
         logits[:, [PAD, UNK, BEGIN, END]] = float("-inf")
         found.append(logits.softmax(-1))
     return torch.cat(found)
@@ -150,7 +149,7 @@ def embed(
     opened = open_bundle(bundle, ["encoder-decoder", "language-model", "reader", "classifier"], device=device)
     if pool not in POOLS:
         raise ModelError(f"pool {pool!r} is unknown; choose {' or '.join(POOLS)}.")
-    rows = [_whole(opened, line, number) for number, line in enumerate(lines, start=1)]
+    rows = _whole(opened, lines)
     model: Any = opened.model_for(precision)
     family = FAMILIES[opened.recipe.model.family]
     if not family.vectors:
@@ -160,20 +159,16 @@ def embed(
             f"nothing to pool; take one of {others}."
         )
     found = [np.empty((0, opened.recipe.model.width), np.float32)]
-    for start in range(0, len(rows), batch_size):
-        ids, layout = pad(rows[start : start + batch_size], device_of(model))
+    for ids, layout in _batches(model, rows, batch_size):
         writes = family.kind == "language-model"
         hidden = model.decode(ids, model.start(), layout)[0] if writes else model.encode(ids, layout)
         found.append(POOLS[pool](hidden, layout).float().cpu().numpy())
     return np.concatenate(found)
 
 
-def _whole(opened: Pipeline, line: str, number: int) -> list[int]:
-    ids = [*opened.encode(line, number), END]
-    opened.check_length(ids, number)
-    return ids
-
-
-def _check_top(top: int) -> None:
-    if top < 1:
-        raise ModelError(f"top is {top}; it must be at least 1.")
+def _whole(opened: Pipeline, lines: Sequence[str]) -> list[list[int]]:
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        rows.append([*opened.encode(line, number), END])
+        opened.check_length(rows[-1], number)
+    return rows

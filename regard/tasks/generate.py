@@ -7,7 +7,7 @@ goes on from there. Sizes: N rows, t tokens in the context.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,12 +16,12 @@ from torch import Tensor
 
 from regard.errors import ModelError
 from regard.models.interface import LanguageModel, device_of
-from regard.recipe import Recipe
+from regard.nn.state import State
 from regard.search.beam import beam_search
 from regard.search.config import SearchConfig
-from regard.search.hypotheses import Problem, penalty_of
-from regard.search.sample import Draw, sample_steps
-from regard.text import BEGIN, END, PAD, Tokenizer
+from regard.search.hypotheses import Hypothesis, Problem, penalty_of
+from regard.search.sample import Draw, sample_search, sample_steps
+from regard.text import BEGIN, END, PAD
 
 from .open import Pipeline, open_bundle
 from .options import search_with
@@ -55,14 +55,14 @@ def generate(
     ModelError for a bundle that is no language model.
     """
     opened = open_bundle(bundle, ["language-model"], device=device)
-    settings = _settings(opened.recipe, search)
-    model = cast(LanguageModel, opened.model_for(precision))
-    return [
-        Continuation(_text(opened, h.ids), h.log_probability, tuple(h.ids), h.ended)
-        for h in continued(model, _ids(opened, prompt), settings, **_frame(opened))
-    ]
+    settings = search_with(opened.recipe.search, search or {})
+    found = continued(
+        cast(LanguageModel, opened.model_for(precision)), _ids(opened, prompt), settings, **_frame(opened)
+    )
+    return [Continuation(_text(opened, h.ids), h.log_probability, tuple(h.ids), h.ended) for h in found]
 
 
+@torch.inference_mode()
 def stream(
     bundle: str | Path | Pipeline,
     prompt: str = "",
@@ -73,12 +73,13 @@ def stream(
 ) -> Iterator[str]:
     """The first of what `generate` gives, in parts, each as soon as it is certain. A beam cannot be streamed."""
     opened = open_bundle(bundle, ["language-model"], device=device)
-    settings = _settings(opened.recipe, search)
+    settings = search_with(opened.recipe.search, search or {})
     if not settings.samples and settings.beam > 1:
         raise ModelError(f"a beam ({settings.beam}) chooses at the end, so nothing can be streamed; set beam to 1.")
     model = cast(LanguageModel, opened.model_for(precision))
+    problem = _problem(model, _ids(opened, prompt), settings, 1, **_frame(opened))
     said = whole = ""
-    for ids in _drawn(model, _ids(opened, prompt), settings, 1, **_frame(opened)):
+    for ids in sample_steps(problem, draw=_draw(settings), keys=[(1, 1)]):
         # A character that is spelt in bytes shows as U+FFFD until it is whole.
         whole = _text(opened, ids[0])
         text = whole.rstrip("\ufffd")
@@ -87,70 +88,44 @@ def stream(
     yield whole[len(said) :]
 
 
+@torch.inference_mode()
 def continued(
     model: LanguageModel, ids: Sequence[int], search: SearchConfig, *, first: int, end: int, capacity: int
-) -> list[Any]:
+) -> list[Hypothesis]:
     """Hypotheses of what follows `ids`: draws, the likeliest token each time, or a beam."""
     if search.samples or search.beam == 1:
-        generator = _drawn(model, ids, search, max(1, search.samples), first=first, end=end, capacity=capacity)
-        while True:
-            try:
-                next(generator)
-            except StopIteration as done:
-                return list(done.value)
-    state, last = _begun(model, [first, *ids], capacity)
-    with torch.inference_mode():
-        problem = Problem(
-            _step(model, capacity),
-            state,
-            last,
-            torch.tensor([_limit(search)]),
-            END,
-            penalty_of(search.penalty, search.alpha),
-        )
-        return beam_search(problem, width=search.beam, n_best=search.beam, stop=search.stop)[0]
+        rows = max(1, search.samples)
+        problem = _problem(model, ids, search, rows, first=first, end=end, capacity=capacity)
+        return sample_search(problem, draw=_draw(search), keys=[(1, number) for number in range(1, rows + 1)])
+    problem = _problem(model, ids, search, 1, first=first, end=END, capacity=capacity)
+    problem = replace(problem, penalty=penalty_of(search.penalty, search.alpha))
+    return beam_search(problem, width=search.beam, n_best=search.beam, stop=search.stop)[0]
 
 
-def _drawn(
-    model: LanguageModel, ids: Sequence[int], search: SearchConfig, rows: int, *, first: int, end: int, capacity: int
-) -> Any:
-    """`sample_steps` of so many rows; without samples the likeliest token is the only one that can be drawn."""
-    state, last = _begun(model, [first, *ids], capacity)
-    likeliest = Draw(top_k=1)
-    draw = Draw(search.seed, search.temperature, search.top_k, search.top_p) if search.samples else likeliest
-    with torch.inference_mode():
-        problem = Problem(
-            _step(model, capacity),
-            state.select(torch.zeros(rows, dtype=torch.long, device=last.device)),
-            last.expand(rows),
-            torch.full((rows,), _limit(search)),
-            end,
-        )
-        return (yield from sample_steps(problem, draw=draw, keys=[(1, number) for number in range(1, rows + 1)]))
+def _draw(search: SearchConfig) -> Draw:
+    """Without samples the likeliest token is the only one that can be drawn."""
+    return Draw(search.seed, search.temperature, search.top_k, search.top_p) if search.samples else Draw(top_k=1)
 
 
 @dataclass(frozen=True)
 class _Sliding:
     """A state with the tokens that are in it, (N, t), so that the last of them can be read again."""
 
-    inner: Any
+    inner: State
     seen: Tensor
 
     def select(self, rows: Tensor) -> _Sliding:
         return _Sliding(self.inner.select(rows), self.seen.index_select(0, rows))
 
 
-def _begun(model: LanguageModel, ids: Sequence[int], capacity: int) -> tuple[_Sliding, Tensor]:
-    """The state after all but the last token, and that token (1,); only what fits in the context is read."""
-    kept = torch.tensor([ids[-capacity:] if capacity else ids], device=device_of(model))
-    state = _Sliding(model.start(), kept[:, :0])
-    if kept.shape[1] > 1:
-        with torch.inference_mode():
-            state = _Sliding(model.decode(kept[:, :-1], state.inner)[1], kept[:, :-1])
-    return state, kept[:, -1]
+def _problem(
+    model: LanguageModel, ids: Sequence[int], search: SearchConfig, rows: int, *, first: int, end: int, capacity: int
+) -> Problem[_Sliding]:
+    """So many rows of what follows `first` and `ids`, of which only what fits in the context is read."""
+    read = [first, *ids][-capacity:]  # no limit is 0
+    kept = torch.tensor([read], device=device_of(model))
+    inner = model.start() if len(read) == 1 else model.decode(kept[:, :-1], model.start())[1]
 
-
-def _step(model: LanguageModel, capacity: int) -> Any:
     def step(tokens: Tensor, state: _Sliding) -> tuple[Tensor, _Sliding]:
         inner, new = state.inner, tokens[:, None]
         seen = torch.cat((state.seen, new), 1)
@@ -162,15 +137,9 @@ def _step(model: LanguageModel, capacity: int) -> Any:
         found[:, [PAD, BEGIN]] = float("-inf")  # they are no text
         return found, _Sliding(inner, seen)
 
-    return step
-
-
-def _settings(recipe: Recipe, search: Mapping[str, Any] | None) -> SearchConfig:
-    return search_with(recipe.search, search or {})
-
-
-def _limit(search: SearchConfig) -> int:
-    return search.max_length or search.extra_length
+    state = _Sliding(inner, kept[:, :-1]).select(torch.zeros(rows, dtype=torch.long, device=kept.device))
+    limits = torch.full((rows,), search.max_length or search.extra_length)
+    return Problem(step, state, kept[:, -1].expand(rows), limits, end)
 
 
 def _frame(opened: Pipeline) -> dict[str, int]:
@@ -182,20 +151,15 @@ def _frame(opened: Pipeline) -> dict[str, int]:
 def _ids(opened: Pipeline, prompt: str) -> list[int]:
     if not opened.recipe.data.context:
         return opened.encode(prompt)
-    lines = [opened.encode(line) for line in prompt.split("\n")]
-    return [i for line in lines for i in (*line, END)][:-1]
+    return [i for line in prompt.split("\n") for i in (*opened.encode(line), END)][:-1]
 
 
 def _text(opened: Pipeline, ids: Sequence[int]) -> str:
     """The text of ids; an end is a line break."""
-    return "\n".join(_lines(opened.target, ids))
-
-
-def _lines(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[str]:
-    line: list[int] = []
-    for i in (*ids, END):
+    lines: list[list[int]] = [[]]
+    for i in ids:
         if i == END:
-            yield tokenizer.decode(line)
-            line = []
+            lines.append([])
         else:
-            line.append(i)
+            lines[-1].append(i)
+    return "\n".join(map(opened.target.decode, lines))

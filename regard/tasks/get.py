@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from difflib import get_close_matches
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import IO
+from typing import NoReturn
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import FTPHandler, Request, build_opener
 
-from ..disk import atomic_rename, digest
-from ..errors import FetchError
+from regard.disk import atomic_rename, digest
+from regard.errors import FetchError
+from regard.extensions import entry
 
 Progress = Callable[[str, int, int], None]  # (file, bytes there, bytes in all)
 
@@ -25,6 +25,7 @@ PAUSE = 0.5  # seconds before the second attempt, doubled before each further on
 TIMEOUT = 30.0  # seconds without a byte, or without an answer
 SLOWEST = 1024.0  # bytes a second, over TIMEOUT seconds; slower is as good as gone
 BLOCK = 1 << 16
+_NEITHER = "the address {!r} is neither https:// nor http:// and a host; give one of these."
 
 
 @dataclass(frozen=True)
@@ -49,22 +50,19 @@ CATALOGUE: dict[str, Dataset] = {
     "multi30k": Dataset(
         about="Image captions in English, German and French: 29,000 + 1,014 + 1,000 lines (Elliott et al. 2016, 2017)",
         address="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw",
-        files=(
-            RemoteFile("train.en.gz", 568929, "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
-            RemoteFile("train.de.gz", 637044, "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6"),
-            RemoteFile("train.fr.gz", 604242, "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c"),
-            RemoteFile("val.en.gz", 21650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
-            RemoteFile("val.de.gz", 24681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
-            RemoteFile("val.fr.gz", 23001, "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9"),
-            RemoteFile(
-                "test_2016_flickr.en.gz", 21077, "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9"
-            ),
-            RemoteFile(
-                "test_2016_flickr.de.gz", 22890, "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8"
-            ),
-            RemoteFile(
-                "test_2016_flickr.fr.gz", 22310, "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90"
-            ),
+        files=tuple(
+            RemoteFile(f"{name}.gz", size, sha256)
+            for name, size, sha256 in (
+                ("train.en", 568929, "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
+                ("train.de", 637044, "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6"),
+                ("train.fr", 604242, "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c"),
+                ("val.en", 21650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
+                ("val.de", 24681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
+                ("val.fr", 23001, "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9"),
+                ("test_2016_flickr.en", 21077, "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9"),
+                ("test_2016_flickr.de", 22890, "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8"),
+                ("test_2016_flickr.fr", 22310, "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90"),
+            )
         ),
     )
 }
@@ -79,8 +77,7 @@ def get(
     there are verified, never written. Raises FetchError for an unknown name, a wrong checksum, a file missing offline
     and a fetch that failed; what arrived of it is kept as `<file>.part` and the next call goes on from there.
     """
-    data = _dataset(name)
-    folder = Path(out)
+    data, folder = entry(CATALOGUE, name, "data set", FetchError), Path(out)
     address = (base or data.address).rstrip("/")
     _check(address)
     try:
@@ -106,39 +103,27 @@ def _check(address: str) -> None:
     except ValueError as error:  # brackets that do not close, a port that is no number
         raise FetchError(f"the address {address!r} is none ({error}); one is like https://example.org/data.") from None
     if not known:
-        raise FetchError(f"the address {address!r} is neither https:// nor http:// and a host; give one of these.")
-
-
-def _dataset(name: str) -> Dataset:
-    if name in CATALOGUE:
-        return CATALOGUE[name]
-    close = get_close_matches(name, CATALOGUE, n=1)
-    meant = f" Did you mean {close[0]!r}?" if close else ""
-    raise FetchError(f"there is no data set named {name!r}; known: {', '.join(CATALOGUE)}.{meant}")
+        raise FetchError(_NEITHER.format(address))
 
 
 def _verified(path: Path, file: RemoteFile) -> bool:
     """Whether the file is there and right; a file that is there and wrong is the user's to judge, so it is an error."""
-    if not path.exists():
-        return False
-    found = digest(path)
-    if found != file.sha256:
+    if path.exists() and (found := digest(path)) != file.sha256:
         raise FetchError(
             f"{path} is not the published file: expected sha256 {file.sha256}, got {found}; "
             "move it away and run this again to fetch it anew."
         )
-    return True
+    return path.exists()
 
 
 def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) -> None:
     part = folder / f"{file.name}.part"
-    resumed = part.exists() and part.stat().st_size > 0
+    resumed = _size(part) > 0
     _complete(url, part, file, progress)
     if digest(part) != file.sha256 and resumed:  # the earlier part may be of another version: begin anew
         part.unlink()
         _complete(url, part, file, progress)
-    found = digest(part)
-    if found != file.sha256:
+    if (found := digest(part)) != file.sha256:
         part.unlink()
         raise FetchError(
             f"{file.name} from {url} is not the published file: expected sha256 {file.sha256}, got {found}; "
@@ -147,19 +132,20 @@ def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) 
     atomic_rename(part, folder / file.name)
 
 
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
 def _complete(url: str, part: Path, file: RemoteFile, progress: Progress | None) -> None:
     """Fill `part` up to the file's size, over as many connections as it takes within ATTEMPTS."""
-    reason = ""
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(PAUSE * 2 ** (attempt - 1))
-        reason = _receive(url, part, file, progress)
-        if not reason:
+        if not (reason := _receive(url, part, file, progress)):
             return
-    there = part.stat().st_size if part.exists() else 0
     raise FetchError(
-        f"fetching {url} stopped at {there:,} of {file.size:,} bytes ({reason}); run this again to go on from there, "
-        "or see to the network."
+        f"fetching {url} stopped at {_size(part):,} of {file.size:,} bytes ({reason}); run this again to go on from "
+        "there, or see to the network."
     )
 
 
@@ -168,89 +154,60 @@ def _receive(url: str, part: Path, file: RemoteFile, progress: Progress | None) 
 
     A refusal that trying again does not change (404, 403) is a FetchError at once.
     """
-    there = part.stat().st_size if part.exists() else 0
-    if there == file.size:
+    if (there := _size(part)) == file.size:
         return ""
     if there > file.size:
         part.unlink()
         there = 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={there}-"} if there else {})
     try:
-        response = _answer(request)
-    except urllib.error.HTTPError as error:
+        response = _answer(Request(url, headers={"Range": f"bytes={there}-"} if there else {}))
+    except HTTPError as error:
         error.close()
         if error.code == 416 and there:  # the server's file ends before ours does: ours is of another version
             part.unlink()
         elif error.code < 500 and error.code not in (408, 429):
             raise FetchError(f"{url} answered {error.code} ({error.reason}); check the address.") from error
         return f"HTTP {error.code}"
-    except (OSError, ValueError, http.client.HTTPException) as error:  # no route, no such name, refused, timed out
+    except (OSError, ValueError, HTTPException) as error:  # no route, no such name, refused, timed out
         return str(getattr(error, "reason", "") or error) or type(error).__name__
     with response:
-        if there and not _continues(response, there):
+        if response.status != 206 or not response.headers.get("Content-Range", "").startswith(f"bytes {there}-"):
             there = 0  # a server without ranges sends the whole again
         return _append(response, part, there, file, progress)
 
 
-class _WithinTheWeb(urllib.request.HTTPRedirectHandler):
-    """Follows redirections to https:// and http:// only; the standard one follows ftp:// too."""
+class _NoFTP(FTPHandler):
+    """A redirection to ftp://, which the standard library follows, is refused."""
 
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        try:
-            _check(newurl)
-        except FetchError:
-            fp.close()
-            raise
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+    def ftp_open(self, req: Request) -> NoReturn:
+        raise FetchError(_NEITHER.format(req.full_url))
 
 
-def _answer(request: urllib.request.Request) -> http.client.HTTPResponse:
+def _answer(request: Request) -> HTTPResponse:
     """The answer, its headers read; a server that takes longer than TIMEOUT for them is given up."""
-    asked: Future[http.client.HTTPResponse] = Future()
+    asked: Future[HTTPResponse] = Future()
 
     def ask() -> None:
         try:
-            response = urllib.request.build_opener(_WithinTheWeb).open(request, timeout=TIMEOUT)
+            asked.set_result(build_opener(_NoFTP).open(request, timeout=TIMEOUT))
         except Exception as error:  # raised again where it is waited for
             asked.set_exception(error)
-        else:
-            asked.set_result(response)
 
     threading.Thread(target=ask, daemon=True).start()
     try:
         return asked.result(TIMEOUT)
     except TimeoutError:
-        asked.add_done_callback(_close)
+        asked.add_done_callback(lambda late: None if late.exception() else late.result().close())
         raise TimeoutError(f"no answer within {TIMEOUT:g} seconds") from None
 
 
-def _close(late: Future[http.client.HTTPResponse]) -> None:
-    if late.exception() is None:
-        late.result().close()
-
-
-def _continues(response: http.client.HTTPResponse, there: int) -> bool:
-    span = response.headers.get("Content-Range", "")
-    return response.status == 206 and span.startswith(f"bytes {there}-")
-
-
-def _append(
-    response: http.client.HTTPResponse, part: Path, there: int, file: RemoteFile, progress: Progress | None
-) -> str:
+def _append(response: HTTPResponse, part: Path, there: int, file: RemoteFile, progress: Progress | None) -> str:
     began, before = time.monotonic(), there
     with open(part, "ab" if there else "wb") as target:
         while there <= file.size:  # one byte too many is enough to know that it is not the file
             try:
                 block = response.read1(min(BLOCK, file.size + 1 - there))
-            except (OSError, http.client.HTTPException) as error:  # of the network: the disk's come from write
+            except (OSError, HTTPException) as error:  # of the network: the disk's come from write
                 return str(error) or type(error).__name__
             if not block:
                 break

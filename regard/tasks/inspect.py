@@ -40,12 +40,8 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            **vars(self),
-            "path": str(self.path),
-            "tokens": list(self.tokens),
-            "golden": list(map(list, self.golden)),
-        }
+        golden = [list(pair) for pair in self.golden]
+        return {**vars(self), "path": str(self.path), "tokens": list(self.tokens), "golden": golden}
 
 
 def inspect(path: str | Path, *, again: bool = False) -> Inspection:
@@ -56,28 +52,6 @@ def inspect(path: str | Path, *, again: bool = False) -> Inspection:
     bundle = bundles.load(path)
     if again:
         verify(bundle)
-    return _inspection(bundle, again)
-
-
-def verify(bundle: Bundle) -> None:
-    """Ask for the golden sentences again; BundleError shows each whose answer differs."""
-    if not bundle.golden:
-        raise BundleError("there are no golden sentences to translate again; save the model as a bundle with some.")
-    found = answers(bundle.model(), bundle.recipe, bundle.source, [g.source_ids for g in bundle.golden])
-    differing = [
-        f"  {golden.source!r}\n    should give {golden.output!r}\n    and gives   {bundle.target.decode(ids)!r}"
-        for golden, ids in zip(bundle.golden, found, strict=True)
-        if tuple(ids) != golden.target_ids
-    ]
-    if differing:
-        raise BundleError(
-            f"{bundle.path}: {len(differing)} of {len(bundle.golden)} golden sentences come out different:\n"
-            + "\n".join(differing)
-            + f"\nEvery file is as it was saved, so the arithmetic differs; it was made with {_versions(bundle)}."
-        )
-
-
-def _inspection(bundle: Bundle, verified: bool) -> Inspection:
     data = bundle.recipe.data
     return Inspection(
         path=bundle.path,
@@ -91,9 +65,25 @@ def _inspection(bundle: Bundle, verified: bool) -> Inspection:
         recipe=to_toml(bundle.recipe),
         provenance=bundle.provenance.model_dump(mode="json"),
         golden=[(g.source, g.output) for g in bundle.golden],
-        verified=verified,
+        verified=again,
     )
 
 
-def _versions(bundle: Bundle) -> str:
-    return ", ".join(f"{name} {version}" for name, version in bundle.provenance.versions.items()) or "unknown versions"
+def verify(bundle: Bundle) -> None:
+    """Ask for the golden sentences again; BundleError shows each whose answer differs."""
+    if not bundle.golden:
+        raise BundleError("there are no golden sentences to translate again; save the model as a bundle with some.")
+    found = answers(bundle.model(), bundle.recipe, bundle.source, [g.source_ids for g in bundle.golden])
+    differing = [
+        f"  {golden.source!r}\n    should give {golden.output!r}\n    and gives   {bundle.target.decode(ids)!r}"
+        for golden, ids in zip(bundle.golden, found, strict=True)
+        if tuple(ids) != golden.target_ids
+    ]
+    if differing:
+        versions = ", ".join(f"{name} {version}" for name, version in bundle.provenance.versions.items())
+        raise BundleError(
+            f"{bundle.path}: {len(differing)} of {len(bundle.golden)} golden sentences come out different:\n"
+            + "\n".join(differing)
+            + "\nEvery file is as it was saved, so the arithmetic differs; it was made with "
+            + f"{versions or 'unknown versions'}."
+        )

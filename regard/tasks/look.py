@@ -40,6 +40,7 @@ _TITLES: dict[PartName, str] = {
     "hops": "Hops - Input",
 }
 """The first three as the viewer of Tensor2Tensor calls them."""
+_AXES = ("layer", "head", "row", "column")
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,12 @@ class Part:
         for what, asked, most in zip(("layer", "head"), (layer, head), self.weights.shape, strict=False):
             if not 0 <= asked <= most:
                 raise DataError(f"{what} {asked}: this attention has {most}; take 1 to {most}, or 0 for the mean.")
-        chosen = self.weights if layer == 0 else self.weights[layer - 1 : layer]
-        chosen = chosen if head == 0 else chosen[:, head - 1 : head]
+        chosen = self._chosen([layer] if layer else None, [head] if head else None)
         return np.asarray(chosen.mean(axis=(0, 1), dtype=np.float64), dtype=np.float32)
 
     def summed(self, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> NDArray[np.float64]:
         """The sum (T, S) over chosen layers and heads, from 1, all without a choice. Raises DataError for others."""
-        L, H = self.weights.shape[:2]
-        chosen = self.weights[np.ix_(_indices("layer", layers, L), _indices("head", heads, H))]
-        return np.asarray(chosen.sum(axis=(0, 1), dtype=np.float64))
+        return np.asarray(self._chosen(layers, heads).sum(axis=(0, 1), dtype=np.float64))
 
     def total(
         self,
@@ -104,23 +102,24 @@ class Part:
 
         Raises DataError for a row or column that does not exist.
         """
-        weights = self.summed(layers=layers, heads=heads)
-        chosen = np.ix_(_indices("row", rows, weights.shape[0]), _indices("column", columns, weights.shape[1]))
-        return float(weights[chosen].sum())
+        return float(self._chosen(layers, heads, rows, columns).sum(dtype=np.float64))
+
+    def _chosen(self, *asked: Sequence[int] | None) -> NDArray[np.float32]:
+        """The weights of the layers, heads, rows and columns that are asked for, each once; None stands for all."""
+        chosen = self.weights
+        for axis, (what, numbers, most) in enumerate(zip(_AXES, asked, self.weights.shape, strict=False)):
+            for number in numbers or ():
+                if not 1 <= number <= most:
+                    raise DataError(f"{what} {number}: this attention has {most}; take 1 to {most}.")
+            if numbers is not None:
+                chosen = chosen.take(sorted({number - 1 for number in numbers}), axis)
+        return chosen
 
     def merged(self) -> Part:
         """Between words: the weight of one looked at is the sum over its tokens, of one that looks their mean."""
         looking = self.rows.shares / self.rows.shares.sum(axis=0)  # (T, N)
         weights = np.einsum("tn,lhts,sm->lhnm", looking, self.weights, self.columns.shares, optimize=True)
         return replace(self, weights=weights.astype(np.float32), rows=self.rows.merged(), columns=self.columns.merged())
-
-
-def _indices(what: str, asked: Sequence[int] | None, most: int) -> list[int]:
-    """Indices from 0 of the numbers from 1 that are asked for, each once; all if none are asked for."""
-    for number in asked or ():
-        if not 1 <= number <= most:
-            raise DataError(f"{what} {number}: this attention has {most}; take 1 to {most}.")
-    return list(range(most)) if asked is None else sorted({number - 1 for number in asked})
 
 
 @dataclass(frozen=True)
@@ -151,20 +150,11 @@ class Attention:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; weights are [layer][head][row][column]."""
-        return {
-            "source": self.source,
-            "target": self.target,
-            "unit": self.unit,
-            "parts": [
-                {
-                    "name": part.name,
-                    "rows": part.rows.names,
-                    "columns": part.columns.names,
-                    "weights": part.weights.tolist(),
-                }
-                for part in self.parts
-            ],
-        }
+        parts = [
+            {"name": p.name, "rows": p.rows.names, "columns": p.columns.names, "weights": p.weights.tolist()}
+            for p in self.parts
+        ]
+        return {"source": self.source, "target": self.target, "unit": self.unit, "parts": parts}
 
     def to_json(self) -> str:
         """`to_dict` as JSON, all digits kept."""
@@ -226,24 +216,21 @@ def _translation(
         check_line(target, "the target")
         text, written, ended, spans = target, opened.target.encode(target), True, opened.target.spans(target)
     opened.check_length([*written, END], 1)
-    model = translator.engine.model_for("exact")
+    model, device = translator.engine.model_for("exact"), device_of(opened.model)
     observe = Observer("encoder", "cross", "decoder")
-    device = device_of(model)
     read, reading = pad([[*ids, END]], device)
     tokens, writing = pad([[*written, END] if fills else [BEGIN, *written]], device)
     model.decode(tokens, model.start(model.encode(read, reading, observe), reading), writing, observe)
 
-    read_spans, read_words = translator.reading.spans(line, to)
-    source = _side(line, opened.source.tokens(ids), read_spans, read_words)
-    written_tokens, target_words = opened.target.tokens(written), words_in(text)
-    looking = _side(text, written_tokens, spans, target_words, begin=not fills, end=fills)
-    writes = _side(text, written_tokens, spans, target_words, end=ended)
-    parts = [
+    source = _side(line, opened.source.tokens(ids), *translator.reading.spans(line, to))
+    wrote = text, opened.target.tokens(written), spans, words_in(text)
+    looks = _side(*wrote, begin=not fills, end=fills)
+    parts = (
         *_part("encoder", observe.weights["encoder"], source, source),
-        *_part("cross", observe.weights["cross"], writes, source),
-        *_part("decoder", observe.weights["decoder"], looking, looking),
-    ]
-    return Attention(line, text, tuple(parts))
+        *_part("cross", observe.weights["cross"], _side(*wrote, end=ended), source),
+        *_part("decoder", observe.weights["decoder"], looks, looks),
+    )
+    return Attention(line, text, parts)
 
 
 def _reading(opened: Pipeline, line: str, kind: Kind) -> Attention:
@@ -253,17 +240,13 @@ def _reading(opened: Pipeline, line: str, kind: Kind) -> Attention:
     opened.check_length([*ids, END], 1)
     model: Any = opened.model_for()
     observe = Observer("encoder", "decoder")
-    side = _side(
-        line, opened.source.tokens(ids), opened.source.spans(line), words_in(line), begin=continues, end=not continues
-    )
+    spans, words = opened.source.spans(line), words_in(line)
+    side = _side(line, opened.source.tokens(ids), spans, words, begin=continues, end=not continues)
     tokens, layout = pad([[BEGIN, *ids] if continues else [*ids, END]], device_of(model))
     if continues:
         model.decode(tokens, model.start(), layout, observe)
         return Attention("", line, tuple(_part("decoder", observe.weights["decoder"], side, side)))
-    if kind == "reader":
-        model.encode(tokens, layout, observe)
-    else:
-        model.classify(tokens, layout, observe)
+    (model.encode if kind == "reader" else model.classify)(tokens, layout, observe)
     if count := getattr(opened.recipe.model, "hops", 0):
         hops = tuple(str(n) for n in range(1, count + 1))
         rows = [weights.reshape(1, 1, count, -1) for weights in observe.weights["encoder"]]
@@ -293,29 +276,18 @@ def _side(
     A token of nothing but space belongs to the word behind it, or to the last. Whatever else has no characters in the
     line (begin, end, a language's tag) is a word by itself.
     """
-    count = begin + len(tokens) + end
+    names = [*["<s>"] * begin, *tokens, *["</s>"] * end]
+    spans = [*[(0, 0)] * begin, *spans, *[(0, 0)] * end]
     found: list[tuple[str, NDArray[np.float64]]] = []  # of each word the shares that the tokens have in it, (tokens,)
     shares = shares_of(spans, words)
     for token in np.flatnonzero(shares.sum(axis=1) == 0).tolist():
-        if words and not tokens[token].strip("\u2581 "):
+        if words and not names[token].strip("\u2581 "):
             behind = (i for i, (start, _) in enumerate(words) if start >= spans[token][1])
             shares[token, next(behind, len(words) - 1)] = 1
         else:
-            found.append((tokens[token], _one(count, begin + token)))
+            found.append((names[token], np.eye(len(names))[token]))
     shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-9)
-    for (start, stop), column in zip(words, shares.T, strict=True):
-        if column.any():  # what a normalization took away has no token
-            found.append((line[start:stop], np.pad(column, (int(begin), int(end)))))
-    if begin:
-        found.append(("<s>", _one(count, 0)))
-    if end:
-        found.append(("</s>", _one(count, count - 1)))
+    each = zip(words, shares.T, strict=True)
+    found += [(line[start:end], column) for (start, end), column in each if column.any()]  # some may have no token
     found.sort(key=lambda word: int(np.flatnonzero(word[1])[0]))
-    names = (*(["<s>"] * begin), *tokens, *(["</s>"] * end))
-    return Side(names, tuple(text for text, _ in found), np.stack([column for _, column in found], axis=1))
-
-
-def _one(count: int, index: int) -> NDArray[np.float64]:
-    column = np.zeros(count)
-    column[index] = 1
-    return column
+    return Side(tuple(names), tuple(text for text, _ in found), np.stack([column for _, column in found], axis=1))

@@ -18,6 +18,7 @@ from regard import bundle as bundles
 from regard.bundle import SCALE, Bundle, Golden
 from regard.errors import ModelError, TextError
 from regard.metrics import score
+from regard.text import split_tag, tag
 
 from .golden import answers
 from .translate import load
@@ -65,26 +66,30 @@ def quantize(
     tell = progress or (lambda what: None)
     before = load(path, device="cpu")
     assert before.bundle is not None
+    for number, line in enumerate(source, start=1):
+        if before.languages.targets and line.strip() and split_tag(line)[0] is None:
+            tags = ", ".join(map(tag, before.languages.targets))
+            raise TextError(
+                f"line {number} ({line[:40]!r}) does not say which language to write: begin it with one of {tags} and "
+                "a space."
+            )
     tell("writing")
     after = load(_save(before.bundle, Path(out), to), device="cpu")
     assert after.bundle is not None
     lines = list(source) or [golden.source for golden in before.bundle.golden]
     tell("translating")
-    exact, coarse = (
+    texts = [
         [t.text for t in translator.translate(lines, precision=precision)]
         for translator, precision in ((before, "float32"), (after, to))
-    )
-    scores = None
-    if reference:
-        found = [score(texts, [reference], ["bleu", "chrf"], resamples=0) for texts in (exact, coarse)]
-        scores = {name: (found[0][name].value, found[1][name].value) for name in found[0]}
+    ]
+    found = [score(each, [reference], ["bleu", "chrf"], resamples=0) for each in texts] if reference else []
     return Quantized(
         to=to,
-        bytes_before=_size(before.bundle),
-        bytes_after=_size(after.bundle),
+        bytes_before=before.bundle.files["weights.safetensors"].size,
+        bytes_after=after.bundle.files["weights.safetensors"].size,
         lines=len(lines),
-        same=sum(a == b for a, b in zip(exact, coarse, strict=True)),
-        scores=scores,
+        same=sum(a == b for a, b in zip(*texts, strict=True)),
+        scores={name: (found[0][name].value, found[1][name].value) for name in found[0]} if found else None,
     )
 
 
@@ -92,9 +97,8 @@ def quantized(weights: dict[str, Tensor], to: str) -> dict[str, Tensor]:
     """Parameters by name, as a bundle of the kind stores them."""
     if to == "bfloat16":
         return {name: weight.bfloat16() for name, weight in weights.items()}
-    stored = {}
+    stored = dict(weights)
     for name, weight in weights.items():
-        stored[name] = weight
         if weight.dim() == 2 and "positions" not in name:
             scale = weight.abs().amax(1) / 127
             stored[name] = (weight / scale.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round().to(torch.int8)
@@ -107,8 +111,8 @@ def _save(bundle: Bundle, out: Path, to: str) -> Path:
     model = bundle.model()
     stored = quantized({name: p.detach() for name, p in model.named_parameters()}, to)
     for name, parameter in model.named_parameters():
-        weight = stored[name].float() * stored[name + SCALE][:, None] if name + SCALE in stored else stored[name]
-        parameter.copy_(weight)
+        scale = stored[name + SCALE][:, None] if name + SCALE in stored else 1
+        parameter.copy_(stored[name].float() * scale)
     # The golden answers are those of the weights as they are now.
     found = answers(model, bundle.recipe, bundle.source, [golden.source_ids for golden in bundle.golden])
     golden = [
@@ -129,7 +133,3 @@ def _save(bundle: Bundle, out: Path, to: str) -> Path:
     if (shortlist := bundle.shortlist()) is not None:  # it depends on the vocabularies alone
         bundles.add_shortlist(bundles.load(out), shortlist)
     return out
-
-
-def _size(bundle: Bundle) -> int:
-    return int(bundle.files["weights.safetensors"].size)

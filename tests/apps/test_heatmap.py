@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from regard import pictures
-from regard.apps.heatmap import HeatMap
+from regard.apps.show import HeatMap
 from regard.errors import DataError
 from regard.studies.demo.corpus import characters
 from regard.studies.demo.evaluate import Alignment
@@ -300,7 +300,7 @@ def test_nothing_to_show_is_shown() -> None:
 
 def test_pictures_need_no_torch_and_their_module_nothing_at_all() -> None:
     for program in (
-        "import sys, regard.apps.heatmap; sys.exit('torch' in sys.modules)",
+        "import sys, regard.apps.show; sys.exit('torch' in sys.modules)",
         "import sys, regard.pictures; sys.exit('matplotlib' in sys.modules or 'numpy' in sys.modules)",
     ):
         assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

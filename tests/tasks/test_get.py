@@ -276,7 +276,7 @@ def test_out_that_is_a_file(server, tmp_path):
 
 
 def test_unknown_name_suggests_the_nearest():
-    with pytest.raises(FetchError, match=r"'multi3k'.*Did you mean 'multi30k'"):
+    with pytest.raises(FetchError, match=r"'multi3k'.*did you mean multi30k\?"):
         get("multi3k", "anywhere")
 
 

@@ -328,6 +328,9 @@ def test_the_command_line(bundle: Path, found: Attention, tmp_path: Path, capsys
         f"attention.{kind}" for kind in ("csv", "html", "json", "svg")
     ]
     assert json.loads((tmp_path / "all" / "attention.json").read_text("utf-8")) == json.loads(found.to_json())
+    capsys.readouterr()
+    assert main([*call, "--out", "/dev/null"]) == 2
+    assert "/dev/null: it is no directory; name one, or a file that ends with .html" in capsys.readouterr().err
     assert main([*call, "--out", str(tmp_path / "one.csv"), "--words"]) == 0
     assert main([*call, "--out", str(tmp_path / "one.png"), "--head", "2"]) == 0
     assert (tmp_path / "one.png").read_bytes() == picture(found.part(), 0, 2).render("png")

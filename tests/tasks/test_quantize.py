@@ -66,6 +66,13 @@ def test_mistakes(whole, tmp_path):
         quantize(whole, tmp_path / "out", source=ENGLISH, reference=["eins"])
 
 
+def test_lines_for_several_languages_are_told_to_carry_a_tag_and_not_the_kind_of_weights(tmp_path):
+    small_bundle(tmp_path / "many", tags=("de", "fr"))
+    with pytest.raises(TextError, match=r"line 2 .*begin it with one of <2de>, <2fr> and a space\.$"):
+        quantize(tmp_path / "many", tmp_path / "small", source=["<2de> A man.", "A man."])
+    assert not (tmp_path / "small").exists()
+
+
 def test_the_command(whole, tmp_path):
     done = CliRunner().invoke(app, ["quantize", str(whole), str(tmp_path / "out"), "--json"])
     assert done.exit_code == 0
