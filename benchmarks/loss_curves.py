@@ -23,7 +23,7 @@ from record import RESULTS, circumstances, write
 from workers import SCRATCH, at_least, exit_code, threads_option
 
 import regard
-from regard.nn.stand_ins import only_references
+from regard.nn.layers import only_references
 from regard.recipe import Recipe, validate
 
 PRECISIONS = ("auto", "float32")

@@ -18,7 +18,7 @@ from regard.bundle import Bundle, Golden, Provenance
 from regard.errors import ModelError, RecipeError
 from regard.models.interface import EncoderDecoder
 from regard.models.transformer import TransformerConfig, build
-from regard.nn.positions.added import sinusoids
+from regard.nn.positions import sinusoids
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.tasks.decode import decode

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.nn.autograd import applied
+from regard.nn.layers import applied
 
 from .build import SOURCES, built, checked, entry
 

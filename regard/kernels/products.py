@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.nn.autograd import applied
+from regard.nn.layers import applied
 
 from .build import SOURCES, built
 from .native import call_with_workspace

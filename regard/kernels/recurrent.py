@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.nn.autograd import applied
+from regard.nn.layers import applied
 
 from . import native, products
 from .build import SOURCES, built

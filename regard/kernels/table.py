@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.nn.stand_ins import STAND_INS, StandIn
+from regard.nn.layers import STAND_INS, StandIn
 
 from . import native, products, recurrent
 

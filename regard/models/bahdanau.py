@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, wanted, whole
 from regard.nn.attention import NORMALIZERS, SCORES, Lengths, attend
-from regard.nn.attention.masks import matrix
+from regard.nn.attention.core import matrix
 from regard.nn.attention.normalize import observed
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 

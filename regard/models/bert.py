@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from regard.nn import Dropout, Embedding, LayerNorm, Layout
 from regard.nn.attention import Lengths
-from regard.nn.pooling import POOLS
+from regard.nn.convolution import POOLS
 from regard.nn.positions import shared_by_layers
 
 from ..nn.state import Observer

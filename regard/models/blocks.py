@@ -158,7 +158,7 @@ def stack_of(c: StackConfig, causal: bool) -> list[Block]:
     head = c.width // c.heads
     heads = Heads(c.width, c.heads, head, head, c.key_value_heads)
     blocks = []
-    for bias in biases(c.positions, c.layers, c.heads, head, head, causal):
+    for bias in biases(c.positions, c.layers, c.heads, (head, head), causal):
         rotary = ROTARY[c.positions](head, c.max_positions) if c.positions in ROTARY else None
         score = SCORES["scaled_dot"](head)
         attention = MultiHead(heads, score, dropout=c.attention_dropout, bias=bias, rotary=rotary)
@@ -187,7 +187,7 @@ def transformer_of(
 
     def blocks(layers: int, decodes: bool) -> list[Block]:
         made = []
-        for bias in biases(c.positions, layers, c.heads, prepared, values, causal=decodes):
+        for bias in biases(c.positions, layers, c.heads, (prepared, values), causal=decodes):
             own, cross = attention(c.positions, bias), attention() if decodes else None
             inner = _feedforward(c.width, c.feedforward, c.activation, c.activation_dropout)
             made.append(Block(own, inner, [_residual(c) for _ in range(2 + decodes)], cross))

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from regard.nn import ACTIVATIONS, GATES, NORM_KINDS
 from regard.nn.attention import NORMALIZERS, SCORES, Score
-from regard.nn.pooling import POOLS
+from regard.nn.convolution import POOLS
 from regard.nn.positions import BIASES, POSITIONS, ROTARY
 from regard.nn.recurrent import CELLS
 

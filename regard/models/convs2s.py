@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from regard.nn import Dropout, Embedding, KeysValues, Layout, Packed, wanted, whole
 from regard.nn.attention import NORMALIZERS, SCORES, Lengths, Normalizer
-from regard.nn.attention.kernels import Call, run
+from regard.nn.attention.core import Call
+from regard.nn.attention.multihead import run
 from regard.nn.attention.scores import Score
 from regard.nn.convolution import Convolution, WeightNormed
 from regard.nn.positions import POSITIONS

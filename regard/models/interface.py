@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from regard.errors import ModelError
 from regard.nn.attention.scores import Score
-from regard.nn.layout import Layout, Packed, Padded
 from regard.nn.positions import Added
-from regard.nn.state import Observer, State
+from regard.nn.state import Layout, Observer, Packed, Padded, State
 
 Kind = Literal["encoder-decoder", "mask-predictor", "language-model", "reader", "classifier"]
 """What a family is: each has a protocol below."""

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from regard.nn import AuxiliaryLoss, Layout, whole
 from regard.nn.attention import Lengths
-from regard.nn.pooling import mean
+from regard.nn.convolution import mean
 
 from ..nn.state import Observer
 from .blocks import Transformer, TransformerState, transformer_of

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.nn import Dropout, Layout, Padded, look_up, wanted
 from regard.nn.attention import mix, weigh
-from regard.nn.pooling import POOLS
+from regard.nn.convolution import POOLS
 from regard.nn.recurrent import Stack, as_columns
 
 from ..nn.state import Observer

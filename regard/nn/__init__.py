@@ -1,11 +1,23 @@
 """Parts of networks."""
 
-from .dropout import Dropout
-from .embedding import Embedding, look_up
-from .feedforward import ACTIVATIONS, GATES, FeedForward, GatedFeedForward
-from .layout import Layout, Packed, Padded, whole
-from .residual import NORM_KINDS, NORMS, BatchNorm, Identity, LayerNorm, Norm, PostNorm, PreNorm, RMSNorm
-from .state import AuxiliaryLoss, Cache, KeysValues, Observer, Part, State, wanted
+from .layers import (
+    ACTIVATIONS,
+    GATES,
+    NORM_KINDS,
+    NORMS,
+    BatchNorm,
+    Dropout,
+    FeedForward,
+    GatedFeedForward,
+    Identity,
+    LayerNorm,
+    Norm,
+    PostNorm,
+    PreNorm,
+    RMSNorm,
+)
+from .positions import Embedding, look_up
+from .state import AuxiliaryLoss, Cache, KeysValues, Layout, Observer, Packed, Padded, Part, State, wanted, whole
 
 __all__ = [
     "ACTIVATIONS",

@@ -1,4 +1,4 @@
-"""Convolutions over the positions of a sequence, and the weight-normalised maps that they are made of.
+"""What mixes positions and is neither attention nor a recurrence: convolutions, pooling, a fully connected layer.
 
 Sizes: B sequences, T positions, L tokens of a pack, C features in, D features out, K width of the kernel.
 """
@@ -6,12 +6,15 @@ Sizes: B sequences, T positions, L tokens of a pack, C features in, D features o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .layout import Layout, Packed
+from regard.errors import ModelError
+
+from .state import Layout, Packed, in_rows
 
 
 class WeightNormed(nn.Module):
@@ -21,7 +24,9 @@ class WeightNormed(nn.Module):
     (Gehring et al. 2017, section 3.5).
     """
 
-    def __init__(self, features: int, out: int, dropout: float, gain: float = 1.0) -> None:
+    __call__: Callable[..., Tensor]
+
+    def __init__(self, features: int, out: int, dropout: float = 0.0, gain: float = 1.0) -> None:
         super().__init__()
         self.direction = nn.Parameter(torch.empty(out, features))
         nn.init.normal_(self.direction, std=math.sqrt(gain * (1.0 - dropout) / features))
@@ -47,23 +52,19 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The result (…, D), and the last K - 1 positions; `past` (B, K - 1, C) are those before x."""
-        rows = layout.batch(x)  # (B, T, C), or (1, L, C)
+        rows, positions = layout.batch(x), layout.positions()  # (B, T, C), or (1, L, C)
         if past is None:
             past = rows.new_zeros(rows.shape[0], self.before, rows.shape[2])
-            positions = layout.positions()
         else:
-            positions = layout.positions() + self.before  # the past stands before them
+            positions = positions + self.before  # the past stands before them
         size, after = rows.shape[1], self.kernel - 1 - self.before
         wide = F.pad(torch.cat((past, rows), dim=1), (0, 0, 0, after))
-        ends = _ends(layout)
-        seen = []
+        ends, seen = _ends(layout), []
         for j in range(self.kernel):
-            shift = j - self.before
-            part = wide[:, j : j + size]
-            if shift < 0:
-                part = part.masked_fill((positions + shift < 0).expand(part.shape[:2])[..., None], 0.0)
-            elif shift > 0:
-                part = part.masked_fill((positions + shift >= ends).expand(part.shape[:2])[..., None], 0.0)
+            shift, part = j - self.before, wide[:, j : j + size]
+            if shift:
+                beyond = positions + shift < 0 if shift < 0 else positions + shift >= ends
+                part = part.masked_fill(beyond.expand(part.shape[:2])[..., None], 0.0)
             seen.append(part)
         return layout.unbatch(self.map(torch.cat(seen, dim=-1))), wide[:, size : size + self.before]
 
@@ -73,3 +74,41 @@ def _ends(layout: Layout) -> Tensor:
     if isinstance(layout, Packed):
         return F.pad(layout.lengths, (0, 1))[layout.sequences()]  # (L,); a tail's belong to none
     return layout.lengths[:, None]
+
+
+class FullyConnected(nn.Module):
+    """y_i = Σ_j W_ij x_j with one learned (T, T) matrix, so that every sequence must have T positions.
+
+    To compare with attention, whose weights depend on the content instead.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(length, length))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """(…, D) -> (…, D); ModelError for a sequence that is not T long."""
+        length = len(self.weight)
+        if (others := layout.lengths[layout.lengths != length]).numel():
+            raise ModelError(
+                f"a fully connected layer of {length} positions cannot take a sequence of {int(others[0])}; give it "
+                f"sequences of {length}, or take attention, which has weights for any length"
+            )
+        return layout.flatten(self.weight @ layout.pad(x))
+
+
+def end(x: Tensor, layout: Layout) -> Tensor:
+    """The vector at each sequence's last position: (…, D) -> (B, D)."""
+    padded = layout.pad(x)
+    return padded[torch.arange(len(padded), device=x.device), (layout.lengths - 1).clamp(min=0)]
+
+
+def mean(x: Tensor, layout: Layout) -> Tensor:
+    """The mean over each sequence's positions: (…, D) -> (B, D); 0 for an empty one."""
+    total = layout.pad(x).masked_fill(~in_rows(layout).inside()[..., None], 0.0).sum(1)
+    return total / layout.lengths.clamp(min=1)[:, None].to(total.dtype)
+
+
+POOLS: dict[str, Callable[[Tensor, Layout], Tensor]] = {"end": end, "mean": mean}
+"""How a sequence becomes one vector."""

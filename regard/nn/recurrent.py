@@ -13,10 +13,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from .autograd import applied
-from .dropout import Dropout
-from .layout import Layout
-from .stand_ins import references_only, stand_in
+from .layers import Dropout, applied, references_only, stand_in
+from .state import Layout
 
 Carry = tuple[Tensor, ...]
 """What goes from one position to the next: hidden (B, D), and an LSTM's cells (B, D)."""

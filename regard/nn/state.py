@@ -1,19 +1,140 @@
-"""What is handed in and out of a forward pass and never kept on a module: the decoding state, and an observer.
+"""What is handed in and out of a forward pass and never kept on a module: layouts, the decoding state, an observer.
 
-Sizes: B rows (sentences or hypotheses), H heads, T queries, S keys so far, D key or value width.
-What Bahdanau pre-computes and what GPT caches is the same thing: the keys after the score's own projection.
+Sizes: B sequences (or hypotheses), T longest sequence, L tokens in a pack, H heads, S keys so far, D features.
+A layout says where one sequence ends and the next begins. Only parts that mix positions are given one; all else acts on
+``(…, D)``. What Bahdanau pre-computes and what GPT caches is the same thing: the keys after the score's own projection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from .layout import Layout
+# -- layouts -----------------------------------------------------------------------------------------------------------
+
+
+class Layout(Protocol):
+    """Where each of B sequences lies in a tensor of token features: (B, T, D) if padded, (L, D) if packed."""
+
+    lengths: Tensor
+    """(B,) tokens in each sequence."""
+    width: int
+    """T."""
+    packed: bool
+    """The tokens are a single row, with one sequence behind the other."""
+
+    def batch(self, x: Tensor) -> Tensor:
+        """Features as a batch of rows: (B, T, D), or (1, L, D) if packed; a view."""
+        ...
+
+    def unbatch(self, x: Tensor) -> Tensor:
+        """Bring a batch of rows back to this layout's own shape; a view."""
+        ...
+
+    def pad(self, x: Tensor) -> Tensor:
+        """(…, D) -> (B, T, D); what stands beyond a sequence's end is unspecified and must be masked."""
+        ...
+
+    def flatten(self, x: Tensor) -> Tensor:
+        """Bring padded sequences (B, T, D) back to this layout's own shape (…, D)."""
+        ...
+
+    def positions(self) -> Tensor:
+        """The position of each token in its own sequence, from 0, in a shape that broadcasts with the tokens."""
+        ...
+
+    def inside(self) -> Tensor:
+        """Which tokens belong to a sequence: (B, T), or (L,) if packed."""
+        ...
+
+
+class Padded:
+    """Sequences as the rows of a batch (B, T), short rows padded at their ends."""
+
+    packed = False
+
+    def __init__(self, lengths: Tensor, width: int) -> None:
+        self.lengths, self.width = lengths, width
+
+    def batch(self, x: Tensor) -> Tensor:
+        return x
+
+    unbatch = pad = flatten = batch
+
+    def positions(self) -> Tensor:
+        return torch.arange(self.width, device=self.lengths.device)
+
+    def inside(self) -> Tensor:
+        return self.positions() < self.lengths[:, None]
+
+
+class Packed:
+    """Sequences one behind the other in a single row of L tokens; the last tokens may belong to none (the tail)."""
+
+    packed = True
+
+    def __init__(self, lengths: Tensor, width: int, tokens: int) -> None:
+        """`width` is at least the longest of the lengths, `tokens` at least their sum."""
+        self.lengths, self.width, self.tokens = lengths, width, tokens
+        self.starts = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+        """(B + 1,): where each sequence begins, and the last one ends."""
+        self._cells: tuple[Tensor, Tensor] | None = None
+
+    def _indices(self) -> tuple[Tensor, Tensor]:
+        """For each cell of (B, T) the token that it is filled with, and for each token its cell (0 for the tail's)."""
+        if self._cells is None:
+            inside = in_rows(self).inside()
+            # Beyond a sequence's end any valid index will do: those cells are masked by whoever mixes positions.
+            columns = torch.arange(self.width, device=self.lengths.device)
+            tokens = torch.where(inside, self.starts[:-1, None] + columns, 0)
+            cells = inside.flatten().nonzero()[:, 0]
+            self._cells = tokens.flatten(), F.pad(cells, (0, self.tokens - len(cells)))
+        return self._cells
+
+    def batch(self, x: Tensor) -> Tensor:
+        return x[None]
+
+    def unbatch(self, x: Tensor) -> Tensor:
+        return x[0]
+
+    def pad(self, x: Tensor) -> Tensor:
+        return x.index_select(0, self._indices()[0]).view(len(self.lengths), self.width, -1)  # (L, D) -> (B, T, D)
+
+    def flatten(self, x: Tensor) -> Tensor:
+        return x.flatten(0, 1).index_select(0, self._indices()[1])  # (B, T, D) -> (L, D)
+
+    def sequences(self) -> Tensor:
+        """(L,) the sequence that each token belongs to; B for the tail's, which belong to none."""
+        return torch.searchsorted(self.starts[1:], self._tokens(), right=True)
+
+    def positions(self) -> Tensor:
+        # The tail may be longer than any sequence; its positions must still be among those that a table has.
+        return (self._tokens() - self.starts[self.sequences()]).clamp(max=self.width - 1)
+
+    def inside(self) -> Tensor:
+        return self._tokens() < self.starts[-1]
+
+    def _tokens(self) -> Tensor:
+        return torch.arange(self.tokens, device=self.lengths.device)
+
+
+def whole(tokens: Tensor) -> Padded:
+    """The layout of ids (B, T) without padding."""
+    rows, width = tokens.shape
+    return Padded(tokens.new_full((rows,), width), width)
+
+
+def in_rows(layout: Layout) -> Padded:
+    """The layout of the same sequences once they are padded, each in a row of its own."""
+    return Padded(layout.lengths, layout.width)
+
+
+# -- decoding states ---------------------------------------------------------------------------------------------------
 
 
 class State(Protocol):
@@ -25,7 +146,26 @@ class State(Protocol):
 
 
 @dataclass(frozen=True)
-class KeysValues:
+class Rows:
+    """A state whose tensors, also those in tuples and in states inside, have a row a hypothesis; all else is shared."""
+
+    def select(self, rows: Tensor) -> Self:
+        return replace(self, **{field.name: _selected(getattr(self, field.name), rows) for field in fields(self)})
+
+
+def _selected(value: object, rows: Tensor) -> object:
+    match value:
+        case Tensor():
+            return value.index_select(0, rows)
+        case tuple():
+            return tuple(_selected(each, rows) for each in value)
+        case Rows():
+            return value.select(rows)
+    return value
+
+
+@dataclass(frozen=True)
+class KeysValues(Rows):
     """Prepared keys (B, H, S, Dk) and values (B, H, S, Dv)."""
 
     keys: Tensor
@@ -38,7 +178,7 @@ class KeysValues:
 
 
 @dataclass(frozen=True)
-class Cache:
+class Cache(Rows):
     """Keys and values of the tokens so far: growing when `capacity` is None, else a fixed block, written in place."""
 
     stored: KeysValues | None = None
@@ -47,13 +187,11 @@ class Cache:
 
     def append(self, keys: Tensor, values: Tensor) -> Cache:
         """The cache with T more tokens, keys (B, H, T, Dk) and values (B, H, T, Dv)."""
-        length = self.length + keys.shape[2]
+        length, stored = self.length + keys.shape[2], self.stored
         if self.capacity is None:
-            if self.stored is None:
-                return Cache(KeysValues(keys, values), length)
-            past = self.stored
-            return Cache(KeysValues(torch.cat((past.keys, keys), 2), torch.cat((past.values, values), 2)), length)
-        stored = self.stored
+            if stored is not None:
+                keys, values = torch.cat((stored.keys, keys), 2), torch.cat((stored.values, values), 2)
+            return Cache(KeysValues(keys, values), length)
         if stored is None:
             room = [x.new_zeros(*x.shape[:2], self.capacity, x.shape[3]) for x in (keys, values)]
             stored = KeysValues(room[0], room[1])
@@ -68,9 +206,8 @@ class Cache:
             return self.stored
         return KeysValues(self.stored.keys[:, :, : self.length], self.stored.values[:, :, : self.length])
 
-    def select(self, rows: Tensor) -> Cache:
-        return Cache(None if self.stored is None else self.stored.select(rows), self.length, self.capacity)
 
+# -- observers ---------------------------------------------------------------------------------------------------------
 
 Part = Literal["encoder", "decoder", "cross"]
 """Whose attention: of what is read to itself, of what is written to itself, or of what is written to what is read."""
@@ -94,3 +231,9 @@ class Observer:
 def wanted(observe: Observer | None, part: Part) -> bool:
     """Whether somebody wants to see the weights of this part, which then must be formed."""
     return observe is not None and part in observe.weights
+
+
+def show(observe: Observer | None, part: Part, weights: Tensor | None) -> None:
+    """Give a layer's weights (B, H, T, S) to the observer, if it wants those of this part."""
+    if observe is not None and weights is not None and part in observe.weights:
+        observe.weights[part].append(weights)

@@ -14,7 +14,7 @@ from regard.data.store import Store
 from regard.errors import DataError, ModelError, RecipeError
 from regard.models import FAMILIES
 from regard.models.interface import layout_of
-from regard.nn.stand_ins import only_references
+from regard.nn.layers import only_references
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.search.table import search_of

@@ -28,7 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.models.interface import layout_of
-from regard.nn.stand_ins import only_references
+from regard.nn.layers import only_references
 from regard.text import PAD
 from regard.train import OBJECTIVES, Objective, TrainConfig
 

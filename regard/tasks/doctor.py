@@ -21,8 +21,8 @@ from torch import distributed
 from regard.data.workers import cores
 from regard.engine import decoding
 from regard.errors import install
-from regard.nn.attention import kernels
-from regard.nn.stand_ins import STAND_INS, unavailable
+from regard.nn.attention import multihead
+from regard.nn.layers import STAND_INS, unavailable
 from regard.train import resolve_precision
 
 from .finish import versions
@@ -157,7 +157,7 @@ def _kernels() -> Iterator[Finding]:
     device = _device()
     dtype = torch.bfloat16 if resolve_precision("auto", device) else torch.float32
     for what, size in _CALLS.items():
-        kernel, refusals = kernels.choose(kernels.probe(device.type, dtype=dtype, **size))
+        kernel, refusals = multihead.choose(multihead.probe(device.type, dtype=dtype, **size))
         note = "; ".join(f"not {name}: {reason}" for name, reason in refusals.items())
         yield Finding("kernels", what, kernel.name, note)
     for name in STAND_INS:

@@ -21,7 +21,7 @@ from regard.data.reading import sets_of
 from regard.disk import write_atomically
 from regard.errors import BundleError, RegardError
 from regard.models import parameter_count
-from regard.nn.embedding import fold_scale
+from regard.nn.positions import fold_scale
 from regard.parsing.parse import evaluate_trees
 from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe

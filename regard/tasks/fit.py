@@ -24,8 +24,8 @@ from regard.disk import locked, write_atomically
 from regard.errors import CheckpointError, DataError, ModelError, RecipeError, TrainingError
 from regard.models import FAMILIES, parameter_count
 from regard.models.interface import device_named
-from regard.nn import stand_ins
-from regard.nn.attention import kernels
+from regard.nn import layers
+from regard.nn.attention import multihead
 from regard.parsing.parse import symbols_of
 from regard.recipe import Recipe
 from regard.text import END
@@ -289,12 +289,12 @@ def begin_with(model: nn.Module, bundle: str | Path) -> list[str]:
 def _paths(trainer: Trainer, layout: str) -> dict[str, Any]:
     """Which ways of computing this run takes, and why it does not take faster ones."""
     dtype = torch.bfloat16 if trainer.bfloat16 else torch.float32
-    kernel, refusals = kernels.choose(kernels.probe(trainer.device.type, dtype=dtype, packed=layout == "packed"))
+    kernel, refusals = multihead.choose(multihead.probe(trainer.device.type, dtype=dtype, packed=layout == "packed"))
     return {
         "attention": kernel.name,
         "not": {
             **refusals,
-            **{f"compiled {name}": reason for name, reason in stand_ins.refusals(trainer.device.type, dtype).items()},
+            **{f"compiled {name}": reason for name, reason in layers.refusals(trainer.device.type, dtype).items()},
             **({} if trainer.bfloat16 else {"bfloat16": "the recipe or the hardware says so"}),
             **({} if trainer.constant else {"torch.compile": "it is for packs on a GPU, and train.compile"}),
         },

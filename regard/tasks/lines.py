@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.errors import ModelError, TextError
 from regard.models.interface import layout_of
-from regard.nn.layout import Layout
+from regard.nn.state import Layout
 from regard.text.languages import name as language_name
 from regard.text.languages import split_tag, tag
 from regard.text.tokenizer import PAD, Tokenizer

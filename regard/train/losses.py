@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.nn.autograd import applied
-from regard.nn.stand_ins import stand_in
+from regard.nn.layers import applied, stand_in
 
 
 def _smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:

@@ -19,8 +19,7 @@ from regard.data.batches import View
 from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
 from regard.errors import ModelError
 from regard.models.interface import Classifier, EncoderDecoder, Kind, LanguageModel, MaskedLM
-from regard.nn.layout import Layout, Packed, Padded
-from regard.nn.state import Observer, Part
+from regard.nn.state import Layout, Observer, Packed, Padded, Part
 from regard.text.tokenizer import GAPS, MASK, Tokenizer
 
 from .losses import projected_loss, token_log_probabilities

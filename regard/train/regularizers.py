@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ModelError
-from regard.nn.embedding import scale_rows
+from regard.nn.positions import scale_rows
 from regard.text.tokenizer import END, UNK
 
 from .objectives import Inputs, Model, Outputs

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
-from regard.nn.layout import Packed
-from regard.nn.stand_ins import unavailable
-from regard.nn.state import Observer
+from regard.nn.layers import unavailable
+from regard.nn.state import Observer, Packed
 
 from .losses import token_losses
 from .objectives import OBJECTIVES, Inputs, LossSettings, Objective, Outputs

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from regard.kernels import products
 from regard.nn import Dropout, FeedForward, LayerNorm
-from regard.nn.linear import Linear
+from regard.nn.layers import Linear
 from regard.train import label_smoothed, projected_loss
 
 pytestmark = pytest.mark.skipif(products.lacking() is not None, reason=str(products.lacking()))

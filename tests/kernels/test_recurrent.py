@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import regard.kernels.table  # noqa: F401  (fills the table of stand-ins)
 from regard.kernels import native, products
+from regard.nn.layers import only_references
 from regard.nn.recurrent import CELLS, LSTM, Maxout, Products, Stack, gru_cell, lstm_cell
-from regard.nn.stand_ins import only_references
 
 PEERS: dict[str, Any] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 LENGTHS = torch.tensor([5, 2, 7, 1])

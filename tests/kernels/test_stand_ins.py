@@ -17,10 +17,9 @@ from regard.errors import KernelError
 from regard.kernels import products
 from regard.nn import Dropout, FeedForward, LayerNorm, Packed
 from regard.nn.attention import Causal, Dot
-from regard.nn.attention.kernels import Call, choose, run
-from regard.nn.linear import Linear
+from regard.nn.attention.multihead import Call, choose, run
+from regard.nn.layers import STAND_INS, Linear, only_references, refusal, stand_in, unavailable
 from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
-from regard.nn.stand_ins import STAND_INS, only_references, refusal, stand_in, unavailable
 from regard.train import projected_loss
 from regard.train.losses import _loss_and_gradient
 
@@ -142,7 +141,7 @@ def test_parts_of_networks_work_while_the_table_is_empty():
 import sys, torch
 from regard.nn import FeedForward, LayerNorm
 from regard.nn.recurrent import LSTM
-from regard.nn.stand_ins import STAND_INS
+from regard.nn.layers import STAND_INS
 x = torch.randn(40, 32)
 (LayerNorm(32)(FeedForward(32, 64, "relu", 0.1)(x)).sum() + LSTM(32, 16)(x[None])[0].sum()).backward()
 assert not STAND_INS

@@ -16,9 +16,9 @@ from regard.errors import ModelError
 from regard.kernels import native
 from regard.nn import Dropout, LayerNorm, Observer, Packed, Padded, look_up
 from regard.nn.attention import NORMALIZERS, SCORES, AndMask, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
-from regard.nn.attention.kernels import KERNELS, Call, Reference, choose
+from regard.nn.attention.multihead import KERNELS, Call, Reference, choose
 from regard.nn.attention.normalize import observed
-from regard.nn.dropout import keep_mask
+from regard.nn.layers import keep_mask
 from regard.nn.positions import POSITIONS, sinusoids
 from regard.train import label_smoothed
 

@@ -19,8 +19,8 @@ from regard.models.interface import layout_of
 from regard.models.transformer import TransformerConfig
 from regard.nn import ACTIVATIONS, GATES, NORM_KINDS, BatchNorm, FeedForward, GatedFeedForward, Packed, RMSNorm
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Heads, MultiHead, attend
-from regard.nn.attention.kernels import KERNELS, Call, Flexible, Reference
-from regard.nn.mixing import FullyConnected
+from regard.nn.attention.multihead import KERNELS, Call, Flexible, Reference
+from regard.nn.convolution import FullyConnected
 from regard.nn.positions import BIASES, POSITIONS, ROTARY
 from regard.tasks.costs import count_costs
 from regard.train.step import Inputs, Step, Weights

@@ -14,7 +14,7 @@ from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig, build
 from regard.nn import FeedForward, Padded
 from regard.nn.attention import Causal, Dot, Heads, MultiHead, ScaledDot, attend, softmax, weigh
-from regard.nn.attention.masks import matrix
+from regard.nn.attention.core import matrix
 from regard.nn.attention.scores import Additive, ReducedRank
 from regard.nn.positions import sinusoids
 from regard.nn.recurrent import GRU

@@ -21,7 +21,7 @@ from regard.models import FAMILIES
 from regard.models.interface import Observer
 from regard.models.luong import LuongConfig
 from regard.nn import KeysValues
-from regard.nn.stand_ins import only_references
+from regard.nn.layers import only_references
 from regard.tasks.align import align_lines
 from regard.tasks.costs import count_costs
 from regard.tasks.details import with_unknown_replaced

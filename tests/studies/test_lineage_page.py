@@ -11,8 +11,7 @@ import torch
 
 from regard.errors import DataError
 from regard.nn.attention import SCORES, Window
-from regard.nn.attention.core import attend
-from regard.nn.attention.masks import matrix
+from regard.nn.attention.core import attend, matrix
 from regard.studies.lineage.costs import LAYERS, TABLE, measure_layers, restricted
 from regard.studies.lineage.report_page import page
 

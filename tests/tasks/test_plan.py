@@ -22,7 +22,7 @@ from regard.models.bert import BERTConfig
 from regard.models.gpt import GPTConfig
 from regard.models.interface import layout_of
 from regard.models.transformer import TransformerConfig
-from regard.nn.stand_ins import only_references
+from regard.nn.layers import only_references
 from regard.recipe import Recipe
 from regard.tasks import fit as fitting
 from regard.tasks import plan as planning

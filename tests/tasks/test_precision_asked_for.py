@@ -12,7 +12,7 @@ from bundles import ENGLISH, GERMAN, small_bundle
 from regard import bundle as bundles
 from regard.apps import cli
 from regard.errors import RegardWarning
-from regard.nn import stand_ins
+from regard.nn import layers
 from regard.tasks.doctor import doctor
 from regard.tasks.evaluate import evaluate_lines
 from regard.tasks.fit import _paths
@@ -81,7 +81,7 @@ def test_the_command_line_shows_it_as_a_sentence(bundle, tmp_path, capsys):
 
 def test_doctor_says_of_every_kernel_what_it_takes():
     found = {finding.name: finding for finding in doctor()}
-    for name in stand_ins.STAND_INS:
+    for name in layers.STAND_INS:
         finding = found[f"compiled {name}, on CPUs"]
         assert finding.value == "float32, bfloat16" or finding.note
     assert json.dumps([finding.to_dict() for finding in found.values()])
@@ -97,5 +97,5 @@ def test_the_log_of_a_run_says_what_products_refuse():
     refused = _paths(_Trainer(), "packed")["not"]
     assert refused["compiled linear"] == "it is for bfloat16"
     assert refused["compiled projected_loss"] == "it is for bfloat16"
-    with stand_ins.only_references():
+    with layers.only_references():
         assert _paths(_Trainer(), "packed")["not"]["compiled layer_norm"] == "compiled kernels are switched off"

@@ -23,7 +23,7 @@ from regard.models.gpt import GPTConfig
 from regard.models.interface import Observer
 from regard.models.self_attentive import SelfAttentiveConfig
 from regard.models.transformer import TransformerConfig
-from regard.nn.stand_ins import only_references
+from regard.nn.layers import only_references
 from regard.parsing.parse import parse
 from regard.settings.data import Filters
 from regard.tasks.align import align_lines

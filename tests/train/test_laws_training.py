@@ -16,7 +16,7 @@ from regard.data.batches import Batches, Sampling
 from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig, build
-from regard.nn.stand_ins import only_references
+from regard.nn.layers import only_references
 from regard.search.config import SearchConfig
 from regard.settings.data import Filters
 from regard.tasks.decode import decode

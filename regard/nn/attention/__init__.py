@@ -1,8 +1,7 @@
 """Compare, weigh, mix."""
 
-from .core import attend, mix, softmax, weigh
+from .core import AndMask, Causal, Lengths, Mask, Window, attend, mix, softmax, weigh
 from .luong import LuongAttention
-from .masks import AndMask, Causal, Lengths, Mask, Window
 from .multihead import Heads, MultiHead
 from .normalize import NORMALIZERS, Normalizer
 from .scores import SCORES, Dot, ScaledDot, Score

@@ -25,6 +25,11 @@ class LuongAttention(nn.Module):
         self.place = nn.Linear(width, width, bias=False) if kind == "local-p" else None
         self.share = nn.Linear(width, 1, bias=False) if kind == "local-p" else None
 
+    def prepare(self, states: Tensor) -> KeysValues:
+        """The keys and values of the source's states (B, S, D), with one head."""
+        values = states[:, None].contiguous()  # (B, 1, S, D)
+        return KeysValues(self.score.keys(values), values)
+
     def forward(
         self,
         x: Tensor,
@@ -45,10 +50,8 @@ class LuongAttention(nn.Module):
             mask = mask & (distance.abs() <= self.window)
             if self.kind == "local-p":  # equation 10, its standard deviation half of the window
                 nearness = (distance / self.window).square().mul(-2.0).exp()
-        queries = self.score.queries(x[:, None])
-        weights = weigh(
-            self.score.compare(queries, memory.keys), mask, normalize=observed(self.normalize, observe, inside)
-        )
+        scores = self.score.compare(self.score.queries(x[:, None]), memory.keys)
+        weights = weigh(scores, mask, normalize=observed(self.normalize, observe, inside))
         if nearness is not None:
             weights = weights * nearness.to(weights.dtype)
         context = mix(weights, memory.values)[:, 0]  # (B, T, D)
@@ -58,6 +61,5 @@ class LuongAttention(nn.Module):
         """p_t (B or 1, T): the target's own position, or S sigmoid(v tanh(W h)) (equation 9)."""
         if self.place is None or self.share is None:
             return torch.arange(first, first + x.shape[1], device=x.device)[None]
-        share = self.share(self.place(x).tanh())[..., 0].sigmoid()
-        found: Tensor = lengths[:, None] * share.to(torch.promote_types(share.dtype, torch.float32))
-        return found
+        share: Tensor = self.share(self.place(x).tanh())[..., 0].sigmoid()
+        return lengths[:, None] * share.to(torch.promote_types(share.dtype, torch.float32))

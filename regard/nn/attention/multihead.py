@@ -1,28 +1,259 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2.2).
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2), and the kernels that compute attention.
 
+The first kernel that accepts a call runs it; the last, the reference, always does.
 Sizes: B batch, H heads, G heads of keys and values, T queries, S keys, D width of the model, Dk key width and Dv value
-width of a head.
+width of a head, L tokens of a pack.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.errors import ModelError
 
-from ..dropout import Dropout
-from ..layout import Layout
-from ..linear import Linear
-from ..positions.bias import Bias
-from ..positions.rotary import Rotary
-from ..state import Cache, KeysValues, Observer, Part, wanted
-from .core import softmax
-from .kernels import Call, run
-from .masks import Mask
-from .normalize import Normalizer
-from .scores import Score
+from ..layers import Dropout, Linear, refusal, stand_in
+from ..positions import Bias, Rotary
+from ..state import Cache, KeysValues, Layout, Observer, Packed, Part, in_rows, show, wanted
+from .core import Call, Causal, Mask, attend, softmax
+from .normalize import Normalizer, observed
+from .scores import ScaledDot, Score
+
+_SHORT = 512
+"""Up to this many keys, batched products beat the fused CPU kernel, whose backward is the slower part."""
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+class Kernel:
+    """One way to compute attention."""
+
+    name: str
+
+    def refuses(self, call: Call) -> str | None:
+        """None if this kernel can run the call, else the reason in a sentence."""
+        return None
+
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        """The mixed values (B, H, T, Dv), and the weights (B, H, T, S) where they were wanted."""
+        raise NotImplementedError
+
+
+def _first(*reasons: tuple[bool, str]) -> str | None:
+    """The first reason that holds."""
+    return next((reason for holds, reason in reasons if holds), None)
+
+
+def _unfused(call: Call) -> str | None:
+    """Why no kernel but the reference can run a call."""
+    mixes = call.bias is not None and call.bias.mixes
+    return _first(
+        (not call.score.is_dot, "the score is not a dot product"),
+        (call.want_weights, "the weights are wanted, and a fused kernel never forms them"),
+        (call.normalize is not softmax, "the weights are no softmax"),
+        (mixes, "positions are added to what is mixed, and a fused kernel never forms the weights"),
+    )
+
+
+def _ragged(call: Call) -> str | None:
+    """Why no kernel for packed sequences can run a call."""
+    return _unfused(call) or _first(
+        (call.packed() is None, "the sequences are not packed"),
+        (call.mask is None or call.mask.causal is None, "the mask is neither causal nor the sequences' own ends"),
+        (call.bias is not None, "positions are added to the scores"),
+        (call.drop is not None, "weights are dropped"),
+    )
+
+
+class Compiled(Kernel):
+    """Our own C++ kernel for packed sequences (native.cpp): no padding, no gathering, float32 inside."""
+
+    name = "compiled"
+
+    def refuses(self, call: Call) -> str | None:
+        if (reason := _ragged(call)) is not None:
+            return reason
+        if call.queries.device.type != "cpu":
+            return "it is for CPUs"
+        if (longest := max(x.width for x in call.packs())) > 2 * _SHORT:
+            return f"a sequence of {longest} is too long to hold all its weights at once"
+        return refusal("attention", call.queries, call.keys, call.values)
+
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        fast = stand_in("attention", call.queries, call.keys, call.values)
+        assert fast is not None
+        assert call.mask is not None
+        starts = (x.starts for x in call.packs())
+        return fast(call.queries, call.keys, call.values, *starts, bool(call.mask.causal)), None
+
+
+def _varlen() -> Callable[..., Any] | None:
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn if {"scale", "window_size"} <= set(inspect.signature(varlen_attn).parameters) else None
+
+
+_VARLEN = _varlen()  # now, for a compiler does not follow imports and signatures
+
+
+class VariableLength(Kernel):
+    """PyTorch's variable-length flash attention for packed sequences on a GPU."""
+
+    name = "variable-length"
+
+    def refuses(self, call: Call) -> str | None:
+        half = torch.bfloat16, torch.float16
+        return _ragged(call) or _first(
+            (call.queries.device.type != "cuda", "it is for CUDA"),
+            (call.queries.dtype not in half, "it is for bfloat16 and float16"),
+            (call.queries.shape[-1] != call.values.shape[-1], "keys and values differ in width"),
+            (_VARLEN is None, "this PyTorch's torch.nn.attention.varlen is missing or older than its window_size"),
+        )
+
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        assert call.mask is not None
+        assert _VARLEN is not None
+        queries, keys, values = (x[0].transpose(0, 1) for x in (call.queries, call.keys, call.values))  # (L, H, Dk)
+        starts, widths = (x.starts for x in call.packs()), (x.width for x in call.packs())
+        window = (-1, 0) if call.mask.causal else (-1, -1)
+        mixed: Tensor = _VARLEN(queries, keys, values, *starts, *widths, scale=1.0, window_size=window)
+        return mixed.transpose(0, 1)[None], None
+
+
+@cache
+def _flexible() -> Callable[..., Any]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+class Flexible(Kernel):
+    """PyTorch's FlexAttention, compiled, on a GPU: packs under any mask, and blocks that nobody sees are skipped."""
+
+    name = "flexible"
+
+    def refuses(self, call: Call) -> str | None:
+        widths = call.queries.shape[-1], call.values.shape[-1]
+        return _unfused(call) or _first(
+            (call.packed() is None, "the sequences are not packed"),
+            (call.drop is not None, "weights are dropped"),
+            (call.queries.device.type != "cuda", "it is for CUDA"),
+            (call.bias is not None and not call.bias.fixed, "the positions added to the scores are learnt"),
+            (any(n & (n - 1) or n < 16 for n in widths), "a head's width is not a power of 2 of at least 16"),
+        )
+
+    def run(self, call: Call, attention: Callable[..., Any] | None = None) -> tuple[Tensor, Tensor | None]:
+        """`attention` stands in for the compiled flex_attention."""
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        pack = call.packs()
+        (rows, queries), (key_rows, keys) = ((x.sequences(), x.positions()) for x in pack)
+
+        def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            row = rows[query]
+            same = row == key_rows[key]
+            if call.mask is None:
+                return same
+            return same & call.mask.sees(row.clamp(max=len(pack[0].lengths) - 1), queries[query], keys[key])
+
+        score_mod = None
+        if call.bias is not None:
+            table = call.bias.scores(call.queries, *call.positions())  # (H, T, S)
+
+            def score_mod(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+                return score + table[head, queries[query], keys[key]]
+
+        size = call.queries.shape[2], call.keys.shape[2]
+        block_mask = create_block_mask(sees, None, None, *size, device=call.queries.device)
+        run = attention or _flexible()
+        return run(call.queries, call.keys, call.values, score_mod, block_mask, 1.0), None
+
+
+class Fused(Kernel):
+    """PyTorch's fused scaled_dot_product_attention (flash or memory-efficient, as the device has it)."""
+
+    name = "fused"
+
+    def refuses(self, call: Call) -> str | None:
+        short = call.queries.device.type == "cpu" and call.sizes()[1] <= _SHORT
+        return _unfused(call) or _first((short, f"on CPU batched products are faster up to {_SHORT} keys"))
+
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        rows = call.in_rows()
+        mask, added = rows.matrix(), rows.added()
+        if added is not None:
+            mask = added if mask is None else added.masked_fill(~mask, -torch.inf)
+        dropped = 0.0 if call.drop is None else call.drop.probability
+        # The scale already stands in the prepared queries.
+        mixed = F.scaled_dot_product_attention(rows.queries, rows.keys, rows.values, mask, dropped, scale=1.0)
+        return call.restored(mixed), None
+
+
+class Reference(Kernel):
+    """`attend`, as the papers write it."""
+
+    name = "reference"
+
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        rows = call.in_rows()
+        if rows.queries.dtype == torch.bfloat16 and rows.queries.device.type == "cpu":
+            # Its many small shapes are not worth compiling products for, and the softmax is better in float32.
+            rows = replace(rows, queries=rows.queries.float(), keys=rows.keys.float(), values=rows.values.float())
+        with torch.autocast(rows.queries.device.type, enabled=False):
+            learns = call.observe is not None and call.normalize is not softmax
+            inside = in_rows(call.layout).inside() if call.layout is not None and learns else None
+            settings = rows.matrix(), rows.added(), observed(call.normalize, call.observe, inside), call.drop
+            mixed, weights = attend(rows.queries, rows.keys, rows.values, call.score.compare, *settings)
+            if call.bias is not None and call.bias.mixes:
+                mixed = mixed + call.bias.mixed(weights, *rows.positions())
+        return call.restored(mixed).to(call.values.dtype), weights if call.want_weights else None
+
+
+KERNELS: tuple[Kernel, ...] = (Compiled(), VariableLength(), Flexible(), Fused(), Reference())
+
+
+def choose(call: Call) -> tuple[Kernel, dict[str, str]]:
+    """The kernel that will run this call, and why each one before it refused."""
+    refusals: dict[str, str] = {}
+    for kernel in KERNELS:
+        if (reason := kernel.refuses(call)) is None:
+            return kernel, refusals
+        refusals[kernel.name] = reason
+    raise AssertionError("the reference never refuses")
+
+
+def run(call: Call) -> tuple[Tensor, Tensor | None]:
+    """Run a call on the first kernel that accepts it; query heads that share a key head come to one each."""
+    if (share := call.queries.shape[1] // call.keys.shape[1]) > 1:
+        keys, values = (x.repeat_interleave(share, 1) for x in (call.keys, call.values))
+        call = replace(call, keys=keys, values=values)
+    return choose(call)[0].run(call)
+
+
+def probe(
+    device: str = "cpu",
+    keys: int = 32,
+    want_weights: bool = False,
+    dtype: torch.dtype = torch.float32,
+    packed: bool = False,
+) -> Call:
+    """A call of the given size, for asking `choose` what would run."""
+    block = torch.zeros(1, 1, keys, 64, device=device, dtype=dtype)
+    layout = Packed(torch.tensor([keys], device=device), keys, keys) if packed else None
+    return Call(block, block, block, ScaledDot(64), Causal(), want_weights, layout)
+
+
+# -- heads -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -122,22 +353,9 @@ class MultiHead(nn.Module):
         The first query stands at `position` of its sequence.
         """
         queries = self._turned(self.score.queries(self._split(self.query(x), layout, self.heads)), layout, position)
-        call = Call(
-            queries,
-            memory.keys,
-            memory.values,
-            self.score,
-            mask,
-            wanted(observe, part),
-            layout,
-            memory.layout,
-            self.normalize,
-            self.drop if self.training and self.drop.probability else None,
-            self.bias,
-            position,
-            observe,
-        )
-        mixed, weights = run(call)
-        if observe is not None and weights is not None:
-            observe.weights[part].append(weights)
+        drop = self.drop if self.drop.drops else None
+        asked = self.score, mask, wanted(observe, part), layout, memory.layout
+        how = self.normalize, drop, self.bias, position, observe
+        mixed, weights = run(Call(queries, memory.keys, memory.values, *asked, *how))
+        show(observe, part, weights)
         return self.output(layout.unbatch(mixed.transpose(1, 2).flatten(-2)))

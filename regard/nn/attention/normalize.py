@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..autograd import applied
+from ..layers import applied
 from ..state import Observer
 from .core import softmax
 
@@ -27,27 +27,21 @@ keys that were drawn, if they are to be learnt from; None: nobody learns.
 Drawn = Callable[[Tensor], None]
 
 
-def _centred(scores: Tensor) -> Tensor:
-    """Scores with the row's largest at 0. What is 2 below it or more gets no weight, so it need not be kept exact."""
-    return (scores - scores.amax(-1, keepdim=True)).clamp(min=-2.0)
+def _ranked(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The scores with the row's largest at 0, the same ranked, and 1, 2, … S.
 
-
-def _exact(scores: Tensor) -> Tensor:
-    """In float32 at least: thresholds are differences of sums over the row."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
-
-
-def _counted(ranked: Tensor) -> Tensor:
-    """1, 2, … S, in the type and on the device of the ranked scores."""
-    return torch.arange(1, ranked.shape[-1] + 1, device=ranked.device, dtype=ranked.dtype)
+    What is 2 below the largest or more gets no weight, so it need not be kept exact.
+    """
+    z = (scores - scores.amax(-1, keepdim=True)).clamp(min=-2.0)
+    ranked = z.sort(-1, descending=True)[0]
+    return z, ranked, torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
 
 
 class _Sparsemax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor) -> Tensor:
-        z = _centred(scores)
-        ranked = z.sort(-1, descending=True)[0]
-        sums, count = ranked.cumsum(-1), _counted(ranked)
+        z, ranked, count = _ranked(scores)
+        sums = ranked.cumsum(-1)
         support = (1 + count * ranked > sums).sum(-1, keepdim=True)
         threshold = (sums.gather(-1, support - 1) - 1) / support
         weights = (z - threshold).clamp(min=0)
@@ -66,9 +60,7 @@ class _Sparsemax(torch.autograd.Function):
 class _Entmax15(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor) -> Tensor:
-        z = _centred(scores / 2)
-        ranked = z.sort(-1, descending=True)[0]
-        count = _counted(ranked)
+        z, ranked, count = _ranked(scores / 2)
         mean = ranked.cumsum(-1) / count
         spread = count * (ranked.square().cumsum(-1) / count - mean.square())
         thresholds = mean - ((1 - spread) / count).clamp(min=0).sqrt()
@@ -86,16 +78,20 @@ class _Entmax15(torch.autograd.Function):
         return centred
 
 
+def _exactly(function: type[torch.autograd.Function], scores: Tensor) -> Tensor:
+    """In float32 at least: thresholds are differences of sums over the row."""
+    weights: Tensor = applied(function, scores.to(torch.promote_types(scores.dtype, torch.float32)))
+    return weights.to(scores.dtype)
+
+
 def sparsemax(scores: Tensor) -> Tensor:
     """The nearest point of the simplex (Martins and Astudillo 2016, algorithm 1): many weights are exactly 0."""
-    weights: Tensor = applied(_Sparsemax, _exact(scores))
-    return weights.to(scores.dtype)
+    return _exactly(_Sparsemax, scores)
 
 
 def entmax15(scores: Tensor) -> Tensor:
     """1.5-entmax, half way from softmax to sparsemax, by sorting (Peters et al. 2019, algorithm 2)."""
-    weights: Tensor = applied(_Entmax15, _exact(scores))
-    return weights.to(scores.dtype)
+    return _exactly(_Entmax15, scores)
 
 
 def _best(scores: Tensor) -> Tensor:
@@ -111,21 +107,19 @@ def _gumbel(scores: Tensor) -> Tensor:
 class StraightThrough(nn.Module):
     """All weight on the best key, with the gradient of the softmax (Bengio et al. 2013)."""
 
+    perturbed: Callable[[Tensor], Tensor] = staticmethod(lambda scores: scores)
+
     def forward(self, scores: Tensor, drawn: Drawn | None = None) -> Tensor:
         if not self.training:
             return _best(scores)
-        soft = torch.softmax(self._perturbed(scores), -1)
+        soft = torch.softmax(self.perturbed(scores), -1)
         return _best(soft.detach()) + (soft - soft.detach())
-
-    def _perturbed(self, scores: Tensor) -> Tensor:
-        return scores
 
 
 class Gumbel(StraightThrough):
     """All weight on a key drawn from the softmax, with the gradient of the perturbed softmax (Jang et al. 2017)."""
 
-    def _perturbed(self, scores: Tensor) -> Tensor:
-        return _gumbel(scores)
+    perturbed = staticmethod(_gumbel)
 
 
 class Sampled(nn.Module):

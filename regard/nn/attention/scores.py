@@ -16,6 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import ModelError
 
+from ..layers import Map
+
 _CELLS = 1 << 24
 """Numbers of the (…, T, S, A) tensor of an additive score that may stand at once; beyond, it is made in parts."""
 
@@ -33,6 +35,10 @@ class Score(nn.Module):
         self.capacity = self.most_keys(size)
         self.prepared = width
         """Of what `queries` gives, where it is compared by a dot product."""
+        self.make()
+
+    def make(self) -> None:
+        """Make what the score needs, of these widths."""
 
     @classmethod
     def most_keys(cls, size: int) -> int | None:
@@ -55,21 +61,20 @@ class Score(nn.Module):
 class Dot(Score):
     """q · k (Luong et al. 2015, section 3.1, "dot")."""
 
-    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
-        super().__init__(width, query_width, size)
-        if self.query_width != width:
+    def make(self) -> None:
+        if self.query_width != self.width:
             raise ModelError(
-                f"queries of width {query_width} and keys of width {width} have no dot product; make them equal, or "
-                "take a score with weights of its own, such as bilinear or additive"
+                f"queries of width {self.query_width} and keys of width {self.width} have no dot product; make them "
+                "equal, or take a score with weights of its own, such as bilinear or additive"
             )
 
 
 class ScaledDot(Dot):
     """q · k / sqrt(D) (Vaswani et al. 2017, equation 1); the queries are scaled, being the fewer."""
 
-    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
-        super().__init__(width, query_width, size)
-        self.scale = 1.0 / math.sqrt(width)
+    def make(self) -> None:
+        super().make()
+        self.scale = 1.0 / math.sqrt(self.width)
 
     def queries(self, q: Tensor) -> Tensor:
         return q * self.scale
@@ -78,34 +83,29 @@ class ScaledDot(Dot):
 class Bilinear(Score):
     """qᵀ W k, or multiplicative (Luong et al. 2015, section 3.1, "general"); W stands with the queries."""
 
-    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
-        super().__init__(width, query_width, size)
-        self.query = nn.Linear(self.query_width, width, bias=False)
+    def make(self) -> None:
+        self.query = Map(self.query_width, self.width, bias=False)
 
     def queries(self, q: Tensor) -> Tensor:
-        found: Tensor = self.query(q)
-        return found
+        return self.query(q)
 
 
-class ReducedRank(Score):
+class ReducedRank(Bilinear):
     """(U q) · (V k): a bilinear score whose W = Uᵀ V has the rank A, a quarter of the keys' width unless given."""
 
-    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
-        super().__init__(width, query_width, size or max(1, width // 4))
-        self.prepared = self.size
-        self.query = nn.Linear(self.query_width, self.size, bias=False)
-        self.key = nn.Linear(width, self.size, bias=False)
+    def make(self) -> None:
+        self.size = self.prepared = self.size or max(1, self.width // 4)
+        self._project()
 
-    def queries(self, q: Tensor) -> Tensor:
-        found: Tensor = self.query(q)
-        return found
+    def _project(self) -> None:
+        self.query = Map(self.query_width, self.size, bias=False)
+        self.key = Map(self.width, self.size, bias=False)
 
     def keys(self, k: Tensor) -> Tensor:
-        found: Tensor = self.key(k)
-        return found
+        return self.key(k)
 
 
-class Additive(Score):
+class Additive(ReducedRank):
     """v · tanh(W q + U k) (Bahdanau et al. 2015, appendix A.1.2); A inner features, the keys' width unless given.
 
     Tensors of all pairs (…, T, S, A) that are too large are made in parts, which are made again for the gradient.
@@ -113,23 +113,11 @@ class Additive(Score):
 
     is_dot = False
 
-    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
-        super().__init__(width, query_width, size or width)
+    def make(self) -> None:
+        self.size = self.size or self.width
         self._project()
         self.v = nn.Parameter(torch.empty(self.size))
         nn.init.uniform_(self.v, -1 / math.sqrt(self.size), 1 / math.sqrt(self.size))
-
-    def _project(self) -> None:
-        self.query = nn.Linear(self.query_width, self.size, bias=False)
-        self.key = nn.Linear(self.width, self.size, bias=False)
-
-    def queries(self, q: Tensor) -> Tensor:
-        found: Tensor = self.query(q)
-        return found
-
-    def keys(self, k: Tensor) -> Tensor:
-        found: Tensor = self.key(k)
-        return found
 
     def compare(self, q: Tensor, k: Tensor) -> Tensor:
         rows = max(1, _CELLS // max(1, k.numel()))
@@ -179,9 +167,9 @@ class FixedCosine(Dot):
 class Cosine(FixedCosine):
     """cos(q, k) exp(τ) with one learned τ (Henry et al. 2020), which begins at sqrt(D)."""
 
-    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
-        super().__init__(width, query_width, size)
-        self.log_temperature = nn.Parameter(torch.tensor(math.log(width) / 2))
+    def make(self) -> None:
+        super().make()
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(self.width) / 2))
 
     def temperature(self) -> Tensor | float:
         return self.log_temperature.exp()
@@ -192,18 +180,17 @@ class Location(Score):
 
     is_dot = False
 
-    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
-        super().__init__(width, query_width, size or 1024)
+    def make(self) -> None:
+        self.size = self.size or 1024
         # The name stays, because bundles hold the weight under it.
-        self.places = nn.Linear(self.query_width, self.size, bias=False)
+        self.places = Map(self.query_width, self.size, bias=False)
 
     @classmethod
     def most_keys(cls, size: int) -> int | None:
         return size or 1024
 
     def queries(self, q: Tensor) -> Tensor:
-        found: Tensor = self.places(q)
-        return found
+        return self.places(q)
 
     def keys(self, k: Tensor) -> Tensor:
         return k[..., :0]  # only the number of keys matters
@@ -220,8 +207,7 @@ class Location(Score):
 class Mean(Score):
     """0, whatever the query and the key: attention becomes mean pooling. The contrast."""
 
-    def __init__(self, width: int, query_width: int = 0, size: int = 0) -> None:
-        super().__init__(width, query_width, size)
+    def make(self) -> None:
         self.prepared = 1
 
     def queries(self, q: Tensor) -> Tensor:

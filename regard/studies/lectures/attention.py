@@ -11,7 +11,7 @@ import torch
 
 from regard.nn import Observer, Padded
 from regard.nn.attention import AndMask, Causal, Dot, Heads, Lengths, Mask, MultiHead, ScaledDot, attend, softmax, weigh
-from regard.nn.attention.masks import matrix
+from regard.nn.attention.core import matrix
 from regard.pictures import bars, curves
 
 from .page import Lecture, heat, listed

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.nn.positions import Learned, Rotary, Sinusoidal, sinusoids
-from regard.nn.positions.bias import RelativeBuckets
+from regard.nn.positions import Learned, RelativeBuckets, Rotary, Sinusoidal, sinusoids
 from regard.pictures import curves
 
 from .page import Lecture, heat, listed
