@@ -22,13 +22,13 @@ import torch
 from record import RESULTS, circumstances, write
 
 import regard
-from regard.exchange.compare import log_probability
 from regard.exchange.ctranslate2 import CTranslate2
 from regard.exchange.export import export
 from regard.search.config import SearchConfig
 from regard.search.hypotheses import penalty_of
 from regard.tasks.decode import decode
 from regard.tasks.engine import backend_of, exact_copy
+from regard.tasks.forced import forced
 from regard.text import read_lines
 
 SEARCHES = {
@@ -47,7 +47,7 @@ def compared(
     """Each sentence that differs: both outputs and their scores in float64."""
 
     def score(source: list[int], ids: list[int], ended: bool) -> float:
-        return log_probability(model, source, ids) / power(len(ids) + ended)
+        return sum(forced(model, [source], [ids])[0].log_probabilities) / power(len(ids) + ended)
 
     found = []
     for number, (line, source, (best, *_), other) in enumerate(zip(lines, sources, ours, theirs, strict=True), start=1):

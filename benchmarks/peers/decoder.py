@@ -118,7 +118,7 @@ def _marian_or_pegasus(path: str) -> Any:
     from transformers import MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 
     from regard.bundle import load
-    from regard.exchange import marian
+    from regard.exchange.huggingface import in_halves, layer_names
 
     bundle = load(path)
     config = bundle.recipe.model
@@ -140,7 +140,7 @@ def _marian_or_pegasus(path: str) -> Any:
     )
     weights = {}
     for name, tensor in bundle.model().named_parameters():
-        tensor = marian._in_halves(name, tensor.detach(), config.width)
+        tensor = in_halves(name, tensor.detach(), config.width)
         side, _, rest = name.partition("_norm.")
         if name == "source.table.weight":
             weights["model.shared.weight"] = tensor
@@ -149,7 +149,7 @@ def _marian_or_pegasus(path: str) -> Any:
                 [*range(0, config.width, 2), *range(1, config.width, 2)]
             ]
         elif name != "output.bias":
-            theirs = marian._their_names(name)
+            theirs = layer_names(name)
             weights.update(zip(theirs, tensor.chunk(len(theirs)), strict=True))
     unknown = made.load_state_dict(weights, strict=False).unexpected_keys
     if unknown:

@@ -13,8 +13,7 @@ from regard.errors import BundleError, ModelError, install
 
 from .compare import Comparison, compare
 from .ctranslate2 import QUANTIZATIONS, CTranslate2, write_ctranslate2
-from .huggingface import HuggingFace
-from .marian import write_marian
+from .huggingface import HuggingFace, write_marian
 
 FORMATS = {"huggingface": "transformers", "ctranslate2": "ctranslate2"}
 """What a bundle can be exported to, and the package that reads it."""
@@ -43,24 +42,20 @@ def export(
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise BundleError(f"{out}: is in the way; remove it, or choose another path with --out.")
     final = out.resolve()
-    part: Path | None = None
+    final.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
-        found = None
         if to == "huggingface":
             write_marian(bundle, part)
-            if verify:
-                found = compare(bundle, HuggingFace(part))
+            found = compare(bundle, HuggingFace(part)) if verify else None
         else:
             write_ctranslate2(bundle, part, quantization or "float32")
-            if verify:
-                found = compare(bundle, CTranslate2(part, bundle), exact=quantization in (None, "float32"))
+            exact = quantization in (None, "float32")
+            found = compare(bundle, CTranslate2(part, bundle), exact=exact) if verify else None
         open_to_umask(part, part / "source.spm")
         part.rename(final)
     finally:
-        if part is not None:
-            shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
     return found
 
 
@@ -71,8 +66,6 @@ def _check(to: str, quantization: str | None, verify: bool) -> None:
         raise ModelError("--quantization is CTranslate2's; leave it out, or export --to ctranslate2.")
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise ModelError(f"--quantization {quantization}: must be one of {', '.join(QUANTIZATIONS)}.")
-    package = FORMATS[to]
-    needed = verify or to == "ctranslate2"
-    if needed and util.find_spec(package) is None:
+    if (verify or to == "ctranslate2") and util.find_spec(FORMATS[to]) is None:
         other = "; or pass --no-verify" if to == "huggingface" else ""
-        raise ModelError(f"--to {to} needs {package}, which is not installed: {install(to)}{other}.")
+        raise ModelError(f"--to {to} needs {FORMATS[to]}, which is not installed: {install(to)}{other}.")

@@ -41,6 +41,11 @@ class Vocabulary:
     silent: tuple[int, ...]
     """Our ids that may never be written: they stand for nothing in Marian, or Marian forbids them."""
 
+    @property
+    def size(self) -> int:
+        """Tokens that Marian's vocabulary has."""
+        return len(set(self.rows) - {-1})
+
 
 def arrange(names: Sequence[str], models: Sequence[tuple[str, bytes]], specials: Specials) -> Vocabulary:
     """`names` are vocab.json's tokens by Marian's id; `models` SentencePiece models by file, the source's first.
@@ -48,19 +53,13 @@ def arrange(names: Sequence[str], models: Sequence[tuple[str, bytes]], specials:
     Raises TextError for a model that is none, or that cannot be given other tokens without segmenting otherwise.
     """
     s = specials
-    own = [(file, *_parts(file, model)) for file, model in models]
+    own = [_tokens(file, model) for file, model in models]
     rest = [i for i in range(len(names)) if i not in (s.pad, s.unknown, s.start, s.end)]
-    known = set(names)
     # A token that a model writes and vocab.json does not know is unknown to Marian; here it has an id, whose vector is
     # that of the unknown.
-    without_id = list(
-        dict.fromkeys(
-            token.text
-            for _, tokens, _ in own
-            for token in tokens
-            if token.kind not in (Kind.UNKNOWN, Kind.CONTROL) and token.text not in known
-        )
-    )
+    written = [t.text for tokens in own for t in tokens if t.kind not in (Kind.UNKNOWN, Kind.CONTROL)]
+    known = set(names)
+    without_id = [text for text in dict.fromkeys(written) if text not in known]
     texts = [*(names[i] for i in rest), *without_id]
     taken = {*texts, names[s.unknown], names[s.end]}
     pad = _free("<pad>" if s.start == s.pad else names[s.pad], taken)
@@ -71,46 +70,38 @@ def arrange(names: Sequence[str], models: Sequence[tuple[str, bytes]], specials:
         *([BEGIN] if s.start in (s.pad, s.end) else []),
         *range(len(rows) - len(without_id), len(rows)),
     ]
-    specials_first = [
-        Token(pad, 0.0, Kind.CONTROL),
-        Token(names[s.unknown], 0.0, Kind.UNKNOWN),
-        Token(begin, 0.0, Kind.CONTROL),
-        Token(names[s.end], 0.0, Kind.CONTROL),
-    ]
-    tokenizer = []
-    for side, (file, tokens, model) in enumerate(own):
+    first = [Token(name, 0.0, Kind.CONTROL) for name in (pad, names[s.unknown], begin, names[s.end])]
+    first[1] = first[1]._replace(kind=Kind.UNKNOWN)
+    made: list[Tokenizer] = []
+    for (file, model), tokens in zip(models, own, strict=True):
         by_text = {token.text: token for token in tokens if token.kind != Kind.UNKNOWN}
-        made = [by_text.get(text) or _foreign(text, reads=side == 0) for text in texts]
-        foreign = [t for t in texts if t not in by_text and not _TAG.fullmatch(t)]
+        foreign = [text for text in texts if text not in by_text and not _TAG.fullmatch(text)]
         if foreign and algorithm_of(model) != Algorithm.UNIGRAM:
             raise TextError(
                 f"{file}: is no unigram model, and {len(foreign):,} tokens of vocab.json ({foreign[0]!r}, say) are "
                 "none of its own: with them it would segment otherwise, so it cannot be brought over."
             )
+        all_tokens = [*first, *(by_text.get(text) or _foreign(text, reads=not made) for text in texts)]
         # Hugging Face leaves unknown tokens out of the text, and so this does.
-        tokenizer.append(Tokenizer(with_tokens(model, [*specials_first, *made], unknown_surface=""), name=file))
-    return Vocabulary(tuple(tokenizer), tuple(rows), tuple(silent))
+        made.append(Tokenizer(with_tokens(model, all_tokens, unknown_surface=""), name=file))
+    return Vocabulary(tuple(made), tuple(rows), tuple(silent))
 
 
 def marian_names(tokenizer: Tokenizer) -> list[str]:
     """What vocab.json calls the tokens, by id."""
-    return [_TAG_TOKEN.sub(r"\1", name) for name in tokenizer.tokens(range(len(tokenizer)))]
+    return [re.sub("^\u2581(>>.+<<)$", r"\1", name) for name in tokenizer.tokens(range(len(tokenizer)))]
 
 
-_TAG_TOKEN = re.compile("^\u2581(>>.+<<)$")
-
-
-def _parts(file: str, model: bytes) -> tuple[list[Token], bytes]:
+def _tokens(file: str, model: bytes) -> list[Token]:
     try:
-        tokens = tokens_of(model)
-        algorithm = algorithm_of(model)
+        tokens, algorithm = tokens_of(model), algorithm_of(model)
     except (TextError, ValueError, struct.error):
-        tokens, algorithm = [], 0
+        tokens = []
     if not tokens:
         raise TextError(f"{file}: this is not a SentencePiece model, or it is damaged; get it again.")
     if algorithm not in (Algorithm.UNIGRAM, Algorithm.BPE):
         raise TextError(f"{file}: segments into words or characters; only unigram and BPE models can be brought over.")
-    return tokens, model
+    return tokens
 
 
 def _foreign(text: str, *, reads: bool) -> Token:
