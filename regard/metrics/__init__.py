@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from .lines import exact_match, phoneme_error_rate, word_error_rate
-from .perplexity import Unit, perplexity
+from .lines import exact_match, phoneme_error_rate, rouge_1, rouge_2, rouge_l, word_error_rate
 from .result import Comparison, Counts, Metric, References, Score, rate
-from .rouge import rouge_1, rouge_2, rouge_l
 from .sacre import bleu, chrf, chrf_plus_plus, likeness, ter, tokenizer_for
-from .table import GROUPS, METRICS, metric_names, paired_bootstrap, score
+from .table import GROUPS, METRICS, Unit, metric_names, paired_bootstrap, perplexity, score
 
 __all__ = [
     "GROUPS",

@@ -9,21 +9,20 @@ pair of word numbers, source and target, from 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import DataError
-from .bootstrap import Values
-from .result import Counts, Metric, Score
+from regard.errors import DataError
+
+from .result import Counts, Metric, Score, Values
 
 Link = tuple[int, int]
 _LINK = re.compile(r"(\d+)([-p?])(\d+)")
 
 
-@dataclass(frozen=True)
-class Gold:
+class Gold(NamedTuple):
     """What people say of one pair of lines."""
 
     sure: frozenset[Link]
@@ -60,31 +59,27 @@ def alignment_error_rate(
 ) -> dict[str, Score]:
     """AER, precision and recall in percent, each with its interval by bootstrap over lines (0 resamples: none).
 
-    Raises DataError for no lines, unequal counts, and a gold set without any sure link.
+    No links at all are 100 percent precise. Raises DataError for no lines, unequal counts, and a gold set without any
+    sure link.
     """
     if len(alignments) != len(gold) or not gold:
         raise DataError(
             f"{len(alignments):,} alignments but {len(gold):,} gold lines; there must be as many, and at least one."
         )
-    counts = np.array(
-        [
-            (len(links), len(g.sure), len(g.sure.intersection(links)), len(g.possible.intersection(links)))
-            for links, g in zip(map(frozenset, alignments), gold, strict=True)
-        ],
-        dtype=np.float64,
-    )
-    if not counts[:, 1].sum():
+    each = [
+        (len(links), len(sure), len(sure.intersection(links)), len(possible.intersection(links)))
+        for links, (sure, possible) in zip(map(frozenset, alignments), gold, strict=True)
+    ]
+    counts = np.array(each, dtype=np.float64)
+    links, sure = map(int, counts.sum(axis=0)[:2])
+    if not sure:
         raise DataError("the gold set has no sure link, so no error rate is defined; mark sure links as 3-4.")
-    links, sure = int(counts[:, 0].sum()), int(counts[:, 1].sum())
-    possible = sum(len(g.possible) for g in gold)
-    signature = f"nlines:{len(gold)}|sure:{sure}|possible:{possible}|links:{links}"
-    return {
-        name.lower(): Metric(name, None, higher_is_better=better).score(Counts(counts, figure, signature), resamples)
-        for name, better, figure in (("AER", False, _aer), ("precision", True, _precision), ("recall", True, _recall))
-    }
-
-
-# The sums that follow: links, sure links of gold, links that are sure, links that are possible.
+    signature = f"nlines:{len(gold)}|sure:{sure}|possible:{sum(len(g.possible) for g in gold)}|links:{links}"
+    found = {}
+    for name, figure in _FIGURES.items():
+        metric = Metric(name, None, higher_is_better=name != "AER")
+        found[name.lower()] = metric.score(Counts(counts, figure, signature), resamples)
+    return found
 
 
 def _aer(sums: Values) -> float:
@@ -92,10 +87,9 @@ def _aer(sums: Values) -> float:
     return 100 * (1 - (hit_sure + hit_possible) / (links + sure)) if links + sure else 0.0
 
 
-def _precision(sums: Values) -> float:
-    """No links at all are 100 percent precise."""
-    return 100 * float(sums[3] / sums[0]) if sums[0] else 100.0
-
-
-def _recall(sums: Values) -> float:
-    return 100 * float(sums[2] / sums[1]) if sums[1] else 100.0
+_FIGURES: dict[str, Callable[[Values], float]] = {
+    "AER": _aer,
+    "precision": lambda sums: 100 * float(sums[3] / sums[0]) if sums[0] else 100.0,
+    "recall": lambda sums: 100 * float(sums[2] / sums[1]) if sums[1] else 100.0,
+}
+"""Of four sums: links, sure links of gold, links that are sure, links that are possible."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +22,13 @@ _POINTS, _EACH = 40, 50
 
 @dataclass(frozen=True)
 class Bin:
-    """What was given a confidence within these bounds."""
+    """What was given a confidence within these bounds: how many, their mean confidence, the share that is right."""
 
     low: float
     high: float
     count: int
     confidence: float
-    """The mean."""
     right: float
-    """The share that is right."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +36,12 @@ class Reliability:
     """Confidences beside what was right."""
 
     count: int
-    right: float
-    """The share of all that is right."""
-    error: float
-    """Expected calibration error, from 0 to 1; lower is better."""
-    auc: float
-    """How often a right one has more confidence than a wrong one; 0.5 is chance, and a tie is half."""
-    bins: tuple[Bin, ...]
-    """Those that are not empty."""
+    right: float  # the share of all that is right
+    error: float  # expected calibration error, from 0 to 1; lower is better
+    auc: float  # how often a right one has more confidence than a wrong one; 0.5 is chance, and a tie is half
+    bins: tuple[Bin, ...]  # those that are not empty
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
         return {**vars(self), "bins": [vars(each) for each in self.bins]}
 
@@ -105,21 +98,20 @@ def kept_words(output: Sequence[str], reference: Sequence[str]) -> list[bool]:
 
     These are the tags OK and BAD of word-level quality estimation, without shifts.
     """
-    n, m = len(output), len(reference)
-    costs = np.zeros((n + 1, m + 1), dtype=int)
-    costs[:, 0], costs[0] = range(n + 1), range(m + 1)
-    for i in range(1, n + 1):
-        for j in range(1, m + 1):
-            same = output[i - 1] == reference[j - 1]
-            costs[i, j] = min(costs[i - 1, j - 1] + (not same), costs[i - 1, j] + 1, costs[i, j - 1] + 1)
-    kept = [False] * n
-    i, j = n, m
+    costs = [list(range(len(reference) + 1))]
+    for i, word in enumerate(output, start=1):
+        row = [i]
+        for j, other in enumerate(reference):
+            row.append(min(costs[-1][j] + (word != other), costs[-1][j + 1] + 1, row[j] + 1))
+        costs.append(row)
+    kept = [False] * len(output)
+    i, j = len(output), len(reference)
     while i and j:
         same = output[i - 1] == reference[j - 1]
-        if costs[i, j] == costs[i - 1, j - 1] + (not same):
+        if costs[i][j] == costs[i - 1][j - 1] + (not same):
             i, j = i - 1, j - 1
             kept[i] = same
-        elif costs[i, j] == costs[i - 1, j] + 1:
+        elif costs[i][j] == costs[i - 1][j] + 1:
             i -= 1
         else:
             j -= 1

@@ -17,28 +17,24 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from regard.text.languages import CHINESE
-from regard.text.languages import primary as language_alone
+from regard.text import languages
 
-from .bootstrap import Values
-from .result import Counts, Metric
+from .result import Counts, Metric, Values
 
 _BY_MORPHEME = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
 
 def primary(language: str) -> str:
     """A language code as metrics read it, without region or script: "zh-TW", "ZH", "zho" and "lzh" are all "zh"."""
-    code = language_alone(language)
-    return "zh" if code in CHINESE else code
+    code = languages.primary(language)
+    return "zh" if code in languages.CHINESE else code
 
 
 def tokenizer_for(language: str) -> str:
     """The name of sacrebleu's tokenizer for a target language code ("" and unlisted codes give 13a)."""
     code = primary(language)
-    if code == "zh":
-        return "zh"
     if code not in _BY_MORPHEME:
-        return "13a"
+        return "zh" if code == "zh" else "13a"
     try:
         BLEU(tokenize=_BY_MORPHEME[code])
     except (ImportError, RuntimeError):  # what sacrebleu raises without MeCab and its dictionary
@@ -56,7 +52,7 @@ def likeness(name: str, language: str = "") -> Callable[[str, str], float]:
 
 
 def _counting(
-    make: Callable[[str], Implementation], detail: Callable[[Any], dict[str, Any]]
+    make: Callable[[str], Implementation], detail: Callable[[Any], dict[str, object]]
 ) -> Callable[[Sequence[str], list[list[str]], str], Counts]:
     """A metric's `count`: `make(language)` gives sacrebleu's metric, `detail(result)` the figures worth keeping."""
 
@@ -69,9 +65,8 @@ def _counting(
         def result(sums: Values) -> Any:
             return metric._compute_score_from_stats(list(sums))
 
-        return Counts(
-            each, lambda sums: float(result(sums).score), str(metric.get_signature()), detail(result(each.sum(axis=0)))
-        )
+        signature = str(metric.get_signature())
+        return Counts(each, lambda sums: float(result(sums).score), signature, detail(result(each.sum(axis=0))))
 
     return count
 
@@ -81,30 +76,25 @@ def _ter(language: str) -> TER:
     return TER(normalized=unspaced, asian_support=unspaced)
 
 
-bleu = Metric(
-    "BLEU",
-    _counting(
-        lambda language: BLEU(tokenize=tokenizer_for(language)),
-        lambda result: {
-            "precisions": [float(p) for p in result.precisions],
-            "brevity_penalty": float(result.bp),
-            "hypothesis_tokens": int(result.sys_len),
-            "reference_tokens": int(result.ref_len),
-        },
-    ),
-    unit="points of 100",
-    default=True,
-)
-chrf = Metric(
-    "chrF", _counting(lambda _: CHRF(), lambda result: {"beta": int(result.beta)}), unit="points of 100", default=True
-)
-chrf_plus_plus = Metric(
-    "chrF++", _counting(lambda _: CHRF(word_order=2), lambda result: {"beta": int(result.beta)}), unit="points of 100"
-)
-ter = Metric(
-    "TER",
-    _counting(_ter, lambda result: {"edits": int(result.num_edits), "reference_words": float(result.ref_length)}),
-    unit="edits per 100 reference words",
-    higher_is_better=False,
-    default=True,
-)
+def _of_bleu(result: Any) -> dict[str, object]:
+    return {
+        "precisions": [float(p) for p in result.precisions],
+        "brevity_penalty": float(result.bp),
+        "hypothesis_tokens": int(result.sys_len),
+        "reference_tokens": int(result.ref_len),
+    }
+
+
+def _of_chrf(result: Any) -> dict[str, object]:
+    return {"beta": int(result.beta)}
+
+
+def _of_ter(result: Any) -> dict[str, object]:
+    return {"edits": int(result.num_edits), "reference_words": float(result.ref_length)}
+
+
+_POINTS, _EDITS = "points of 100", "edits per 100 reference words"
+bleu = Metric("BLEU", _counting(lambda code: BLEU(tokenize=tokenizer_for(code)), _of_bleu), _POINTS, default=True)
+chrf = Metric("chrF", _counting(lambda _: CHRF(), _of_chrf), _POINTS, default=True)
+chrf_plus_plus = Metric("chrF++", _counting(lambda _: CHRF(word_order=2), _of_chrf), _POINTS)
+ter = Metric("TER", _counting(_ter, _of_ter), _EDITS, higher_is_better=False, default=True)

@@ -22,13 +22,12 @@ MOST = 8
 
 _EDGE, _END = 256, 257
 """What is read besides bytes: the edge of a word, and the end of the text, which is an edge where a word ends."""
-_WORD = [chr(b).isalnum() or b == 95 for b in range(128)]
 
 
 def _is_word(byte: int, before: bool) -> bool:
     """Whether the character that this byte begins belongs to words that spaces part; inside of one: as it began."""
     if byte < 0x80:
-        return _WORD[byte]
+        return chr(byte).isalnum() or byte == ord("_")
     if byte < 0xC0:
         return before
     return 0xC3 <= byte <= 0xE1  # letters from Latin-1 to Thai; then punctuation and scripts without spaces
@@ -58,7 +57,7 @@ class Phrases:
     ) -> None:
         """`always`: of a search over fewer tokens than all, those that are among them in any case."""
         self.full = (1 << len(required)) - 1
-        table, gains, banned = _machine([*map(_symbols, required)], [*map(_symbols, forbidden)])
+        table, gains, banned = _machine(required, forbidden)
         states, vocabulary = len(table), len(spelling.order)
         after = np.repeat(np.arange(states)[:, None], vocabulary, 1)  # (Q, V)
         gained = np.zeros((states, vocabulary), dtype=np.int64)
@@ -76,19 +75,19 @@ class Phrases:
         """What such a search needs besides, so that it can always come to an end with everything met."""
         among = np.arange(vocabulary)
         if always is not None:
-            nearer = self._nearer() if required else np.empty(0, dtype=np.int64)
-            self.tokens, among = nearer.tolist(), np.union1d(always, nearer)
+            self.tokens = self._nearer() if required else []
+            among = np.union1d(always, np.array(self.tokens, dtype=np.int64))
         self.distance = self._distances(among)
 
     def move(self, state: int, met: int, token: int) -> tuple[int, int]:
         """Where a hypothesis is after one more token."""
         return int(self.after[state, token]), met | int(self.gained[state, token])
 
-    def _nearer(self) -> NDArray[np.int64]:
+    def _nearer(self) -> list[int]:
         """Tokens that are in a phrase, or that one may begin in or end in."""
         moved = self.after != np.arange(len(self.after))[:, None]
         inside = (self.after > 1) & moved & self.stays[:, None] & self.stays[self.after]
-        return np.flatnonzero((inside | (self.gained > 0)).any(0))
+        return [int(token) for token in np.flatnonzero((inside | (self.gained > 0)).any(0))]
 
     def _distances(self, among: NDArray[np.int64]) -> NDArray[np.int64]:
         """The fewest of these tokens after which the text may end with everything met (Q, M); FAR: there is no way."""
@@ -109,8 +108,7 @@ class Phrases:
 
 def occurs(phrase: str, text: str) -> bool:
     """Whether the phrase is in a whole text, as the automaton finds it."""
-    wanted, read = ("".join(map(chr, _symbols(x))) for x in (phrase, text))
-    return wanted in read
+    return _symbols(phrase) in _symbols(text)
 
 
 class Terms:
@@ -121,28 +119,27 @@ class Terms:
 
     def __init__(self, terms: Iterable[str]) -> None:
         self._numbers: dict[str, list[int]] = {}
-        lengths: dict[str, set[int]] = {}
         for number, term in enumerate(terms):
-            symbols = "".join(map(chr, _symbols(term)))
-            self._numbers.setdefault(symbols, []).append(number)
-            lengths.setdefault(symbols[: self._BEGIN], set()).add(len(symbols))
-        self._lengths = {begin: sorted(of_one) for begin, of_one in lengths.items()}
-        self._begins = sorted({len(begin) for begin in self._lengths})
+            self._numbers.setdefault(_symbols(term), []).append(number)
+        self._lengths: dict[str, set[int]] = {}
+        for term in self._numbers:
+            self._lengths.setdefault(term[: self._BEGIN], set()).add(len(term))
+        self._begins = {len(begin) for begin in self._lengths}
 
     def in_text(self, text: str) -> list[int]:
         """The numbers of the terms that occur, in order."""
-        read = "".join(map(chr, _symbols(text)))
-        found: set[str] = set()
-        for start in range(len(read)):
-            for begin in self._begins:
-                for length in self._lengths.get(read[start : start + begin], ()):
-                    if (part := read[start : start + length]) in self._numbers:
-                        found.add(part)
-        return sorted(number for symbols in found for number in self._numbers[symbols])
+        read = _symbols(text)
+        found = {
+            read[start : start + length]
+            for start in range(len(read))
+            for begin in self._begins
+            for length in self._lengths.get(read[start : start + begin], ())
+        }
+        return sorted(number for term in found for number in self._numbers.get(term, ()))
 
 
-def _symbols(phrase: str) -> list[int]:
-    """The phrase as the automaton reads it, with its edges."""
+def _symbols(phrase: str) -> str:
+    """The symbols that the automaton reads of a phrase, as characters, with its edges."""
     found: list[int] = []
     word = False
     for byte in phrase.encode():
@@ -150,11 +147,11 @@ def _symbols(phrase: str) -> list[int]:
         # What stands before a phrase that begins with a sign is not asked.
         found += [_EDGE, byte] if now != word else [byte]
         word = now
-    return [*found, _EDGE] if word else found
+    return "".join(map(chr, [*found, _EDGE] if word else found))
 
 
 def _machine(
-    required: list[list[int]], forbidden: list[list[int]]
+    required: Sequence[str], forbidden: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Next state (Q, 258) by byte, the edge of an end at the last; bits gained on the way (Q, 258); forbidden (Q,).
 
@@ -164,7 +161,7 @@ def _machine(
     bits, bad = [0], [False]
     for number, phrase in enumerate([*required, *forbidden]):
         node = 0
-        for symbol in phrase:
+        for symbol in map(ord, _symbols(phrase)):
             if symbol not in children[node]:
                 children[node][symbol] = len(children)
                 children.append({})
@@ -190,31 +187,15 @@ def _machine(
 
     table = np.zeros((2 * len(go), 258), dtype=np.int64)
     gains = np.zeros_like(table)
-    for node in range(len(go)):
-        for word in (False, True):
-            state = 2 * node + word
-            for symbol in range(258):
-                now = _is_word(symbol, word) if symbol < 256 else False
-                node_now, gained, stuck = _read(go, bits, bad, node, _read_as(symbol, word, now))
-                table[state, symbol] = state if stuck and bad[node] else 2 * node_now + now
-                gains[state, symbol] = gained
+    for state in range(len(table)):
+        start, word = divmod(state, 2)
+        for symbol in range(258):
+            now = symbol < 256 and _is_word(symbol, bool(word))
+            node = start
+            # An edge is read first where words begin or end; where a forbidden phrase is complete it stays so.
+            for reading in [_EDGE] * (now != word) + [symbol] * (symbol < 256):
+                if not bad[node]:
+                    node = go[node][reading]
+                    gains[state, symbol] |= bits[node]
+            table[state, symbol] = state if bad[start] else 2 * node + now
     return table, gains, np.repeat(np.array(bad), 2)
-
-
-def _read_as(symbol: int, word: bool, now: bool) -> Iterable[int]:
-    """What is read when this byte, or the end, follows: an edge first where words begin or end."""
-    edge = [_EDGE] if now != word else []
-    return edge if symbol >= 256 else [*edge, symbol]
-
-
-def _read(
-    go: list[list[int]], bits: list[int], bad: list[bool], node: int, symbols: Iterable[int]
-) -> tuple[int, int, bool]:
-    """The node after these symbols, the bits on the way, and whether a forbidden phrase is complete: it stays so."""
-    gained = 0
-    for symbol in symbols:
-        if bad[node]:
-            break
-        node = go[node][symbol]
-        gained |= bits[node]
-    return node, gained, bad[node]

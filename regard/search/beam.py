@@ -1,18 +1,21 @@
-"""Beam search over any step function; no model in sight.
+"""Beam search over any step function, no model in sight, and diverse beams: groups that shun each other's tokens.
 
 Sizes: B sentences, K width, T tokens so far, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from .hypotheses import Hypothesis, Problem, S, run_through
+
+_NONE = float("-inf")
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,8 @@ class Beams:
 
     history: Tensor  # (B, K, T)
     totals: Tensor  # (B, K); -inf where no hypothesis is
-    finished: list[list[Hypothesis]]
-    """Of every sentence of the problem."""
-    sentences: list[int]
-    """Of each row, the number of its sentence: those that finished may be gone."""
+    finished: list[list[Hypothesis]]  # of every sentence of the problem
+    sentences: list[int]  # of each row, the number of its sentence: those that finished may be gone
 
     def agreed(self) -> list[int]:
         """Of a search for one sentence: the tokens that its best hypothesis begins with, whatever is still to come."""
@@ -37,73 +38,56 @@ class Beams:
 
     def open(self) -> list[list[list[int]]]:
         """The ids of each row's open hypotheses."""
-        kept = self.totals > float("-inf")
+        kept = self.totals > _NONE
         return [of_one[keep].tolist() for of_one, keep in zip(self.history, kept, strict=True)]
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """The continuations that a step offers, those that go on first in front; 2K a sentence."""
-
-    scores: Tensor  # (B, 2K) log-probabilities in float64
-    parents: Tensor  # (B, 2K): the hypothesis that each goes on from
-    tokens: Tensor  # (B, 2K)
-    is_end: Tensor  # (B, 2K)
-
-    def onward(self, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Totals, parents and tokens (B, K) of the first K that are no ends; -inf where fewer are left."""
-        order = self.is_end.long().argsort(dim=1, stable=True)[:, :width]
-        totals = self.scores.masked_fill(self.is_end, float("-inf")).gather(1, order)
-        if totals.shape[1] < width:  # a vocabulary smaller than the beam
-            short = width - totals.shape[1]
-            totals = functional.pad(totals, (0, short), value=float("-inf"))
-            order = functional.pad(order, (0, short), value=0)
-        return totals, self.parents.gather(1, order), self.tokens.gather(1, order)
 
 
 def beam_steps(
     problem: Problem[S], *, width: int, n_best: int = 1, stop: str = "bound", shrink: bool = True
 ) -> Generator[Beams, None, list[list[Hypothesis]]]:
-    """The best `n_best` finished hypotheses of each sentence, best first.
+    """The best `n_best` finished hypotheses of each sentence, best first; shows where it stands after every step.
 
     When a sentence stops is named by `stop`. "bound": when `n_best` of its finished ones cannot be overtaken by any
     open one, whatever that goes on to (log-probabilities only fall, so an open one is bounded by its own over the
     largest penalty it can reach). "first": when `n_best` have finished. "beam": when `width` have, as other libraries'
     beams do. "full": at the length limit.
     Finished sentences leave the batch when `shrink`. A sentence of which no hypothesis is possible gets none.
-
-    Stops after every step to show where it stands; what it returns is what `beam_search` does.
     """
-    sentences, device = problem.first.shape[0], problem.first.device
+    sentences, device, choose = problem.first.shape[0], problem.first.device, problem.choose or best
     limits: list[int] = problem.max_length.tolist()
     finished: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-    alive = list(range(sentences))  # the sentences still in the batch, in order
-    done = [False] * sentences
+    needed = max(width, n_best) if stop == "beam" else n_best
+    alive, done = list(range(sentences)), [False] * sentences  # those still in the batch, in order
     tokens = problem.first.repeat_interleave(width)  # (B·K,)
     state = problem.state.select(torch.arange(sentences, device=device).repeat_interleave(width))
     history = torch.empty(sentences, width, 0, dtype=torch.long, device=device)
     # Only one copy of the first row counts, or the beam would hold the same hypothesis K times.
-    totals = torch.full((sentences, width), float("-inf"), dtype=torch.float64, device=device)
+    totals = torch.full((sentences, width), _NONE, dtype=torch.float64, device=device)
     totals[:, 0] = 0.0
     length = 0
-    while alive and not all(done[s] for s in alive):
+    while not all(done):
         length += 1
         log_probabilities, state = problem.step(tokens, state)  # (B·K, V)
-        found = _candidates(problem, log_probabilities, totals, state)
-        ending = bool(found.is_end.any()) or any(length >= limits[s] for s in alive)
-        new = _finished(problem, found, history, state, [length >= limits[s] for s in alive]) if ending else {}
-        open_scores = found.scores.masked_fill(found.is_end, float("-inf")).amax(1).tolist()
-        for i, (s, best_open) in enumerate(zip(alive, open_scores, strict=True)):
-            if done[s]:
-                continue
-            finished[s] = sorted([*finished[s], *new.get(i, ())], key=lambda h: -h.score)[: max(width, n_best)]
-            # Every open hypothesis is bounded by the best one at its most generous penalty.
-            most = max(problem.penalty(length + 1), problem.penalty(limits[s]))
-            bound = best_open / most if stop == "bound" else float("-inf")
-            needed = max(width, n_best) if stop == "beam" else n_best
-            enough = stop != "full" and len(finished[s]) >= needed and finished[s][needed - 1].score >= bound
-            done[s] = length >= limits[s] or best_open == float("-inf") or enough
-        totals, parents, chosen = found.onward(width)
+        vocabulary = log_probabilities.shape[-1]
+        # Of 2K candidates, those that go on first in front, at most K are ends, so K open ones are always left.
+        scores, flat = choose(log_probabilities, totals, min(2 * width, width * vocabulary), state)
+        parents, chosen = flat // vocabulary, flat % vocabulary
+        ends = chosen == problem.end  # (B, 2K)
+        going = scores.masked_fill(ends, _NONE)
+        cut = [length >= limits[s] for s in alive]
+        new: list[list[Hypothesis]] = [[]] * len(alive)
+        if any(cut) or bool(ends.any()):
+            new = _finished(problem, (scores, parents, chosen), history, state, cut)
+        for s, best_open, found in zip(alive, going.amax(1).tolist(), new, strict=True):
+            if not done[s]:
+                finished[s] = sorted([*finished[s], *found], key=lambda h: -h.score)[: max(width, n_best)]
+                # Every open hypothesis is bounded by the best one at its most generous penalty.
+                most = max(problem.penalty(length + 1), problem.penalty(limits[s]))
+                bound = best_open / most if stop == "bound" else _NONE
+                enough = stop != "full" and len(finished[s]) >= needed and finished[s][needed - 1].score >= bound
+                done[s] = length >= limits[s] or best_open == _NONE or enough
+        order = ends.long().argsort(dim=1, stable=True)[:, :width]  # the first K that are no ends
+        totals, parents, chosen = (each.gather(1, order) for each in (going, parents, chosen))
         history = torch.cat((history.gather(1, parents[..., None].expand_as(history)), chosen[..., None]), dim=2)
         yield Beams(history, totals, finished, alive)
         select = parents + torch.arange(len(alive), device=device)[:, None] * width  # (B, K) rows of the state
@@ -117,8 +101,11 @@ def beam_steps(
     return [each[:n_best] for each in finished]
 
 
-beam_search = run_through(beam_steps)
-"""`beam_steps` without the stops: its hypotheses."""
+def beam_search(
+    problem: Problem[S], *, width: int, n_best: int = 1, stop: str = "bound", shrink: bool = True
+) -> list[list[Hypothesis]]:
+    """What `beam_steps` comes to."""
+    return run_through(beam_steps(problem, width=width, n_best=n_best, stop=stop, shrink=shrink))
 
 
 def best(log_probabilities: Tensor, totals: Tensor, keep: int, state: object = None) -> tuple[Tensor, Tensor]:
@@ -133,31 +120,110 @@ def best(log_probabilities: Tensor, totals: Tensor, keep: int, state: object = N
     return scores, flat.gather(1, order)
 
 
-def _candidates(problem: Problem[S], log_probabilities: Tensor, totals: Tensor, state: S) -> _Candidates:
-    """Of 2K candidates at most K are ends, so K open ones are always left."""
-    width, vocabulary = totals.shape[1], log_probabilities.shape[-1]
-    choose = problem.choose or best
-    scores, flat = choose(log_probabilities, totals, min(2 * width, width * vocabulary), state)
-    tokens = flat % vocabulary
-    return _Candidates(scores, flat // vocabulary, tokens, tokens == problem.end)
-
-
 def _finished(
-    problem: Problem[S], found: _Candidates, history: Tensor, state: S, cut: list[bool]
-) -> dict[int, list[Hypothesis]]:
-    """Of each row, the hypotheses that this step finishes: ends among its best K, or all where the limit cuts them."""
+    problem: Problem[S], candidates: tuple[Tensor, Tensor, Tensor], history: Tensor, state: S, cut: list[bool]
+) -> list[list[Hypothesis]]:
+    """Of each row, the hypotheses that this step finishes: ends among its best K, or all where the limit cuts them.
+
+    `candidates` are log-probabilities, the hypotheses that they go on from, and tokens (B, 2K).
+    """
     width, length = history.shape[1], history.shape[2] + 1
-    scores, ends, parents, tokens = (x.tolist() for x in (found.scores, found.is_end, found.parents, found.tokens))
     rows = history.tolist()
     extra = problem.bonus(state).view(-1, width).tolist() if problem.bonus else None  # (B, K)
-    new: dict[int, list[Hypothesis]] = {i: [] for i in range(len(cut))}
-    for i, cut_off in enumerate(cut):
-        for j, score in enumerate(scores[i]):
-            if score == float("-inf") or (j >= width and not cut_off):
+    new: list[list[Hypothesis]] = [[] for _ in cut]
+    for i, (cut_off, *each) in enumerate(zip(cut, *(x.tolist() for x in candidates), strict=True)):
+        for j, (score, parent, token) in enumerate(zip(*each, strict=True)):
+            if score == _NONE or (j >= width and not cut_off):
                 break
-            if ends[i][j] or cut_off:
-                parent = parents[i][j]
-                ids = rows[i][parent] + ([] if ends[i][j] else [tokens[i][j]])
+            ended = token == problem.end
+            if ended or cut_off:
+                ids = rows[i][parent] + ([] if ended else [token])
                 rank = score / problem.penalty(length) + (extra[i][parent] if extra else 0.0)
-                new[i].append(Hypothesis(ids, score, rank, bool(ends[i][j])))
+                new[i].append(Hypothesis(ids, score, rank, ended))
     return new
+
+
+# -- diverse beams (Vijayakumar et al. 2016) ---------------------------------------------------------------------------
+#
+# A group's penalty at a step depends on the groups before it at that step only, so the groups may run one after the
+# other, each a beam search over a step function that takes the penalty off.
+
+Taken = Counter[tuple[int, int, int]]
+"""(sentence, position, token) -> how many open hypotheses of earlier groups took it; positions count from 1."""
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    inner: Any
+    sentences: tuple[int, ...]
+    position: int = 0
+
+    def select(self, rows: Tensor) -> _Grouped:
+        return _Grouped(self.inner.select(rows), tuple(self.sentences[i] for i in rows.tolist()), self.position)
+
+
+def diverse_search(
+    problem: Problem[S], *, groups: int, diversity: float, width: int, n_best: int = 1, stop: str = "bound"
+) -> list[list[Hypothesis]]:
+    """`beam_search` in groups of width / groups, rounded up: at most `n_best` of each sentence, no two the same.
+
+    `diversity` is taken from a token's log-probability for each open hypothesis of earlier groups that took it at the
+    same position (their Hamming diversity). It steers what goes on; what is reported and ranked at the end is without
+    it.
+    """
+    taken: Taken = Counter()
+    limits: list[int] = problem.max_length.tolist()
+    found: list[dict[tuple[int, ...], Hypothesis]] = [{} for _ in limits]
+    for _ in range(groups):
+        taking: Taken = Counter()
+
+        def count_last(beams: Beams, taking: Taken = taking) -> None:
+            """Counts what open hypotheses took at the last permitted position, after which no step reads it."""
+            length = beams.history.shape[2]
+            for s, of_one in zip(beams.sentences, beams.open(), strict=True):
+                if length == limits[s]:
+                    taking.update((s, length, ids[-1]) for ids in of_one)
+
+        group = _shunning(problem, taken, taking, diversity)
+        steps = beam_steps(group, width=-(-width // groups), n_best=-(-n_best // groups), stop=stop)
+        for s, each in enumerate(run_through(steps, count_last)):
+            for h in each:
+                lost = diversity * sum(taken[s, position, token] for position, token in enumerate(h.ids, start=1))
+                rank = h.score + lost / problem.penalty(len(h.ids) + h.ended)
+                key = (*h.ids, *[problem.end][: h.ended])
+                found[s].setdefault(key, replace(h, log_probability=h.log_probability + lost, score=rank))
+        taken += taking
+    return [sorted(each.values(), key=lambda h: -h.score)[:n_best] for each in found]
+
+
+def _shunning(problem: Problem[S], taken: Taken, taking: Taken, diversity: float) -> Problem[_Grouped]:
+    """The problem with `diversity` lost for each token in `taken`; what goes on is counted in `taking`."""
+
+    def step(tokens: Tensor, state: _Grouped) -> tuple[Tensor, _Grouped]:
+        if state.position:
+            taking.update((s, state.position, token) for s, token in zip(state.sentences, tokens.tolist(), strict=True))
+        log_probabilities, inner = problem.step(tokens, state.inner)
+        after = _Grouped(inner, state.sentences, state.position + 1)
+        if taken:
+            counts = torch.zeros(log_probabilities.shape, dtype=log_probabilities.dtype)
+            rows: dict[int, list[int]] = {}
+            for row, s in enumerate(state.sentences):
+                rows.setdefault(s, []).append(row)
+            for (s, position, token), count in taken.items():
+                if position == after.position and s in rows:
+                    counts[rows[s], token] = count
+            log_probabilities = log_probabilities - diversity * counts.to(log_probabilities.device)
+        return log_probabilities, after
+
+    everything = torch.arange(problem.first.shape[0], device=problem.first.device)
+    bonus, choose = problem.bonus, problem.choose
+    return Problem(
+        step,
+        _Grouped(problem.state.select(everything), tuple(everything.tolist())),
+        problem.first,
+        problem.max_length,
+        problem.end,
+        problem.penalty,
+        (lambda state: bonus(state.inner)) if bonus else None,
+        (lambda values, totals, keep, state: choose(values, totals, keep, state.inner)) if choose else None,
+    )

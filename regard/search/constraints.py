@@ -9,6 +9,7 @@ Sizes: B sentences, K hypotheses a sentence, N rows, V vocabulary.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -44,13 +45,10 @@ class Rule(Protocol):
 class Rules:
     """What the hypotheses of one sentence must keep; lengths are in tokens, the end counted."""
 
-    limit: int
-    """The length limit of the search."""
+    limit: int  # of the search
     minimum: int = 0
-    no_repeat_ngram_size: int = 0
-    """No n tokens in a row occur twice, but where the prefix or a required phrase needs them; 0: they may."""
-    forced: tuple[int, ...] = ()
-    """The tokens that every hypothesis begins with."""
+    no_repeat_ngram_size: int = 0  # 0: any may; the prefix and required phrases may repeat what they need
+    forced: tuple[int, ...] = ()  # the tokens that every hypothesis begins with
     phrases: Phrases | None = None
 
     def start(self) -> PhraseState:
@@ -69,12 +67,12 @@ class Rules:
             return f"the prefix has {len(self.forced)} tokens, and at most {self.limit} are allowed"
         if self.phrases is None:
             return None
-        row = PhraseState(self)
+        row = self.start()
         for token in self.forced:
             row = row.after(token)
         if not self.phrases.stays[row.state]:
             return "the prefix contains a forbidden phrase"
-        missing = int(self.phrases.distance[row.state, row.met])
+        missing = row.distance()
         if missing >= FAR:
             return "the required phrases cannot be written without the forbidden ones"
         if len(self.forced) + missing > self.limit:
@@ -96,40 +94,33 @@ class PhraseState:
         state, met = self.rules.phrases.move(self.state, self.met, token) if self.rules.phrases else (0, 0)
         return PhraseState(self.rules, state, met, (*self.ids, token))
 
-    def missing(self) -> NDArray[np.int64]:
-        """After each token, the fewest that are then needed before the text may end (V,)."""
-        phrases = self.rules.phrases
-        assert phrases is not None
+    def distance(self) -> int:
+        """The fewest tokens that are needed before the text may end."""
+        return int(self.rules.phrases.distance[self.state, self.met]) if self.rules.phrases else 0
+
+    def missing(self, vocabulary: int) -> NDArray[np.int64]:
+        """The same after each token (V,)."""
+        if (phrases := self.rules.phrases) is None:
+            return np.zeros(vocabulary, dtype=np.int64)
         needed: NDArray[np.int64] = phrases.distance[phrases.after[self.state], self.met | phrases.gained[self.state]]
         return needed
 
     def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]:
         """The tokens that may come next (V,)."""
-        rules, length = self.rules, len(self.ids) + 1
-        may = np.ones(vocabulary, dtype=np.bool_)
+        rules, ids, length = self.rules, self.ids, len(self.ids) + 1
+        may = np.zeros(vocabulary, dtype=np.bool_)
         if length <= len(rules.forced):
-            may[:] = False
             may[rules.forced[length - 1]] = True
             return may
-        needed = np.zeros(vocabulary, dtype=np.bool_)
-        done = True
-        if rules.phrases is not None:
-            missing = self.missing()
-            may = missing <= rules.limit - length
-            now = rules.phrases.distance[self.state, self.met]
-            needed, done = missing < now, bool(now == 0)
-        if rules.no_repeat_ngram_size:
-            again = np.zeros(vocabulary, dtype=np.bool_)
-            again[self._repeats()] = True
-            may &= ~again | needed
-        may[end] = done and length >= rules.minimum
+        now, missing = self.distance(), self.missing(vocabulary)
+        may = (missing <= rules.limit - length) if rules.phrases else ~may
+        if n := rules.no_repeat_ngram_size:
+            last = ids[length - n :]
+            # The tokens that would end n in a row that are there already, unless they bring a required phrase nearer.
+            again = [ids[i + n - 1] for i in range(length - n) if ids[i : i + n - 1] == last]
+            may[[token for token in again if missing[token] >= now]] = False
+        may[end] = now == 0 and length >= rules.minimum
         return may
-
-    def _repeats(self) -> list[int]:
-        """The tokens that would end n in a row that are there already."""
-        n, ids = self.rules.no_repeat_ngram_size, self.ids
-        last = ids[len(ids) - n + 1 :]
-        return [ids[i + n - 1] for i in range(len(ids) - n + 1) if ids[i : i + n - 1] == last]
 
 
 @dataclass(frozen=True)
@@ -181,17 +172,15 @@ def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: Constrain
             if before[s, k] == -np.inf:
                 continue
             row, each = cast(PhraseState, state.rows[s * width + k]), values[s * width + k]
-            missing = np.zeros(vocabulary, dtype=np.int64) if row.rules.phrases is None else row.missing()
-            order = np.argsort(-each, kind="stable")
-            least = 0 if row.rules.phrases is None else row.rules.phrases.distance[row.state, row.met]
-            nearer = order[missing[order] < least]
+            missing, order = row.missing(vocabulary), np.argsort(-each, kind="stable")
+            nearer = order[missing[order] < row.distance()]
             for token in dict.fromkeys([*order[:keep].tolist(), *nearer[:keep].tolist()]):
                 if each[token] > -np.inf:
                     found.append((before[s, k] + each[token], k * vocabulary + token, int(missing[token])))
-        taken: dict[int, int] = {}
+        taken: Counter[int] = Counter()
         turns = []
         for total, index, bank in sorted(found, key=lambda c: (-c[0], c[1])):
-            taken[bank] = taken.get(bank, 0) + 1
+            taken[bank] += 1
             turns.append((taken[bank], -total, index))
         for j, (_, negative, index) in enumerate(sorted(turns)[:keep]):
             scores[s, j], flat[s, j] = -negative, index

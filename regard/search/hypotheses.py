@@ -9,33 +9,31 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Generic, ParamSpec, TypeVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from regard.errors import NOT_FINITE, ModelError
-from regard.nn.state import State
 
-S = TypeVar("S", bound=State)
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.nn.state import State
+
+S = TypeVar("S", bound="State")
 R = TypeVar("R")
-P = ParamSpec("P")
+Stop = TypeVar("Stop")
 
-StepFunction = Callable[[Tensor, S], tuple[Tensor, S]]
+StepFunction = Callable[["Tensor", S], tuple["Tensor", S]]
 """The last token of each row (N,) and a state -> log-probabilities of the next token (N, V) and the state after it."""
 
-Bonus = Callable[[S], Tensor]
+Bonus = Callable[[S], "Tensor"]
 """A state -> what is added to the score of a hypothesis that finishes in it (N,), at most 0."""
 
-Choose = Callable[[Tensor, Tensor, int, S], tuple[Tensor, Tensor]]
+Choose = Callable[["Tensor", "Tensor", int, S], tuple["Tensor", "Tensor"]]
 """Log-probabilities (B·K, V), totals (B, K), a number and the state after the step -> that many candidates of each
 sentence, those that go on first in front: their totals (B, number) and indices into K·V."""
 
 Penalty = Callable[[int], float]
 """Of a hypothesis of L tokens, its end counted: it is ranked by log-probability / penalty(L)."""
-
-
-# -- length penalties --------------------------------------------------------------------------------------------------
 
 
 def gnmt(length: int, alpha: float) -> float:
@@ -48,21 +46,13 @@ def power(length: int, alpha: float) -> float:
     return math.pow(length, alpha)
 
 
-def none(length: int, alpha: float) -> float:
-    """1 at every length: plain log-probability."""
-    return 1.0
-
-
-PENALTIES: dict[str, Callable[[int, float], float]] = {"gnmt": gnmt, "power": power, "none": none}
+PENALTIES: dict[str, Callable[[int, float], float]] = {"gnmt": gnmt, "power": power, "none": lambda length, alpha: 1.0}
 
 
 def penalty_of(name: str, alpha: float) -> Penalty:
     """The named penalty with its alpha filled in."""
     penalty = PENALTIES[name]
     return lambda length: penalty(length, alpha)
-
-
-# -- what a search is given and gives back -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -74,19 +64,14 @@ class Problem(Generic[S]):
     """
 
     step: StepFunction[S]
-    state: S
-    """With a row for each sentence."""
-    first: Tensor
-    """The token that each sentence starts from (B,)."""
-    max_length: Tensor
-    """(B,)"""
+    state: S  # with a row for each sentence
+    first: Tensor  # (B,), the token that each sentence starts from
+    max_length: Tensor  # (B,)
     end: int
     penalty: Penalty = lambda length: 1.0
     bonus: Bonus[S] | None = None
-    choose: Choose[S] | None = None
-    """Which candidates of a beam go on; None: the likeliest."""
-    lines: Sequence[int] = ()
-    """The line number of each sentence, by which draws and messages go; empty: they are lines 1 and on."""
+    choose: Choose[S] | None = None  # which candidates of a beam go on; None: the likeliest
+    lines: Sequence[int] = ()  # of each sentence, by which draws and messages go; empty: they are lines 1 and on
 
     def select(self, rows: Tensor) -> Problem[S]:
         """The problem whose row i is this problem's row `rows[i]`; rows may repeat. Lines are left out."""
@@ -106,25 +91,17 @@ class Hypothesis:
     ids: list[int]
     log_probability: float
     score: float
-    ended: bool
-    """False where the length limit cut it off."""
+    ended: bool  # False where the length limit cut it off
 
 
-def run_through(steps: Callable[P, Generator[object, None, R]]) -> Callable[P, R]:
-    """The search that `steps` shows step by step, as one call."""
-
-    @wraps(steps)
-    def search(*args: P.args, **kwargs: P.kwargs) -> R:
-        found: list[R] = []
-
-        def going() -> Generator[object, None, None]:
-            found.append((yield from steps(*args, **kwargs)))
-
-        for _ in going():
-            pass
-        return found[0]
-
-    return search
+def run_through(steps: Generator[Stop, None, R], seen: Callable[[Stop], object] = lambda stop: None) -> R:
+    """What a search returns that stops after every step to show where it stands, to `seen`."""
+    while True:
+        try:
+            seen(next(steps))
+        except StopIteration as finished:
+            found: R = finished.value
+            return found
 
 
 def check_found(hypotheses: Sequence[Hypothesis], line: int) -> None:
@@ -146,8 +123,5 @@ def expected_utilities(outputs: Sequence[str], utility: Callable[[str, str], flo
     expectation (Eikema and Aziz 2020).
     """
     counts = Counter(outputs)
-    values = {
-        output: sum(utility(output, other) * count for other, count in counts.items()) / len(outputs)
-        for output in counts
-    }
+    values = {one: sum(utility(one, other) * n for other, n in counts.items()) / len(outputs) for one in counts}
     return [values[output] for output in outputs]

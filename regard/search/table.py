@@ -1,8 +1,8 @@
 """The searches by their names, each with all that the rest of the program needs to know of it.
 
 A search of your own is one entry: `SEARCHES["mine"] = Search(run)`, from then on `method = "mine"` in a recipe's
-[search], `--search mine` on the command line, and `translate(lines, method="mine")`. A search's own file is imported
-when it is used.
+[search], `--search mine` on the command line, and `translate(lines, method="mine")`. A search's own file, and PyTorch
+with it, is imported when it is used.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from regard.errors import ModelError
 from regard.extensions import entry
 
 from .config import SearchConfig
-from .hypotheses import Hypothesis, Problem
+from .hypotheses import Hypothesis, Problem, R, Stop
 
 if TYPE_CHECKING:
+    from .paths import Draw
     from .refine import Blanks
-    from .sample import Draw
 
 Found = list[list[Hypothesis]]
 Stream = Generator[list[int], None, Hypothesis | None]
@@ -55,35 +53,32 @@ def _beam_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
     from .beam import Beams, beam_steps
 
     steps = beam_steps(problem, width=settings.beam, stop=settings.stop)
-    found: list[list[Hypothesis]] = yield from _shown(steps, Beams.agreed)
-    return next(iter(found[0]), None)
+    return next(iter((yield from _shown(steps, Beams.agreed))[0]), None)
 
 
 def _greedy(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
-    from .greedy import greedy_search
+    from .paths import greedy_search
 
     return [[hypothesis] for hypothesis in greedy_search(problem)]
 
 
 def _greedy_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
-    return _beam_stream(problem, settings.model_copy(update={"beam": 1}))
+    from .paths import greedy_steps
+
+    return (yield from _shown(greedy_steps(problem), lambda ids: list(ids[0])))[0]
 
 
 def _diverse(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
-    from .diverse import diverse_search
+    from .beam import diverse_search
 
-    return diverse_search(
-        problem,
-        groups=settings.groups,
-        diversity=settings.diversity,
-        width=max(settings.beam, n_best),
-        n_best=n_best,
-        stop=settings.stop,
-    )
+    shape = {"groups": settings.groups, "width": max(settings.beam, n_best), "n_best": n_best}
+    return diverse_search(problem, diversity=settings.diversity, stop=settings.stop, **shape)
 
 
 def _sample(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
-    from .sample import sample_search
+    import torch
+
+    from .paths import sample_search
 
     number, sentences = settings.draws, len(problem.first)
     rows = torch.arange(sentences, device=problem.first.device).repeat_interleave(number)
@@ -93,11 +88,10 @@ def _sample(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found
 
 
 def _sample_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
-    from .sample import sample_steps
+    from .paths import sample_steps
 
     steps = sample_steps(problem, draw=_draw(settings), keys=[(problem.line(0), 1)])
-    found: list[Hypothesis] = yield from _shown(steps, lambda ids: list(ids[0]))
-    return found[0]
+    return (yield from _shown(steps, lambda ids: list(ids[0])))[0]
 
 
 def _mask_predict(blanks: Blanks, settings: SearchConfig, n_best: int) -> Found:
@@ -107,18 +101,19 @@ def _mask_predict(blanks: Blanks, settings: SearchConfig, n_best: int) -> Found:
 
 
 def _draw(settings: SearchConfig) -> Draw:
-    from .sample import Draw
+    from .paths import Draw
 
     return Draw(settings.seed, settings.temperature, settings.top_k, settings.top_p)
 
 
-def _shown(steps: Generator[Any, None, Any], show: Callable[[Any], list[int]]) -> Generator[list[int], None, Any]:
+def _shown(steps: Generator[Stop, None, R], show: Callable[[Stop], list[int]]) -> Generator[list[int], None, R]:
     """What `show` makes of each stop of a search, and at last what the search returns."""
     while True:
         try:
             stop = next(steps)
         except StopIteration as finished:
-            return finished.value
+            found: R = finished.value
+            return found
         yield show(stop)
 
 
@@ -131,7 +126,7 @@ SEARCHES: dict[str, Search] = {
     "mask-predict": Search(_mask_predict, settings=frozenset({"beam", "passes"}), step_by_step=False),
 }
 
-_BY_STEPS = ("min_length", "no_repeat_ngram_size", "shortlist")
+_BY_STEPS = {"min_length", "no_repeat_ngram_size", "shortlist"}
 """Keys that change the step function, which a search of all positions at once has not."""
 _SILENT = {"beam", "seed", "stop", "diversity"}
 """Keys that ask for nothing by themselves, and may stay in a recipe whose search does not read them."""
@@ -152,14 +147,15 @@ def search_of(
         mine, its = ways if search.step_by_step else ways[::-1]
         raise ModelError(f"search.method = {name!r} writes {mine}, and this model {its}; leave search.method out.")
     keys = {key for each in SEARCHES.values() for key in each.settings} - search.settings - _SILENT
-    keys |= set() if search.step_by_step else {*_BY_STEPS}
+    if not search.step_by_step:
+        keys |= _BY_STEPS
     off = SearchConfig()
     wrong = sorted(key for key in keys if getattr(settings, key) != getattr(off, key))
     if constrained and not search.step_by_step:
         wrong.append("constraints")
     if wrong and (settings.method or not search.step_by_step):
-        ways_out = "writes all positions at once and " if not search.step_by_step else ""
-        raise ModelError(f"the search {name} {ways_out}takes no {' and no '.join(wrong)}; leave that out.")
+        how = "" if search.step_by_step else "writes all positions at once and "
+        raise ModelError(f"the search {name} {how}takes no {' and no '.join(wrong)}; leave that out.")
     if n_best > 1 and name == "greedy":
         raise ModelError(f"n_best ({n_best}) ranks the hypotheses of a beam, and greedy search has one; leave it out.")
     return search

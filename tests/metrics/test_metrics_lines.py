@@ -14,9 +14,8 @@ from rouge_score.tokenize import tokenize
 
 from regard.errors import DataError
 from regard.metrics import exact_match, perplexity, rouge_1, rouge_2, rouge_l, score
-from regard.metrics.bootstrap import interval_of, resampled, two_sided_p
-from regard.metrics.result import FEWEST, PICKS, resamples_for
-from regard.metrics.rouge import words
+from regard.metrics.lines import words
+from regard.metrics.result import FEWEST, PICKS, interval_of, resampled, resamples_for, two_sided_p
 
 ENGLISH = ["The cat sat on the mat.", "A quick brown fox, quicker than most."]
 GUESSES = ["The cat is on a mat", "A quick brown dog"]

@@ -17,7 +17,7 @@ from regard.data.batches import Batch
 from regard.data.views import CMLMMask
 from regard.errors import ModelError
 from regard.models.mask_predict import MaskPredictConfig
-from regard.search.refine import mask_predict
+from regard.search.refine import Blanks, mask_predict
 
 CONFIG = MaskPredictConfig(width=16, heads=2, feedforward=32, encoder_layers=2, decoder_layers=2, dropout=0.0)
 MASK = 1
@@ -60,7 +60,7 @@ def test_the_search_says_each_place_and_says_unsure_ones_again(passes: int) -> N
         knows = torch.arange(ids.shape[1]) <= known + 1
         return scores.scatter(2, torch.where(knows, right, 11)[..., None], sure[..., None])
 
-    found = mask_predict(fill, torch.tensor([5, 6]), mask=MASK, pad=0, end=3, passes=passes)
+    found = mask_predict(Blanks(fill, torch.tensor([[5], [6]]), mask=MASK, pad=0, end=3), passes)
     assert shown[0] == 9
     assert shown == sorted(shown, reverse=True)
     assert len(shown) <= passes

@@ -22,8 +22,8 @@ from regard.parsing.rules import MOST_OPEN, Bracketing, Symbols
 from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
 from regard.search.beam import beam_search
 from regard.search.constraints import constrained_step, start_constrained
-from regard.search.exhaustive import exhaustive_search
 from regard.search.hypotheses import penalty_of
+from regard.search.paths import exhaustive_search
 from regard.tasks.open import use_of
 from regard.tasks.translate import load
 from regard.text import PAD, Tokenizer, write_lines

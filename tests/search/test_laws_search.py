@@ -13,13 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.search.beam import beam_search, beam_steps
+from regard.search.beam import beam_search, beam_steps, diverse_search
 from regard.search.config import SearchConfig
-from regard.search.diverse import diverse_search
-from regard.search.exhaustive import exhaustive_search
-from regard.search.greedy import greedy_search
 from regard.search.hypotheses import expected_utilities, penalty_of
-from regard.search.sample import Draw, sample_search
+from regard.search.paths import Draw, exhaustive_search, greedy_search, sample_search
 from regard.search.steps import Covered, Together, coverage_penalty, covered_step, ensemble
 from regard.tasks.decode import decode, step_of
 

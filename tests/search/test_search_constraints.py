@@ -16,9 +16,8 @@ from regard.search.automaton import FAR, Phrases, Spelling, occurs
 from regard.search.beam import beam_search
 from regard.search.constraints import Rules, allot, start_constrained
 from regard.search.constraints import constrained_step as under_rules
-from regard.search.exhaustive import exhaustive_search
 from regard.search.hypotheses import penalty_of
-from regard.search.sample import Draw, sample_search
+from regard.search.paths import Draw, exhaustive_search, sample_search
 
 SPELT = [b" ", b"a", b"b", b"ab", b" a", b".", b"", b"ba"]
 END = 6

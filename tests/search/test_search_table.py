@@ -17,9 +17,8 @@ from regard.engine import decoding
 from regard.errors import ModelError, RecipeError, RegardWarning
 from regard.search import automaton
 from regard.search.automaton import Terms, occurs
-from regard.search.beam import beam_search
+from regard.search.beam import beam_search, diverse_search
 from regard.search.config import SearchConfig
-from regard.search.diverse import diverse_search
 from regard.search.hypotheses import Hypothesis, Problem, penalty_of
 from regard.search.table import SEARCHES, Search, search_of
 from regard.tasks.options import Constraints, Options

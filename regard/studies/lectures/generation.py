@@ -15,9 +15,8 @@ from torch import Tensor
 
 from regard.pictures import bars, curves
 from regard.search.beam import beam_search
-from regard.search.exhaustive import exhaustive_search
-from regard.search.greedy import greedy_search
 from regard.search.hypotheses import Hypothesis, Problem, penalty_of
+from regard.search.paths import exhaustive_search, greedy_search
 
 from .page import Lecture, heat
 
