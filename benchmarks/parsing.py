@@ -21,7 +21,7 @@ from record import RESULTS, circumstances, write
 
 from regard.errors import DataError
 from regard.metrics import Score
-from regard.parsing.parse import score_trees
+from regard.parsing.brackets import score_trees
 from regard.parsing.trees import Tree, iter_trees
 
 __all__ = ["baseline", "main"]

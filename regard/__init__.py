@@ -77,31 +77,24 @@ __all__ = [
     "score_lines",
 ]
 
-_PLACES = {
-    "Attention": "tasks.look:Attention",
-    "Bundle": "bundle:Bundle",
-    "Choice": "tasks.fill:Choice",
-    "Continuation": "tasks.generate:Continuation",
-    "Evaluation": "tasks.evaluate:Evaluation",
-    "Recipe": "recipe:Recipe",
-    "Translation": "tasks.translation:Translation",
-    "Translator": "tasks.translate:Translator",
-    "classify": "tasks.fill:classify",
-    "embed": "tasks.fill:embed",
-    "evaluate": "tasks.evaluate:evaluate",
-    "fill": "tasks.fill:fill",
-    "fit": "tasks.fit:fit",
-    "generate": "tasks.generate:generate",
-    "inspect": "tasks.inspect:inspect",
-    "load": "tasks.translate:load",
-    "load_recipe": "recipe:load",
-    "look": "tasks.look:look",
-    "parse": "parsing.parse:parse",
-    "perplexities": "tasks.measure:perplexities",
-    "score_lines": "tasks.score:score_lines",
-    **{name: f"errors:{name}" for name in __all__ if name.endswith("Error")},
+_HOMES = {
+    "bundle": ("Bundle",),
+    "errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "parsing.parse": ("parse",),
+    "recipe": ("Recipe",),
+    "tasks.evaluate": ("Evaluation", "evaluate"),
+    "tasks.fill": ("Choice", "classify", "embed", "fill"),
+    "tasks.fit": ("fit",),
+    "tasks.generate": ("Continuation", "generate"),
+    "tasks.inspect": ("inspect",),
+    "tasks.look": ("Attention", "look"),
+    "tasks.measure": ("perplexities",),
+    "tasks.score": ("score_lines",),
+    "tasks.translate": ("Translator", "load"),
+    "tasks.translation": ("Translation",),
 }
-"""Where each public name lives."""
+_PLACES = {name: (home, name) for home, names in _HOMES.items() for name in names} | {"load_recipe": ("recipe", "load")}
+"""Where each public name lives, and what it is called there."""
 
 
 def __getattr__(name: str) -> Any:
@@ -113,10 +106,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
     from importlib import import_module
 
-    module, _, attribute = _PLACES[name].partition(":")
-    value = getattr(import_module(f"regard.{module}"), attribute)
-    globals()[name] = value
-    return value
+    home, attribute = _PLACES[name]
+    return globals().setdefault(name, getattr(import_module(f"regard.{home}"), attribute))
 
 
 def __dir__() -> list[str]:

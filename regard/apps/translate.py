@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from pydantic import Field
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from regard.tasks.translate import Translator
     from regard.tasks.translation import Translation
 
+T = TypeVar("T")
 _CHUNK = 4096
 """Lines translated together; results do not depend on it."""
 
@@ -49,8 +51,8 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate text: a line in, a line out."""
+    from regard.tasks.long import translate_long
     from regard.tasks.translate import load
-    from regard.text.lines import write_lines
 
     as_json = shown.as_json or options.detailed
     translator = load(bundle, device=device, with_=with_ or ())
@@ -68,20 +70,22 @@ def translate(
         _stream(translator, file, options)
         return
 
+    split = None if whole else shown.split  # None: no line is cut, False: only those too long for the model
+
+    def work(chunk: list[str], first: int) -> Iterable[tuple[int, Translation]]:
+        each: Translate = partial(translator.translate, options=options, first_line=first)
+        if split is None:
+            return enumerate(each(chunk), first)
+        return enumerate(translate_long(translator, chunk, each, always=split, to=options.to, first_line=first), first)
+
     def lines() -> Iterator[str]:
-        for number, found in _translated(translator, file, options, None if whole else shown.split):
+        for number, found in in_chunks(file, _CHUNK, work):
             if as_json:
                 yield json.dumps({"line": number, **found.to_dict()}, ensure_ascii=False)
             else:
                 yield from _lines_of(number, found, several, shown.scores)
 
-    if output is not None:
-        write_lines(output, lines())
-        return
-    for line in lines():
-        write(f"{line}\n")
-        if sys.stdin.isatty() and file == "-":
-            sys.stdout.flush()
+    put(lines(), output, file)
 
 
 def _stream(translator: Translator, file: str, options: Options) -> None:
@@ -94,28 +98,31 @@ def _stream(translator: Translator, file: str, options: Options) -> None:
         write("\n")
 
 
-def _translated(
-    translator: Translator, file: str, options: Options, split: bool | None
-) -> Iterator[tuple[int, Translation]]:
-    """Each line's number and translation, a chunk at a time, so that a file may be of any length.
-
-    `split`: cut every line into sentences; False: only those too long for the model; None: none.
-    """
-    from regard.tasks.long import translate_long
-
+def in_chunks(file: str, size: int, work: Callable[[list[str], int], Iterable[T]]) -> Iterator[T]:
+    """What `work` makes of lines and their first number, so many at a time, so that a file may be of any length."""
     lines = _read(file)
-    typed = file == "-" and sys.stdin.isatty()
     number = 1
-    while chunk := list(islice(lines, 1 if typed else _CHUNK)):
+    while chunk := list(islice(lines, 1 if _typed(file) else size)):
         with _named(file):
-            each: Translate = partial(translator.translate, options=options, first_line=number)
-            found = (
-                each(chunk)
-                if split is None
-                else translate_long(translator, chunk, each, always=split, to=options.to, first_line=number)
-            )
-        yield from enumerate(found, start=number)
+            yield from work(chunk, number)
         number += len(chunk)
+
+
+def put(lines: Iterable[str], output: Path | None, file: str) -> None:
+    """Lines to a file, or to standard output, where whoever types into `file` sees each at once."""
+    from regard.text.lines import write_lines
+
+    if output is not None:
+        write_lines(output, lines)
+        return
+    for line in lines:
+        write(f"{line}\n")
+        if _typed(file):
+            sys.stdout.flush()
+
+
+def _typed(file: str) -> bool:
+    return file == "-" and sys.stdin.isatty()
 
 
 def _read(file: str) -> Iterator[str]:

@@ -24,32 +24,29 @@ import numpy as np
 from regard.errors import DataError
 from regard.metrics import METRICS, Counts, Metric, Score
 
-Bracket = tuple[str, int, int]
+from .trees import OUTER, Bracket, Tree
 
 PUNCTUATION = frozenset((",", ":", "``", "''", "."))
 """Tags of the words that are taken out; brackets of words (-LRB-) and signs ($, #) stay."""
-_OUTER = frozenset(("", "TOP", "ROOT", "S1"))
 _AS = {"PRT": "ADVP"}
 
 
-def bracket_scores(
-    found: Sequence[Sequence[Bracket]],
-    gold: Sequence[Sequence[Bracket]],
-    tags: Sequence[Sequence[str]],
-    *,
-    resamples: int = 1000,
-) -> dict[str, Score]:
-    """F1, precision, recall and exact match in percent, each with its interval by bootstrap over sentences.
+def score_trees(found: Sequence[Tree], gold: Sequence[Tree], *, resamples: int = 1000) -> dict[str, Score]:
+    """F1, precision, recall and exact match of trees over the same words, with intervals by bootstrap over sentences.
 
-    `tags` are the gold tags of each sentence's words; 0 resamples leave out the intervals. A figure that has nothing to
-    divide by is 100 percent. Raises DataError for no sentences and for unequal counts.
+    In percent; 0 resamples leave out the intervals. A figure that has nothing to divide by is 100 percent.
+    Raises DataError, naming the tree, where the words differ, for no trees and for unequal counts.
     """
-    if not len(found) == len(gold) == len(tags) or not gold:
-        raise DataError(
-            f"brackets of {len(found):,} sentences, gold brackets of {len(gold):,} and tags of {len(tags):,}; there "
-            "must be as many of each, and at least one."
-        )
-    counts = np.array([_counts(*each) for each in zip(found, gold, tags, strict=True)], dtype=np.float64)
+    if len(found) != len(gold) or not gold:
+        raise DataError(f"{len(found):,} trees and {len(gold):,} gold trees; there must be as many, and at least one.")
+    for number, pair in enumerate(zip(found, gold, strict=True), start=1):
+        words = [" ".join(word.text for word in tree.words()) for tree in pair]
+        if words[0] != words[1]:
+            raise DataError(
+                f"tree {number} is over {words[0][:60]!r}, and its gold tree over {words[1][:60]!r}; both must have "
+                "the same words."
+            )
+    counts = np.array([_counts(*pair) for pair in zip(found, gold, strict=True)], dtype=np.float64)
     both, ours, theirs, exact, counted = map(int, counts.sum(axis=0))
     detail = {"matched": both, "found": ours, "gold": theirs, "exact": exact, "skipped": len(gold) - counted}
     signature = "nrefs:1|like:evalb-collins|punct:no|outer:no|prt:advp|tags:gold"
@@ -69,11 +66,11 @@ def _percent(part: float, whole: float) -> float:
     return 100 * float(part / whole) if whole else 100.0
 
 
-def _counts(found: Sequence[Bracket], gold: Sequence[Bracket], tags: Sequence[str]) -> tuple[int, ...]:
+def _counts(found: Tree, gold: Tree) -> tuple[int, ...]:
     """Brackets in both, found and of gold; whether all are the same; whether the sentence counts at all."""
     # Of each word, and of the end: how many words that count stand before it.
-    before = [0, *accumulate(tag not in PUNCTUATION for tag in tags)]
-    ours, theirs = _counted(found, before), _counted(gold, before)
+    before = [0, *accumulate(word.tag not in PUNCTUATION for word in gold.words())]
+    ours, theirs = _counted(found.brackets(), before), _counted(gold.brackets(), before)
     counts = before[-1] > 0
     return (ours & theirs).total(), ours.total(), theirs.total(), int(counts and ours == theirs), int(counts)
 
@@ -82,5 +79,5 @@ def _counted(brackets: Sequence[Bracket], before: Sequence[int]) -> Counter[Brac
     return Counter(
         (_AS.get(label, label), before[start], before[end])
         for label, start, end in brackets
-        if label not in _OUTER and before[start] < before[end]
+        if label not in OUTER and before[start] < before[end]
     )

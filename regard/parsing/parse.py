@@ -20,7 +20,7 @@ from regard.tasks.options import Options, search_with
 from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer
 
-from .brackets import bracket_scores
+from .brackets import score_trees
 from .rules import Bracketing, Symbols
 from .trees import Tree, delinearise, words_of
 
@@ -122,44 +122,20 @@ def evaluate_trees(
     if not gold:
         raise DataError("there is no gold tree to score against; give at least one.")
     translator = bundle if isinstance(bundle, Translator) else load(bundle)
+    options = Options.of(options, **others)
     began = time.perf_counter()
-    parses = parse(
-        translator,
-        [" ".join(word.text for word in tree.words()) for tree in gold],
-        options,
-        progress=progress,
-        **others,
-    )
+    lines = [" ".join(word.text for word in tree.words()) for tree in gold]
+    parses = parse(translator, lines, options, progress=progress)
     seconds = time.perf_counter() - began
     trees = [each.tree for each in parses if each.tree is not None]
     short = [i for i, tree in enumerate(gold) if len(tree.words()) <= SHORT]
-    search = search_with(translator.recipe.search, Options.of(options, **others).search)
+    search = search_with(translator.recipe.search, options.search)
     return ParseEvaluation(
         scores=score_trees(trees, gold, resamples=resamples),
         short=score_trees([trees[i] for i in short], [gold[i] for i in short], resamples=resamples) if short else {},
         trees=trees,
         decoding={**search.model_dump(), "device": translator.device},
         seconds=seconds,
-    )
-
-
-def score_trees(found: Sequence[Tree], gold: Sequence[Tree], *, resamples: int = 1000) -> dict[str, Score]:
-    """F1, precision, recall and exact match of trees over the same words, see `regard.parsing.brackets`.
-
-    Raises DataError, naming the tree, where the words differ, and for unequal counts.
-    """
-    for number, (ours, theirs) in enumerate(zip(found, gold, strict=False), start=1):
-        words = [[word.text for word in tree.words()] for tree in (ours, theirs)]
-        if words[0] != words[1]:
-            raise DataError(
-                f"tree {number} is over {' '.join(words[0])[:60]!r}, and its gold tree over "
-                f"{' '.join(words[1])[:60]!r}; both must have the same words."
-            )
-    return bracket_scores(
-        [tree.brackets() for tree in found],
-        [tree.brackets() for tree in gold],
-        [[word.tag for word in tree.words()] for tree in gold],
-        resamples=resamples,
     )
 
 

@@ -25,6 +25,8 @@ DEEPEST = 200
 OUTER = ("", "TOP", "ROOT", "S1")
 """Labels of the bracket around a whole tree, which says nothing."""
 
+Bracket = tuple[str, int, int]
+"""A label, the number of the first word, and that of the one behind the last."""
 _TOP = "TOP"
 _TRACE = "-NONE-"
 # A no-break space belongs to its word, as it does in a line of words.
@@ -58,32 +60,24 @@ class Tree:
         """Its words from left to right."""
         return [w for child in self.children for w in ([child] if isinstance(child, Word) else child.words())]
 
-    def brackets(self) -> list[tuple[str, int, int]]:
-        """Label, number of the first word and of the one behind the last, of every constituent; from 0."""
-        return _brackets(self, 0)[0]
+    def brackets(self, start: int = 0) -> list[Bracket]:
+        """The bracket of every constituent; its own first word has the number `start`."""
+        found = [(self.label, start, start + len(self.words()))]
+        for child in self.children:
+            if isinstance(child, Word):
+                start += 1
+            else:
+                found += child.brackets(start)
+                start += len(child.words())
+        return found
 
     def indented(self, depth: int = 0) -> str:
         """On several lines: a constituent of words alone on one, every other with its children under it."""
         if all(isinstance(child, Word) for child in self.children):
             return "  " * depth + str(self)
-        lines = [
-            "  " * (depth + 1) + str(child) if isinstance(child, Word) else child.indented(depth + 1)
-            for child in self.children
-        ]
+        inner = "  " * (depth + 1)
+        lines = (inner + str(c) if isinstance(c, Word) else c.indented(depth + 1) for c in self.children)
         return "  " * depth + f"({self.label}\n" + "\n".join(lines) + ")"
-
-
-def _brackets(tree: Tree, start: int) -> tuple[list[tuple[str, int, int]], int]:
-    """The brackets of a tree whose first word has the number `start`, and the number behind its last."""
-    inside: list[tuple[str, int, int]] = []
-    end = start
-    for child in tree.children:
-        if isinstance(child, Word):
-            end += 1
-        else:
-            found, end = _brackets(child, end)
-            inside += found
-    return [(tree.label, start, end), *inside], end
 
 
 def words_of(line: str) -> list[str]:
@@ -138,11 +132,11 @@ def _trees(lines: Iterable[str], name: str, as_it_is: bool) -> Iterator[Tree]:
         for token in _TOKEN.findall(line):
             if token == "(":
                 _open(stack, number, where)
+            elif stack and token != ")":
+                _read(stack[-1], token, where)
             elif not stack:
                 fault = "a bracket is closed that was never opened" if token == ")" else f"{token!r} is in no tree"
                 raise TextError(f"{where}: {fault}; a tree begins with a bracket and ends with it: (NP (NN cat)).")
-            elif token != ")":
-                _read(stack[-1], token, where)
             else:
                 found = _close(stack.pop(), where)
                 if stack:
@@ -215,19 +209,11 @@ def _plain(label: str) -> str:
 # -- one line of symbols -----------------------------------------------------------------------------------------------
 
 
-def linearise(tree: Tree, *, tags: bool = False) -> str:
+def linearise(node: Tree | Word, *, tags: bool = False) -> str:
     """The tree as a line of symbols: (NP opens, )NP closes, and XX, or its tag, is a word."""
-    return " ".join(_symbols(tree, tags))
-
-
-def _symbols(node: Tree | Word, tags: bool) -> Iterator[str]:
     if isinstance(node, Word):
-        yield node.tag if tags else ANY
-        return
-    yield f"({node.label}"
-    for child in node.children:
-        yield from _symbols(child, tags)
-    yield f"){node.label}"
+        return node.tag if tags else ANY
+    return " ".join([f"({node.label}", *(linearise(child, tags=tags) for child in node.children), f"){node.label}"])
 
 
 def delinearise(line: str, words: Sequence[str]) -> Tree:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -77,17 +78,14 @@ def doctor(directory: str | Path = ".", bundle: str | Path | None = None) -> lis
 
     What cannot be looked at here is a finding too. Raises RegardError for a bundle that cannot be used.
     """
-    parts = (_versions, _processor, _devices, _arithmetic, _kernels, _training, partial(_disk, Path(directory)))
-    found = [finding for part in parts for finding in _safely(part)]
+    found: list[Finding] = []
+    for part in (_versions, _processor, _devices, _arithmetic, _kernels, _training, partial(_disk, Path(directory))):
+        try:
+            found.extend(part())
+        except Exception as error:  # a machine may be in any state, and this is what is asked when it is in a bad one
+            topic = getattr(part, "__name__", "_machine").strip("_")
+            found.append(Finding(topic, "could not be looked at", f"{type(error).__name__}: {error}", good=False))
     return found if bundle is None else [*found, *_translating(bundle)]
-
-
-def _safely(part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    try:
-        yield from part()
-    except Exception as error:  # a machine may be in any state, and this is what is asked when it is in a bad one
-        topic = getattr(part, "__name__", "_machine").strip("_")
-        yield Finding(topic, "could not be looked at", f"{type(error).__name__}: {error}", good=False)
 
 
 def rows_differ_by(dtype: torch.dtype, width: int = 512) -> float:
@@ -115,16 +113,18 @@ def _versions() -> Iterator[Finding]:
 
 def _processor() -> Iterator[Finding]:
     model, flags = _cpu()
-    yield Finding("machine", "system", f"{platform.system()} {platform.release()} ({platform.machine()})")
-    yield Finding("machine", "processor", model)
+    found = partial(Finding, "machine")
+    yield found("system", f"{platform.system()} {platform.release()} ({platform.machine()})")
+    yield found("processor", model)
     available, threads = cores(), torch.get_num_threads()
-    yield Finding("machine", "cores", str(available))
+    yield found("cores", str(available))
     note = "" if threads == available else "set OMP_NUM_THREADS to the number of cores, unless others work here too"
-    yield Finding("machine", "threads that PyTorch uses", str(threads), note, good=threads <= available)
-    yield Finding("machine", "instructions", " ".join(f for f in _FLAGS if f in flags) or "unknown")
-    yield Finding("machine", "instructions that PyTorch uses", torch.backends.cpu.get_cpu_capability())
-    if (memory := _memory()) is not None:
-        yield Finding("machine", "memory", f"{memory / 2**30:.1f} GiB")
+    yield found("threads that PyTorch uses", str(threads), note, good=threads <= available)
+    yield found("instructions", " ".join(f for f in _FLAGS if f in flags) or "unknown")
+    yield found("instructions that PyTorch uses", torch.backends.cpu.get_cpu_capability())
+    with suppress(AttributeError, ValueError, OSError):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        yield found("memory", f"{memory / 2**30:.1f} GiB")
 
 
 def _devices() -> Iterator[Finding]:
@@ -144,8 +144,7 @@ def _arithmetic() -> Iterator[Finding]:
     why = "the hardware multiplies it faster" if fast else "the hardware has no faster bfloat16"
     yield Finding("arithmetic", "precision of training when auto", "bfloat16" if fast else "float32", why)
     for dtype in (torch.float32, torch.float64):
-        name = str(dtype).removeprefix("torch.")
-        differ = rows_differ_by(dtype)
+        name, differ = str(dtype).removeprefix("torch."), rows_differ_by(dtype)
         value = f"by {differ:.0e} of the largest" if differ else "no: the same bits"
         yield Finding("arithmetic", f"{name} products change with the batch", value)
     value = "float64, in PyTorch" if decoding.refusal() else "float32, in the compiled decoder"
@@ -223,10 +222,3 @@ def _cpu() -> tuple[str, set[str]]:
     facts = dict(reversed([(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in lines)]))
     flags = facts.get("flags") or facts.get("Features") or ""
     return facts.get("model name") or platform.processor() or platform.machine(), set(flags.split())
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

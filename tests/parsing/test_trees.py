@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.apps.cli import main
 from regard.errors import DataError, TextError
-from regard.parsing.brackets import bracket_scores
+from regard.parsing.brackets import score_trees
 from regard.parsing.trees import DEEPEST, Tree, Word, delinearise, iter_trees, linearise, tree_of, words_of
 
 CAT = "(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))"
@@ -155,8 +155,7 @@ def test_lines_that_are_no_tree(line, message):
 
 def scores(pairs, **options):
     found, gold = ([tree_of(text) for text in side] for side in zip(*pairs, strict=True))
-    tags = [[w.tag for w in tree.words()] for tree in gold]
-    return bracket_scores([t.brackets() for t in found], [t.brackets() for t in gold], tags, **options)
+    return score_trees(found, gold, **options)
 
 
 def figures(*pairs):
@@ -213,8 +212,8 @@ def test_the_bracket_around_a_tree_is_taken_out_and_the_signature_says_so():
     """COLLINS.prm takes out TOP alone: with it, ROOT would be right here, 1 of 2 found and 1 of 4 of gold."""
     pair = ("(ROOT (NP (NN a) (VB b)))", "(ROOT (S (NP (NN a)) (VP (VB b))))")
     assert figures(pair) == (0, 0, 0, 0)
-    brackets = [[("ROOT", 0, 1)], [("S1", 0, 1)]]
-    found = bracket_scores(brackets, brackets, [["NN"], ["NN"]], resamples=0)["f1"]
+    trees = [Tree("ROOT", (Word("NN", "a"),)), Tree("S1", (Word("NN", "a"),))]
+    found = score_trees(trees, trees, resamples=0)["f1"]
     assert found.detail["gold"] == 0
     assert "|outer:no|" in found.signature
     assert "evalb:collins" not in found.signature
@@ -229,10 +228,10 @@ def test_the_interval_holds_the_figure_and_the_signature_says_how():
 
 
 def test_counts_must_be_equal():
-    with pytest.raises(DataError, match="as many of each, and at least one"):
-        bracket_scores([], [], [])
-    with pytest.raises(DataError, match="brackets of 1 sentences, gold brackets of 2"):
-        bracket_scores([[]], [[], []], [[], []])
+    with pytest.raises(DataError, match="as many, and at least one"):
+        score_trees([], [])
+    with pytest.raises(DataError, match="1 trees and 2 gold trees"):
+        score_trees([tree_of(CAT)], [tree_of(CAT)] * 2)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
