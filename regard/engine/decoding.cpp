@@ -35,9 +35,7 @@ struct Tables {
 
 }  // namespace
 
-extern "C" {
-
-void* decoder_new(int kind, const int64_t* sizes, float epsilon) {
+ENTRY(void*, decoder_new)(int kind, const int64_t* sizes, float epsilon) {
     return made([&]() -> Model* {
         Sizes z; std::memcpy(&z, sizes, sizeof z);
         if (kind == 0) return new Decoder<Float32>(z, epsilon);
@@ -45,13 +43,13 @@ void* decoder_new(int kind, const int64_t* sizes, float epsilon) {
         return new Decoder<Int8>(z, epsilon);
     });
 }
-int64_t decoder_add(void* model, const float* first, int64_t first_size, const float* second, int64_t second_size) {
+ENTRY(int64_t, decoder_add)(void* model, const float* first, int64_t first_size, const float* second, int64_t second_size) {
     return guarded([&] { return ((Model*)model)->add(first, first_size, second, second_size), 0; });
 }
-void decoder_free(void* model) { delete (Model*)model; }
+ENTRY(void, decoder_free)(void* model) { delete (Model*)model; }
 
 // Lists of tokens may be null.
-void* search_new(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* listed,
+ENTRY(void*, search_new)(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* listed,
                  const int64_t* lists, const Tables* tables, const int32_t* limits, const double* penalties, int lengths,
                  const int64_t* settings) {
     return made([&] {
@@ -61,31 +59,29 @@ void* search_new(void* model, int count, const int32_t* ids, const int64_t* star
     });
 }
 // How many sentences are done.
-int64_t search_step(void* search) {
+ENTRY(int64_t, search_step)(void* search) {
     return guarded([&] { return ((Search*)search)->step(); });
 }
-void search_free(void* search) { delete (Search*)search; }
+ENTRY(void, search_free)(void* search) { delete (Search*)search; }
 
 // How many hypotheses a sentence has; and one of them: its length, ids, total and score, and whether it ended by itself.
-int64_t search_found(void* search, int sentence) { return int64_t(((Search*)search)->found(sentence).size()); }
-int64_t search_get(void* search, int sentence, int rank, int32_t* ids, double* scores, int32_t* ended) {
+ENTRY(int64_t, search_found)(void* search, int sentence) { return int64_t(((Search*)search)->found(sentence).size()); }
+ENTRY(int64_t, search_get)(void* search, int sentence, int rank, int32_t* ids, double* scores, int32_t* ended) {
     const Hypothesis& h = ((Search*)search)->found(sentence)[rank];
     std::copy(h.ids.begin(), h.ids.end(), ids);
     scores[0] = h.total, scores[1] = h.score, *ended = h.ended;
     return int64_t(h.ids.size());
 }
 
-void* steps_new(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* listed,
+ENTRY(void*, steps_new)(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* listed,
                 const int64_t* lists, const Tables* tables, int threads) {
     return made([&] {
         Sources sources = sources_of(count, ids, starts, listed, lists);
         return ((Model*)model)->steps(std::move(sources), threads, tables->of(0), tables->of(1)).release();
     });
 }
-int64_t steps_step(void* steps, int M, const int32_t* tokens, const int32_t* sentences, int length,
+ENTRY(int64_t, steps_step)(void* steps, int M, const int32_t* tokens, const int32_t* sentences, int length,
                    const void* const* blocks, const int64_t* sizes, const int32_t* trail, float* out) {
     return guarded([&] { return ((Steps*)steps)->step(M, tokens, sentences, length, blocks, sizes, trail, out), 0; });
 }
-void steps_free(void* steps) { delete (Steps*)steps; }
-
-}
+ENTRY(void, steps_free)(void* steps) { delete (Steps*)steps; }

@@ -6,27 +6,33 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
+#include <new>
 #include <vector>
 
+#ifdef __linux__
 #include <sys/mman.h>
+#endif
 
 #include "numbers.h"
 #include "team.h"
 
 namespace {
 
-struct Free { void operator()(void* p) const { std::free(p); } };
+constexpr std::align_val_t LINE{64}, HUGE_PAGE{size_t(1) << 21};
+struct Free {
+    std::align_val_t unit;
+    void operator()(char* p) const { ::operator delete[](p, unit); }
+};
 typedef std::unique_ptr<char, Free> Block;
 
 Block block(size_t bytes) {
-    constexpr size_t HUGE_PAGE = size_t(1) << 21;
-    size_t unit = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
-    bytes = std::max<size_t>(1, (bytes + unit - 1) / unit) * unit;
-    Block made((char*)std::aligned_alloc(unit, bytes));
-    if (!made) throw std::bad_alloc();
+    const std::align_val_t unit = bytes < size_t(HUGE_PAGE) ? LINE : HUGE_PAGE;
+    bytes = std::max<size_t>(1, (bytes + size_t(unit) - 1) / size_t(unit)) * size_t(unit);
+    Block made((char*)::operator new[](bytes, unit), {unit});
+#ifdef __linux__
     if (unit == HUGE_PAGE) madvise(made.get(), bytes, MADV_HUGEPAGE);  // a step reads all weights: fewer pages to find
+#endif
     return made;
 }
 
@@ -64,21 +70,20 @@ template <class Kind> void pack(Matrix& to, int N, int K, const float* weight, c
     constexpr int Q = Kind::PER_WORD;
     to.size(N, K, K / Q, padding);
     auto* out = (typename Kind::Weight*)to.packed.get();
-#pragma omp parallel for num_threads(threads())
-    for (int n = 0; n < N; n++) {
-        const float* row = weight + int64_t(n) * K;
+    each(threads(), N, [&](int64_t n) {
+        const float* row = weight + n * K;
         to.bias[n] = bias ? bias[n] : 0.0f;
         float most = 0.0f;
         for (int k = 0; k < K; k++) most = std::max(most, std::fabs(row[k]));
         float scale = most / 127.0f, total = 0.0f;
         for (int k = 0; k < K; k++) {
-            auto& place = out[((int64_t(n / PANEL) * to.words + k / Q) * PANEL + n % PANEL) * Q + k % Q];
+            auto& place = out[((n / PANEL * to.words + k / Q) * PANEL + n % PANEL) * Q + k % Q];
             if constexpr (Q == 1) place = row[k];
             if constexpr (Q == 2) store1(&place, row[k]);
             if constexpr (Q == 4) total += place = int8_t(scale > 0.0f ? std::lrint(row[k] / scale) : 0);
         }
         to.scale[n] = scale, to.total[n] = total;
-    }
+    });
 }
 
 // The words of a packed matrix, a column after the other, for those who take some columns of it.
@@ -86,10 +91,9 @@ Block unpacked(const Matrix& from) {
     Block made = block(checked_product({from.N, from.words, 4}));
     auto* out = (int32_t*)made.get();
     auto* in = (const int32_t*)from.packed.get();
-#pragma omp parallel for num_threads(threads())
-    for (int n = 0; n < from.N; n++)
-        for (int k = 0; k < from.words; k++)
-            out[int64_t(n) * from.words + k] = in[(int64_t(n / PANEL) * from.words + k) * PANEL + n % PANEL];
+    each(threads(), from.N, [&](int64_t n) {
+        for (int k = 0; k < from.words; k++) out[n * from.words + k] = in[(n / PANEL * from.words + k) * PANEL + n % PANEL];
+    });
     return made;
 }
 

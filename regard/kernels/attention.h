@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "entry.h"
 #include "small_products.h"
+#include "team.h"
 
 namespace {
 
@@ -37,18 +37,14 @@ struct Scratch {  // of one thread, grown when a longer sequence comes
 template <class F> void each_head(const int32_t* qs, const int32_t* ks, int B, int H, F f) {
     const int64_t tasks = int64_t(B) * H;
     const int64_t chunk = std::max<int64_t>(1, tasks / (8 * threads()));
-    Failure failure;
-    #pragma omp parallel num_threads(threads())
-    {
+    Queue queue;
+    together(threads(), [&](Team) {
         Scratch scratch;
-        #pragma omp for schedule(dynamic, chunk)
-        for (int64_t task = 0; task < tasks; task++)
-            failure.guard([&] {
-                int b = int(task / H), h = int(task % H);
-                f(scratch, b, h, qs[b], qs[b + 1] - qs[b], ks[b], ks[b + 1] - ks[b]);
-            });
-    }
-    failure.rethrow();
+        queue.each(tasks, chunk, [&](int64_t task) {
+            int b = int(task / H), h = int(task % H);
+            f(scratch, b, h, qs[b], qs[b + 1] - qs[b], ks[b], ks[b + 1] - ks[b]);
+        });
+    });
 }
 
 // Scores (T, S) to weights, in place; rows are `to` apart, what lies beyond S becomes 0. A causal row i sees i + 1 keys.

@@ -1,24 +1,25 @@
-"""Builds C++ on the machine that will run it, once, in seconds, and keeps the library in a folder of the user's own.
+"""The compiled parts: C++ that comes built with a wheel, for several kinds of processors, or is built where it runs.
 
-A GNU C++ compiler on Linux is all that is needed; where something lacks, the reason is said in a sentence. PyTorch is
-not imported: only its OpenMP runtime is looked for, so that there is one pool of threads in a process and not two.
+What came with the package is used if it was made of the C++ files that lie here. Else a C++ compiler (GCC 12, Clang 16,
+or newer) builds each part once, in seconds, and it is kept in a folder of the user's own. Where something lacks, the
+reason is said in a sentence. PyTorch is not needed.
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
+import math
 import os
 import platform
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from regard.disk import atomic_rename, digest
@@ -26,36 +27,136 @@ from regard.errors import KernelError
 
 SOURCES = Path(__file__).parent
 """Where the C++ of the kernels lies, and the headers that every compiled part may read."""
-_FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
+SHIPPED = SOURCES / "lib" / {"win32": "regard.dll", "darwin": "regard.dylib"}.get(sys.platform, "regard.so")
+"""The library that a wheel brings; tools/wheels.py builds it."""
+KINDS: dict[str, dict[str, str]] = {
+    "x86_64": {
+        "generic": "-march=x86-64",
+        "avx2": "-march=x86-64-v3",
+        "avx512": "-march=x86-64-v4 -mavx512vnni",
+        "avx512_bf16": "-march=x86-64-v4 -mavx512vnni -mavx512bf16",
+    },
+    "aarch64": {"neon": "-march=armv8-a", "dotprod": "-march=armv8.2-a+dotprod"},
+}
+"""The kinds of processors of an architecture that parts are compiled for, from the least on, as compilers call them."""
+FLAGS = (
+    *("-O3", "-std=c++20", "-fPIC", "-fvisibility=hidden"),
+    *("-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+)
+_MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 _NO_MEMORY = -2  # as entry.h has it
 
 
-class _NotBuiltError(Exception):
-    """The compiler failed, as it would in any other folder."""
+class Library:
+    """The functions of one compiled part, as attributes; they return 64-bit numbers where nothing else is said."""
+
+    def __init__(self, file: ctypes.CDLL, prefix: str = "") -> None:
+        self._file, self._prefix = file, prefix
+
+    def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
+        function: ctypes._NamedFuncPointer = getattr(self._file, self._prefix + name)
+        function.restype = ctypes.c_int64
+        setattr(self, name, function)
+        return function
 
 
 @cache
-def built(source: Path, architecture: str = "native") -> tuple[ctypes.CDLL | None, str]:
-    """The library of a C++ file for a processor (GCC's -march), or None and the reason in a sentence."""
-    if platform.system() != "Linux":
-        return None, "compiled kernels are built on Linux only"
+def built(source: Path) -> tuple[Library | None, str]:
+    """The part that a C++ file makes, or None and the reason in a sentence."""
+    kind = os.environ.get("REGARD_CPU", "")
+    if kind and kind not in (kinds := KINDS.get(_MACHINE, {})):
+        return None, f"REGARD_CPU is {kind!r}; on {_MACHINE} it may be {', '.join(kinds) or 'nothing'}"
+    found, reason = _shipped(source, kind)
+    if found is None and not reason and kind:
+        processor, reason = _built_here(SOURCES / "processor.cpp", "")
+        if processor is not None and kind not in (able := _able(processor)):
+            reason = _other(kind, able)
+    if found is None and not reason:
+        found, reason = _built_here(source, kind)
+    if found is not None and hasattr(found, "use_threads"):
+        found.use_threads(default_threads())
+    return found, reason
+
+
+def checked(library: Library, result: int) -> int:
+    """What an entry returned; raises MemoryError, or KernelError with the entry's own message, if it failed."""
+    if result >= 0:
+        return result
+    said = error_of(library)
+    if result == _NO_MEMORY:
+        raise MemoryError(said)
+    raise KernelError(f"a compiled kernel cannot work with what it was given: {said}.")
+
+
+def error_of(library: Library) -> str:
+    """What the last entry that failed in this thread had to say."""
+    library.error_message.restype = ctypes.c_char_p
+    said: bytes = library.error_message()
+    return said.decode(errors="replace")
+
+
+def entry(library: Library, name: str) -> Callable[..., int]:
+    """A function of a library that returns a number, which `checked` understands."""
+    return library.__getattr__(name)
+
+
+def sources_digest() -> str:
+    """What tells the C++ files of one version from another's."""
+    text = hashlib.sha256()
+    for path in sorted(path for folder in (SOURCES, SOURCES.parent / "engine") for path in folder.glob("*.[ch]*")):
+        text.update(path.name.encode() + path.read_bytes().replace(b"\r\n", b"\n"))
+    return text.hexdigest()
+
+
+def _able(file: ctypes.CDLL | Library) -> list[str]:
+    """The kinds of processors that this one is, from the least on."""
+    return [kind for kind in KINDS.get(_MACHINE, {}) if file.can_run(kind.encode())]
+
+
+def _other(kind: str, able: list[str]) -> str:
+    return f"REGARD_CPU is {kind!r}, and this processor can do {', '.join(able) or 'none of these'}"
+
+
+# -- what came with the package ----------------------------------------------------------------------------------------
+
+
+def _shipped(source: Path, kind: str) -> tuple[Library | None, str]:
+    """The part in the library that came with the package; None if it is not there, or why it cannot be used."""
+    try:
+        file = ctypes.CDLL(str(SHIPPED))
+        file.sources_digest.restype = ctypes.c_char_p
+        if file.sources_digest().decode() != sources_digest():
+            return None, ""
+    except (OSError, AttributeError):
+        return None, ""
+    able = _able(file)
+    if kind and kind not in able:
+        return None, _other(kind, able)
+    prefix = f"{kind or able[-1]}_{source.stem}_"
+    return (Library(file, prefix), "") if hasattr(file, f"{prefix}error_message") else (None, "")
+
+
+# -- what is built here ------------------------------------------------------------------------------------------------
+
+
+def _built_here(source: Path, kind: str) -> tuple[Library | None, str]:
+    if sys.platform not in ("linux", "darwin"):
+        return None, "compiled parts come with the wheel for this system, and are built on Linux and macOS only"
     command, version = compiler()
     if command is None:
         return None, version
-    runtime = _openmp()
-    if runtime is None:
-        return None, "this PyTorch does not bring GNU OpenMP (libgomp), which compiled kernels share with it"
-    flags = (*_FLAGS, f"-march={architecture}", f"-I{SOURCES}")
+    native = "-march=native" if _MACHINE == "x86_64" else "-mcpu=native"
+    flags = (*FLAGS, *KINDS.get(_MACHINE, {}).get(kind, native).split(), f"-I{SOURCES}")
     try:
-        name = _name(source, (version, str(runtime), _processor(), *flags))
+        name = _name(source, (version, _processor(), *flags))
     except OSError as error:
         return None, f"the sources of the kernels cannot be read ({error})"
     failures = []
     for folder in folders():
         try:
             _own(folder)
-            return _library(folder / name, source, (command, *flags), runtime), ""
-        except _NotBuiltError as error:
+            return Library(_library(folder / name, source, (command, *flags))), ""
+        except KernelError as error:
             return None, f"{command} could not build {source.name}: {error}"
         except OSError as error:
             failures.append(f"{folder}: {error.strerror or error}")
@@ -64,23 +165,11 @@ def built(source: Path, architecture: str = "native") -> tuple[ctypes.CDLL | Non
 
 @cache
 def compiler() -> tuple[str | None, str]:
-    """A GNU C++ compiler and its version; None and why not."""
-    others = [found] if (found := shutil.which("clang++")) else []
-    for name in ("c++", "g++"):
-        if (command := shutil.which(name)) is None:
-            continue
-        try:
-            version = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
-        except OSError:
-            continue
-        if "clang" not in version.lower():
-            return command, version
-        others.append(command)
-    if others:
-        return None, (
-            f"{others[-1]} is Clang, whose OpenMP is not the one that PyTorch brings (GNU's), and two of them would "
-            "fight for the cores; install g++, such as Debian's package of that name"
-        )
+    """A C++ compiler and its version; None and why not."""
+    for command in filter(None, map(shutil.which, ("c++", "g++", "clang++"))):
+        with suppress(OSError):
+            done = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace")
+            return command, done.stdout
     return None, "no C++ compiler was found; install g++, such as Debian's package of that name"
 
 
@@ -93,37 +182,6 @@ def folders() -> Iterator[Path]:
         yield Path.home() / ".cache" / "regard"
     with suppress(OSError):  # no folder for temporary files
         yield Path(tempfile.gettempdir()) / f"regard-{os.geteuid()}"
-
-
-def entry(library: ctypes.CDLL, name: str) -> Callable[..., int]:
-    """A function of a library that returns a number, which `checked` understands."""
-    function: ctypes._NamedFuncPointer = getattr(library, name)
-    function.restype = ctypes.c_int64
-    return function
-
-
-def checked(library: ctypes.CDLL, result: int) -> int:
-    """What an entry returned; raises MemoryError, or KernelError with the entry's own message, if it failed."""
-    if result >= 0:
-        return result
-    said = error_of(library)
-    if result == _NO_MEMORY:
-        raise MemoryError(said)
-    raise KernelError(f"a compiled kernel cannot work with what it was given: {said}.")
-
-
-def error_of(library: ctypes.CDLL) -> str:
-    """What the last entry that failed in this thread had to say."""
-    library.error_message.restype = ctypes.c_char_p
-    said: bytes = library.error_message()
-    return said.decode(errors="replace")
-
-
-def _openmp() -> Path | None:
-    """PyTorch's own runtime."""
-    spec = find_spec("torch")
-    folders = spec.submodule_search_locations if spec is not None else None
-    return next((found for folder in folders or () for found in sorted((Path(folder) / "lib").glob("libgomp*"))), None)
 
 
 def _name(source: Path, key: tuple[str, ...]) -> str:
@@ -151,23 +209,19 @@ def _own(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def _library(path: Path, source: Path, command: tuple[str, ...], runtime: Path) -> ctypes.CDLL:
+def _library(path: Path, source: Path, command: tuple[str, ...]) -> ctypes.CDLL:
     """The library at `path`, which is built if it is not there or not as it was left."""
     if not _whole(path):
         with _alone(path.parent):
             if not _whole(path):  # no other process has built it in the meantime
-                _build(path, source, command, runtime)
+                _build(path, source, command)
     return ctypes.CDLL(str(path))
-
-
-def _digest_of(path: Path) -> Path:
-    return path.with_suffix(".sha256")
 
 
 def _whole(path: Path) -> bool:
     """Whether a library is there, with the contents that it was built with: one that is cut short would kill us."""
     try:
-        return _digest_of(path).read_text("ascii").strip() == digest(path)
+        return path.with_suffix(".sha256").read_text("ascii").strip() == digest(path)
     except (OSError, ValueError):
         return False
 
@@ -175,25 +229,26 @@ def _whole(path: Path) -> bool:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Inside, no other process builds in this folder."""
+    import fcntl
+
     with open(folder / "lock", "w") as lock:
         with suppress(OSError):  # some network file systems have no locks; then two may build the same thing
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _build(path: Path, source: Path, command: tuple[str, ...], runtime: Path) -> None:
+def _build(path: Path, source: Path, command: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        part, made, said = Path(folder) / "part.o", Path(folder) / "made.so", Path(folder) / "digest"
-        link = [command[0], "-shared", str(part), str(runtime), f"-Wl,-rpath,{runtime.parent}", "-o", str(made)]
-        for each in ([*command, "-c", str(source), "-o", str(part)], link):
-            done = subprocess.run(each, capture_output=True, text=True, errors="replace")
-            if done.returncode and "No space left" in done.stderr:
-                raise OSError("no space is left")
-            if done.returncode:
-                raise _NotBuiltError(_complaint(done))
+        made, said = Path(folder) / "made.so", Path(folder) / "digest"
+        whole = [*command, "-shared", "-pthread", str(source), "-o", str(made)]
+        done = subprocess.run(whole, capture_output=True, text=True, errors="replace")
+        if done.returncode and "No space left" in done.stderr:
+            raise OSError("no space is left")
+        if done.returncode:
+            raise KernelError(_complaint(done))
         said.write_text(digest(made), "ascii")
         atomic_rename(made, path)
-        atomic_rename(said, _digest_of(path))
+        atomic_rename(said, path.with_suffix(".sha256"))
 
 
 def _complaint(done: subprocess.CompletedProcess[str]) -> str:
@@ -201,3 +256,37 @@ def _complaint(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.strip().splitlines()
     errors = [line for line in lines if "error" in line.lower()]
     return next(iter(errors or lines[-1:]), f"it ended with status {done.returncode} and said nothing")
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def default_threads() -> int:
+    """OMP_NUM_THREADS, or the processors that this process may use; no more than PyTorch takes, if it is loaded."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = int(asked) if asked.isdecimal() and int(asked) else max(1, min(here, math.ceil(min(quota(), here))))
+    torch = sys.modules.get("torch")
+    return most if torch is None else min(most, torch.get_num_threads())
+
+
+def quota(root: Path = Path("/")) -> float:
+    """How many processors' time the control groups of this process allow (version 2 or 1); infinite without a limit."""
+    limits = [math.inf]
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text("ascii", errors="replace").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or "cpu" in controllers.split(","):
+                top = root / "sys/fs/cgroup" / controllers
+                group = top / path.lstrip("/")
+                limits += [_limit(each) for each in (group, *group.parents) if each.is_relative_to(top)]
+    return min(limits)
+
+
+def _limit(group: Path) -> float:
+    """One group's own limit."""
+    for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            most, period = (int(word) for name in names for word in (group / name).read_text("ascii").split())
+            return most / period if most > 0 else math.inf
+    return math.inf

@@ -1,9 +1,7 @@
-// What every entry of a compiled part does: it runs in no more threads than are safe, and turns what is thrown into a
-// message, since no exception may leave a C function.
+// What every entry of a compiled part does: it turns what is thrown into a message, since no exception may leave a C function.
 
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -12,21 +10,23 @@
 #include <new>
 #include <stdexcept>
 
-#include <omp.h>
-#include <pthread.h>
+// The head of a function that is called from outside. A library that is compiled several times over has each several times,
+// under names that begin with PREFIX.
+#ifdef _WIN32
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED __attribute__((visibility("default")))
+#endif
+#ifdef PREFIX
+#define JOINED(a, b) a##b
+#define NAMED(prefix, name) JOINED(prefix, name)
+#else
+#define PREFIX
+#define NAMED(prefix, name) name
+#endif
+#define ENTRY(Result, name) extern "C" EXPORTED Result NAMED(PREFIX, name)
 
 namespace {
-
-// -- threads -----------------------------------------------------------------------------------------------------------
-
-// A forked process has none of its parent's threads, but OpenMP believes that it has, and would wait for them for ever.
-std::atomic<bool> forked{false};
-const int registered = pthread_atfork(nullptr, nullptr, [] { forked = true; });
-
-// How many threads to ask for. Fewer may be given (OMP_THREAD_LIMIT, OMP_DYNAMIC, nested regions), so work is never
-// shared out by the number that was asked for: a loop over shares is (`#pragma omp for`), whoever runs it.
-inline int threads_for(int asked) { return forked ? 1 : std::max(asked, 1); }
-inline int threads() { return threads_for(omp_get_max_threads()); }
 
 // Keeps the first exception of a parallel region, which none may leave, until the region has ended.
 class Failure {
@@ -86,4 +86,4 @@ template <class... Values> [[noreturn]] void fail(const char* format, Values... 
 
 }  // namespace
 
-extern "C" const char* error_message() { return message; }
+ENTRY(const char*, error_message)() { return message; }

@@ -20,15 +20,15 @@ void smoothed(T* logits, int64_t n, int64_t V, const int64_t* targets, float smo
     check_targets(targets, n, V);
     const int64_t most = threads();
     std::unique_ptr<float[]> space(new float[checked_product({most, V})]);
-    #pragma omp parallel for schedule(static) num_threads(int(most))
-    for (int64_t i = 0; i < n; i++)
-        losses[i] = smoothed_row(logits + i * V, V, targets[i], smoothing, space.get() + omp_get_thread_num() * V);
+    together(int(most), [&](Team team) {
+        team.each(n, [&](int64_t i) { losses[i] = smoothed_row(logits + i * V, V, targets[i], smoothing, space.get() + team.id * V); });
+    });
 }
 
 }  // namespace
 
 #define FOR(T, NAME)                                                                                                   \
-    extern "C" int64_t attend_##NAME(const T* q, int64_t qh, int64_t qr, const T* k, int64_t kh, int64_t kr, const T* v,\
+    ENTRY(int64_t, attend_##NAME)(const T* q, int64_t qh, int64_t qr, const T* k, int64_t kh, int64_t kr, const T* v,\
                                      int64_t vh, int64_t vr, T* out, int64_t oh, int64_t orow, const int32_t* qs,      \
                                      const int32_t* ks, int B, int H, int D, int E, int causal) {                      \
         return guarded([&] {                                                                                           \
@@ -39,7 +39,7 @@ void smoothed(T* logits, int64_t n, int64_t V, const int64_t* targets, float smo
             });                                                                                                        \
         });                                                                                                            \
     }                                                                                                                  \
-    extern "C" int64_t attend_back_##NAME(const T* q, int64_t qh, int64_t qr, const T* k, int64_t kh, int64_t kr,      \
+    ENTRY(int64_t, attend_back_##NAME)(const T* q, int64_t qh, int64_t qr, const T* k, int64_t kh, int64_t kr,      \
                                           const T* v, int64_t vh, int64_t vr, const T* g, int64_t gh, int64_t gr, T* dq,\
                                           int64_t dqh, int64_t dqr, T* dk, int64_t dkh, int64_t dkr, T* dv,            \
                                           int64_t dvh, int64_t dvr, const int32_t* qs, const int32_t* ks, int B, int H,\
@@ -52,21 +52,21 @@ void smoothed(T* logits, int64_t n, int64_t V, const int64_t* targets, float smo
             });                                                                                                        \
         });                                                                                                            \
     }                                                                                                                  \
-    extern "C" int64_t smoothed_##NAME(T* x, int64_t n, int64_t V, const int64_t* y, float smoothing, float* losses) { \
+    ENTRY(int64_t, smoothed_##NAME)(T* x, int64_t n, int64_t V, const int64_t* y, float smoothing, float* losses) { \
         return guarded([&] { return smoothed<T>(x, n, V, y, smoothing, losses), 0; });                                 \
     }                                                                                                                  \
-    extern "C" int64_t drop_add_##NAME(const T* x, const T* y, T* out, int64_t n, uint32_t dropped, float scale,       \
+    ENTRY(int64_t, drop_add_##NAME)(const T* x, const T* y, T* out, int64_t n, uint32_t dropped, float scale,       \
                                        uint32_t seed, uint32_t other) {                                                \
         return guarded([&] { return drop_add<T>(x, y, out, n, {dropped, scale, seed, other}), 0; });                   \
     }                                                                                                                  \
-    extern "C" int64_t norm_##NAME(const T* x, const T* y, const T* gain, const T* bias, T* sum, T* out, float* kept,  \
+    ENTRY(int64_t, norm_##NAME)(const T* x, const T* y, const T* gain, const T* bias, T* sum, T* out, float* kept,  \
                                    int64_t n, int D, float epsilon, uint32_t dropped, float scale, uint32_t seed,      \
                                    uint32_t other) {                                                                   \
         return guarded([&] {                                                                                           \
             return norm<T>(x, y, gain, bias, sum, out, kept, n, D, epsilon, {dropped, scale, seed, other}), 0;         \
         });                                                                                                            \
     }                                                                                                                  \
-    extern "C" int64_t norm_back_##NAME(const T* x, const T* gain, const T* g, const float* kept, T* dx, T* dy,        \
+    ENTRY(int64_t, norm_back_##NAME)(const T* x, const T* gain, const T* g, const float* kept, T* dx, T* dy,        \
                                         float* partial, int shares, int64_t n, int D, uint32_t dropped, float scale,   \
                                         uint32_t seed, uint32_t other) {                                               \
         return guarded([&] {                                                                                           \

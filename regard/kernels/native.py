@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import platform
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,9 +16,8 @@ from torch import Tensor
 
 from regard.nn.layers import applied
 
-from .build import SOURCES, built, checked, entry
+from .build import SOURCES, Library, built, checked
 
-_SOURCE = SOURCES / "native.cpp"
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """What the kernels take, and how they call it."""
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2  # of malloc.h
@@ -26,11 +26,69 @@ _KEEP_ALL = _WORD(0), _FLOAT(1.0), _WORD(0), _WORD(0)
 """Settings of a dropout that drops nothing."""
 
 
+# -- parts as Python calls them ----------------------------------------------------------------------------------------
+
+
+class Part:
+    """One C++ file of the kernels, which is built when it is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._source = SOURCES / f"{name}.cpp"
+
+    def lacking(self) -> str | None:
+        """None if it is there, else why not."""
+        return _lent(self._source)[1] or None
+
+    def has(self, name: str) -> bool:
+        """Whether it is there, and has a function that some processors' kinds lack."""
+        return hasattr(_lent(self._source)[0], name)
+
+    def call(self, name: str, *arguments: object) -> int:
+        """What a function of it returns; raises MemoryError or KernelError if that is a failure."""
+        library = _lent(self._source)[0]
+        assert library is not None
+        if _openmp() is None:
+            library.use_threads(torch.get_num_threads())
+        given = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
+        return checked(library, getattr(library, name)(*given))
+
+    def call_with_workspace(self, name: str, *arguments: object) -> None:
+        """Call a function that needs memory to work in: called without, it returns how many bytes."""
+        space = torch.empty(self.call(name, None, *arguments), dtype=torch.uint8)
+        self.call(name, space, *arguments)
+
+
+@cache
+def _lent(source: Path) -> tuple[Library | None, str]:
+    """A part that works in PyTorch's threads, where they are those of an OpenMP that can be found."""
+    library, reason = built(source)
+    if library is not None and (functions := _openmp()) is not None:
+        library.use_openmp(*(ctypes.cast(each, ctypes.c_void_p) for each in functions))
+    return library, reason
+
+
+@cache
+def _openmp() -> list[ctypes._NamedFuncPointer] | None:
+    """The functions of PyTorch's OpenMP runtime that team.h uses: GNU's, or another's that has them under its names."""
+    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
+    brought = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))
+    for path in (*map(str, brought), None):  # None: whatever the process has loaded for all to see
+        try:
+            runtime = ctypes.CDLL(path)
+            return [getattr(runtime, name) for name in names]
+        except (OSError, AttributeError, TypeError):  # TypeError: Windows has nothing like None
+            continue
+    return None
+
+
+_PART = Part("native")
+
+
 def unavailable(device: str, dtype: torch.dtype) -> str | None:
     """None if these kernels run here, on such a device and in such numbers, else why not."""
     if device != "cpu":
         return "it is for CPUs"
-    return built(_SOURCE)[1] or None if dtype in TYPES else "it is for float32 and bfloat16"
+    return _PART.lacking() if dtype in TYPES else "it is for float32 and bfloat16"
 
 
 def refuses(first: Tensor, *others: Tensor) -> str | None:
@@ -57,26 +115,8 @@ def keep_memory() -> None:
             set_option(option, value)
 
 
-def call(library: ctypes.CDLL | None, name: str, *arguments: object) -> None:
-    """Call a function of a library that is built; tensors are handed over as pointers."""
-    assert library is not None
-    given = [_POINTER(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
-    checked(library, entry(library, name)(*given))
-
-
-def call_with_workspace(library: ctypes.CDLL | None, name: str, *arguments: object) -> None:
-    """Call a function that needs memory to work in: called without, it returns how many bytes."""
-    assert library is not None
-    given = [_POINTER(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
-    function = entry(library, name)
-    space = torch.empty(checked(library, function(None, *given)), dtype=torch.uint8)
-    checked(library, function(_POINTER(space.data_ptr()), *given))
-
-
 def _call(name: str, like: Tensor, *arguments: object) -> None:
-    library = built(_SOURCE)[0]
-    assert library is not None
-    checked(library, entry(library, f"{name}_{TYPES[like.dtype]}")(*arguments))
+    _PART.call(f"{name}_{TYPES[like.dtype]}", *arguments)
 
 
 def _at(x: Tensor | None) -> ctypes.c_void_p:

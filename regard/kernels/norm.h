@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "entry.h"
+#include "team.h"
 #include "vectors.h"
 
 namespace {
@@ -33,8 +33,7 @@ struct Drop {
 
 // out = x + y, y's elements dropped or scaled; without x, only the second part.
 template <class T> void drop_add(const T* x, const T* y, T* out, int64_t n, Drop drop) {
-    #pragma omp parallel for schedule(static) num_threads(threads())
-    for (int64_t block = 0; block < (n + 1023) / 1024; block++) {
+    each(threads(), (n + 1023) / 1024, [&](int64_t block) {
         int64_t end = block * 1024 + 1024 < n ? block * 1024 + 1024 : n;
         for (int64_t i = block * 1024; i < end; i += W) {
             if (i + W <= end) {
@@ -46,7 +45,7 @@ template <class T> void drop_add(const T* x, const T* y, T* out, int64_t n, Drop
                     store1(out + j, x ? load1(x + j) + z : z);
                 }
         }
-    }
+    });
 }
 
 // -- layer norm --------------------------------------------------------------------------------------------------------
@@ -56,8 +55,7 @@ template <class T> void drop_add(const T* x, const T* y, T* out, int64_t n, Drop
 template <class T>
 void norm(const T* x, const T* y, const T* gain, const T* bias, T* sum_of, T* out, float* kept, int64_t n, int D,
           float epsilon, Drop drop) {
-    #pragma omp parallel for schedule(static) num_threads(threads())
-    for (int64_t i = 0; i < n; i++) {
+    each(threads(), n, [&](int64_t i) {
         const T* row = x + i * D;
         if (y) {
             for (int d = 0; d < D; d += W)
@@ -73,7 +71,7 @@ void norm(const T* x, const T* y, const T* gain, const T* bias, T* sum_of, T* ou
             store(out + i * D + d, (load(row + d) - mean) * inverse * load(gain + d) + load(bias + d));
         kept[2 * i] = mean;
         kept[2 * i + 1] = inverse;
-    }
+    });
 }
 
 // partial (shares, 2, D) receives what each share of the rows gives to the gradients of gain and bias; dy, if there is
@@ -81,9 +79,8 @@ void norm(const T* x, const T* y, const T* gain, const T* bias, T* sum_of, T* ou
 template <class T>
 void norm_back(const T* x, const T* gain, const T* g, const float* kept, T* dx, T* dy, float* partial, int shares,
                int64_t n, int D, Drop drop) {
-    #pragma omp parallel for schedule(static) num_threads(threads_for(shares))
-    for (int share = 0; share < shares; share++) {
-        float *dgain = partial + int64_t(share) * 2 * D, *dbias = dgain + D;
+    each(shares, shares, [&](int64_t share) {
+        float *dgain = partial + share * 2 * D, *dbias = dgain + D;
         std::memset(dgain, 0, 2 * D * sizeof(float));
         for (int64_t i = n * share / shares; i < n * (share + 1) / shares; i++) {
             float mean = kept[2 * i], inverse = kept[2 * i + 1];
@@ -101,7 +98,7 @@ void norm_back(const T* x, const T* gain, const T* g, const float* kept, T* dx, 
                 if (dy) store(dy + i * D + d, drop(i * D + d, load(dx + i * D + d)));
             }
         }
-    }
+    });
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 // Sizes: M rows, K inputs and N outputs of a map (both even), D width, F inner width, V tokens. Weights are (N, K).
 // Every function asks for `room`; called without, it returns the bytes that it needs and does nothing else.
 
+#include "team.h"
+
 #ifdef __AVX512BF16__
 
 #include <algorithm>
@@ -161,30 +163,30 @@ struct Gradients {
     Gradients(Workspace& space, int shares, int N, int K) {
         for (int share = 0; share < shares; share++) of.emplace_back(space, N, K);
     }
-    void collect(bf16* dw, bf16* db) const {
+    void collect(Team& team, bf16* dw, bf16* db) const {
         int N = of[0].N, K = of[0].K;
         auto add = [&](auto where, __mmask16 mask, bf16* out) {
             __m512 s{};
             for (const Gradient& one : of) s += _mm512_maskz_loadu_ps(mask, where(one));
             put(out, s, mask);
         };
-        #pragma omp for schedule(static)
-        for (int i = 0; i < N; i++)
+        team.each(N, [&](int64_t i) {
             for (int j = 0; j < K; j += 16) {
-                int64_t at = int64_t(j / PANEL * PANEL) * N + int64_t(i) * PANEL + j % PANEL;
-                add([&](const Gradient& one) { return one.w + at; }, first(K - j), dw + int64_t(i) * K + j);
+                int64_t at = int64_t(j / PANEL * PANEL) * N + i * PANEL + j % PANEL;
+                add([&](const Gradient& one) { return one.w + at; }, first(K - j), dw + i * K + j);
             }
-        #pragma omp for schedule(static)
-        for (int i = 0; i < (db ? N : 0); i += 16)
+        });
+        for (int i = 0; i < (db && team.id == 0 ? N : 0); i += 16)
             add([&](const Gradient& one) { return one.b + i; }, first(N - i), db + i);
     }
 };
 
-// Inside of a parallel region: each thread interleaves some of the panels; all are there when it returns.
-void interleave_all(const bf16* w, int N, int K, bool transposed, const Interleaved& out) {
-    #pragma omp for schedule(static)
-    for (int j = 0; j < (transposed ? N : K); j += PANEL)
+// Each thread interleaves some of the panels: all are there when the team has waited.
+void interleave_all(Team& team, const bf16* w, int N, int K, bool transposed, const Interleaved& out) {
+    team.each(ceil(transposed ? N : K, PANEL), [&](int64_t panel) {
+        const int j = int(panel) * PANEL;
         transposed ? interleave_columns(w, N, K, j, out.panel(j)) : interleave_rows(w, K, N, j, j + PANEL, out);
+    });
 }
 
 // How many shares the rows are cut into: as many as threads are asked for, each with enough rows to be worth it. Whichever
@@ -206,13 +208,15 @@ int64_t map(char* at, const bf16* x, const bf16* w, const bf16* b, bf16* y, int6
     Workspace space{at};
     Interleaved wt{space.take<uint32_t>(Interleaved::words(K, N)), K / 2, N};
     if (!at) return space.used;
-    #pragma omp parallel num_threads(threads())
-    {
-        interleave_all(w, N, K, true, wt);
-        #pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < M; i += BLOCK / 2)
+    Queue queue;
+    together(threads(), [&](Team team) {
+        interleave_all(team, w, N, K, true, wt);
+        team.wait();
+        queue.each(ceil(M, BLOCK / 2), 1, [&](int64_t part) {
+            const int64_t i = part * (BLOCK / 2);
             forwards(x + i * K, int(std::min<int64_t>(BLOCK / 2, M - i)), wt, b, NONE, y + i * N);
-    }
+        });
+    });
     return 0;
 }
 
@@ -223,20 +227,20 @@ int64_t map_back(char* at, const bf16* g, const bf16* x, const bf16* w, bf16* dx
     Interleaved wb{space.take<uint32_t>(Interleaved::words(N, K)), N / 2, K};
     Gradients sums(space, shares, N, K);
     if (!at) return space.used;
-    #pragma omp parallel num_threads(shares)
-    {
-        if (dx) interleave_all(w, N, K, false, wb);
-        #pragma omp for schedule(static)
-        for (int share = 0; share < shares; share++) {
+    together(shares, [&](Team team) {
+        if (dx) interleave_all(team, w, N, K, false, wb);
+        team.wait();
+        team.each(shares, [&](int64_t share) {
             Gradient sum = sums.of[share];
-            blocks(M, share, shares, [&](int64_t i, int rows) {
+            blocks(M, int(share), shares, [&](int64_t i, int rows) {
                 if (dx) backwards(g + i * N, rows, wb, nullptr, dx + i * K);
                 sum.add(g + i * N, x + i * K, rows);
             });
             sum.finish();
-        }
-        sums.collect(dw, db);
-    }
+        });
+        team.wait();
+        sums.collect(team, dw, db);
+    });
     return 0;
 }
 
@@ -248,17 +252,18 @@ int64_t two_maps(char* at, const bf16* x, const bf16* w1, const bf16* b1, const 
     Interleaved first{space.take<uint32_t>(Interleaved::words(D, F)), D / 2, F};
     Interleaved second{space.take<uint32_t>(Interleaved::words(F, D)), F / 2, D};
     if (!at) return space.used;
-    #pragma omp parallel num_threads(threads())
-    {
-        interleave_all(w1, F, D, true, first);
-        interleave_all(w2, D, F, true, second);
-        #pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < M; i += BLOCK / 2) {
-            int rows = int(std::min<int64_t>(BLOCK / 2, M - i));
+    Queue queue;
+    together(threads(), [&](Team team) {
+        interleave_all(team, w1, F, D, true, first);
+        interleave_all(team, w2, D, F, true, second);
+        team.wait();
+        queue.each(ceil(M, BLOCK / 2), 1, [&](int64_t part) {
+            const int64_t i = part * (BLOCK / 2);
+            const int rows = int(std::min<int64_t>(BLOCK / 2, M - i));
             forwards(x + i * D, rows, first, b1, RELU, h + i * F);
             forwards(h + i * F, rows, second, b2, NONE, y + i * D);
-        }
-    }
+        });
+    });
     return 0;
 }
 
@@ -271,25 +276,25 @@ int64_t two_maps_back(char* at, const bf16* g, const bf16* x, const bf16* h, con
     Gradients firsts(space, shares, F, D), seconds(space, shares, D, F);
     bf16* inner = space.take<bf16>(int64_t(shares) * BLOCK * F);
     if (!at) return space.used;
-    #pragma omp parallel num_threads(shares)
-    {
-        interleave_all(w1, F, D, false, first);
-        interleave_all(w2, D, F, false, second);
-        #pragma omp for schedule(static)
-        for (int share = 0; share < shares; share++) {
+    together(shares, [&](Team team) {
+        interleave_all(team, w1, F, D, false, first);
+        interleave_all(team, w2, D, F, false, second);
+        team.wait();
+        team.each(shares, [&](int64_t share) {
             Gradient one = firsts.of[share], two = seconds.of[share];
-            bf16* dh = inner + int64_t(share) * BLOCK * F;
-            blocks(M, share, shares, [&](int64_t i, int rows) {
+            bf16* dh = inner + share * BLOCK * F;
+            blocks(M, int(share), shares, [&](int64_t i, int rows) {
                 backwards(g + i * D, rows, second, h + i * F, dh);
                 two.add(g + i * D, h + i * F, rows);
                 backwards(dh, rows, first, nullptr, dx + i * D);
                 one.add(dh, x + i * D, rows);
             });
             one.finish(), two.finish();
-        }
-        firsts.collect(dw1, db1);
-        seconds.collect(dw2, db2);
-    }
+        });
+        team.wait();
+        firsts.collect(team, dw1, db1);
+        seconds.collect(team, dw2, db2);
+    });
     return 0;
 }
 
@@ -306,16 +311,15 @@ int64_t loss_of_map(char* at, const bf16* x, const bf16* w, const bf16* b, const
     float* more = space.take<float>(int64_t(shares) * ceil(V, 16) * 16);
     if (!at) return space.used;
     check_targets(targets, M, V);
-    #pragma omp parallel num_threads(shares)
-    {
-        interleave_all(w, V, D, true, wt);
-        interleave_all(w, V, D, false, wb);
-        #pragma omp for schedule(static)
-        for (int share = 0; share < shares; share++) {
+    together(shares, [&](Team team) {
+        interleave_all(team, w, V, D, true, wt);
+        interleave_all(team, w, V, D, false, wb);
+        team.wait();
+        team.each(shares, [&](int64_t share) {
             Gradient sum = sums.of[share];
-            bf16* logits = all + int64_t(share) * BLOCK * V;
+            bf16* logits = all + share * BLOCK * V;
             float* row = more + share * ceil(V, 16) * 16;
-            blocks(M, share, shares, [&](int64_t i, int rows) {
+            blocks(M, int(share), shares, [&](int64_t i, int rows) {
                 forwards(x + i * D, rows, wt, b, NONE, logits);
                 for (int r = 0; r < rows; r++)
                     losses[i + r] = smoothed_row(logits + int64_t(r) * V, V, targets[i + r], smoothing, row);
@@ -323,45 +327,42 @@ int64_t loss_of_map(char* at, const bf16* x, const bf16* w, const bf16* b, const
                 sum.add(logits, x + i * D, rows);
             });
             sum.finish();
-        }
-        sums.collect(dw, db);
-    }
+        });
+        team.wait();
+        sums.collect(team, dw, db);
+    });
     return 0;
 }
 
 }  // namespace
 
-extern "C" {
-
 // y (M, N) = x (M, K) w^T + b
-int64_t linear(char* at, const bf16* x, const bf16* w, const bf16* b, bf16* y, int64_t M, int N, int K) {
+ENTRY(int64_t, linear)(char* at, const bf16* x, const bf16* w, const bf16* b, bf16* y, int64_t M, int N, int K) {
     return guarded([&] { return map(at, x, w, b, y, M, N, K); });
 }
 
 // From y's gradient g: dx (none if null), dw, db (none if null).
-int64_t linear_back(char* at, const bf16* g, const bf16* x, const bf16* w, bf16* dx, bf16* dw, bf16* db, int64_t M, int N,
+ENTRY(int64_t, linear_back)(char* at, const bf16* g, const bf16* x, const bf16* w, bf16* dx, bf16* dw, bf16* db, int64_t M, int N,
                     int K) {
     return guarded([&] { return map_back(at, g, x, w, dx, dw, db, M, N, K); });
 }
 
 // h (M, F) = max(0, x (M, D) w1^T + b1); y (M, D) = h w2^T + b2
-int64_t feedforward(char* at, const bf16* x, const bf16* w1, const bf16* b1, const bf16* w2, const bf16* b2, bf16* h,
+ENTRY(int64_t, feedforward)(char* at, const bf16* x, const bf16* w1, const bf16* b1, const bf16* w2, const bf16* b2, bf16* h,
                     bf16* y, int64_t M, int D, int F) {
     return guarded([&] { return two_maps(at, x, w1, b1, w2, b2, h, y, M, D, F); });
 }
 
 // From y's gradient g: dx and the gradients of all weights.
-int64_t feedforward_back(char* at, const bf16* g, const bf16* x, const bf16* h, const bf16* w1, const bf16* w2, bf16* dx,
+ENTRY(int64_t, feedforward_back)(char* at, const bf16* g, const bf16* x, const bf16* h, const bf16* w1, const bf16* w2, bf16* dx,
                          bf16* dw1, bf16* db1, bf16* dw2, bf16* db2, int64_t M, int D, int F) {
     return guarded([&] { return two_maps_back(at, g, x, h, w1, w2, dx, dw1, db1, dw2, db2, M, D, F); });
 }
 
 // Each token's label-smoothed loss of logits x (M, D) w^T + b, and all gradients of their sum; a target < 0 is padding.
-int64_t projected_loss(char* at, const bf16* x, const bf16* w, const bf16* b, const int64_t* targets, float smoothing,
+ENTRY(int64_t, projected_loss)(char* at, const bf16* x, const bf16* w, const bf16* b, const int64_t* targets, float smoothing,
                        float* losses, bf16* dx, bf16* dw, bf16* db, int64_t M, int V, int D) {
     return guarded([&] { return loss_of_map(at, x, w, b, targets, smoothing, losses, dx, dw, db, M, V, D); });
-}
-
 }
 
 #endif

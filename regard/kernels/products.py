@@ -16,23 +16,20 @@ from torch import Tensor
 
 from regard.nn.layers import applied
 
-from .build import SOURCES, built
-from .native import call_with_workspace
+from .native import Part
 
-_SOURCE = SOURCES / "products.cpp"
+_PART = Part("products")
+_run = _PART.call_with_workspace
 _FEW = 32
 """Of fewer rows than these, arranging the weights for the product would take longer than the product."""
 _MOST = 2**28
 """Bytes that the threads' sums of the last map's gradient may take."""
 
 
-@cache
 def lacking() -> str | None:
     """None if these products can be computed on this machine at all, else why not."""
-    library, reason = built(_SOURCE)
-    if library is None:
-        return reason
-    return None if hasattr(library, "linear") else "this processor has no dot product of bfloat16 (AVX512_BF16)"
+    without = None if _PART.has("linear") else "this processor has no dot product of bfloat16 (AVX512_BF16)"
+    return _PART.lacking() or without
 
 
 @cache
@@ -66,10 +63,6 @@ def refuses_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> str | N
     if 4 * torch.get_num_threads() * weight.numel() > _MOST:
         return "a gradient of the whole vocabulary for each thread would take too much memory"
     return refuses(hidden, weight, bias)
-
-
-def _run(name: str, *arguments: object) -> None:
-    call_with_workspace(built(_SOURCE)[0], name, *arguments)
 
 
 def back(

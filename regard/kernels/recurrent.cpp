@@ -5,8 +5,8 @@
 // inside; an LSTM's cells are float32 outside as well. Loops are written so that compilers turn them into vectors.
 // Sizes: B rows, D features, I input features, T positions.
 
-#include "entry.h"
 #include "interleaved.h"
+#include "team.h"
 
 namespace {
 
@@ -61,14 +61,13 @@ template <class F> inline void lstm_one_back(F (&k)[4], F c, F next, F dh, F& dc
 
 constexpr int64_t SMALL = 1 << 14;  // numbers for which waking the other threads is not worth it
 
-#define ROWS                                                                                \
-    _Pragma("omp parallel for schedule(static) if (B * D > SMALL) num_threads(threads())")  \
-    for (int64_t b = 0; b < B; b++)
+// f(row) for each of B rows.
+template <class F> void each_row(int64_t B, int64_t D, F f) { each(B * D > SMALL ? threads() : 1, B, f); }
 #define FEATURES _Pragma("omp simd") for (int64_t d = 0; d < D; d++)
 
 // z (B, 4 D): sums of the gates; kept: the four themselves. Cells c -> next.
 template <class T> void lstm(int64_t B, int64_t D, const T* z, const float* c, T* kept, float* next, T* out) {
-    ROWS {
+    each_row(B, D, [&](int64_t b) {
         const T* zb = z + b * 4 * D;
         T *kb = kept + b * 4 * D, *hb = out + b * D;
         const float* cb = c + b * D;
@@ -80,14 +79,14 @@ template <class T> void lstm(int64_t B, int64_t D, const T* z, const float* c, T
             for (int v = 0; v < 4; v++) store1(kb + v * D + d, gates[v]);
             nb[d] = cell;
         }
-    }
+    });
 }
 
 // From the gradients of hidden, dh, and of the next cells, dn, those of the sums, dz, and of the cells, dc.
 template <class T>
 void lstm_back(int64_t B, int64_t D, const T* kept, const float* c, const float* next, const T* dh, const float* dn, T* dz,
                float* dc) {
-    ROWS {
+    each_row(B, D, [&](int64_t b) {
         const T *kb = kept + b * 4 * D, *dhb = dh + b * D;
         T* zb = dz + b * 4 * D;
         const float *cb = c + b * D, *nb = next + b * D, *dnb = dn + b * D;
@@ -99,13 +98,13 @@ void lstm_back(int64_t B, int64_t D, const T* kept, const float* c, const float*
             for (int v = 0; v < 4; v++) store1(zb + v * D + d, gates[v]);
             dcb[d] = cell;
         }
-    }
+    });
 }
 
 // x and z (B, 3 D): what input and hidden give to reset gate, update gate and candidate.
 // kept (B, 4 D): the three themselves, and what hidden gives to the candidate.
 template <class T> void gru(int64_t B, int64_t D, const T* x, const T* z, const T* h, T* kept, T* out) {
-    ROWS {
+    each_row(B, D, [&](int64_t b) {
         const T *xr = x + b * 3 * D, *xu = xr + D, *xn = xu + D, *zr = z + b * 3 * D, *zu = zr + D, *zn = zu + D;
         const T* hb = h + b * D;
         T *kr = kept + b * 4 * D, *ku = kr + D, *kn = ku + D, *kz = kn + D, *ob = out + b * D;
@@ -115,12 +114,12 @@ template <class T> void gru(int64_t B, int64_t D, const T* x, const T* z, const 
             store1(kr + d, r); store1(ku + d, u); store1(kn + d, n); store1(kz + d, y);
             store1(ob + d, u * load1(hb + d) + (1.0f - u) * n);
         }
-    }
+    });
 }
 
 template <class T>
 void gru_back(int64_t B, int64_t D, const T* kept, const T* h, const T* dout, T* dx, T* dz, T* dh) {
-    ROWS {
+    each_row(B, D, [&](int64_t b) {
         const T *kr = kept + b * 4 * D, *ku = kr + D, *kn = ku + D, *kz = kn + D, *hb = h + b * D, *gb = dout + b * D;
         T *xr = dx + b * 3 * D, *xu = xr + D, *xn = xu + D, *yr = dz + b * 3 * D, *yu = yr + D, *yn = yu + D;
         T* dhb = dh + b * D;
@@ -133,23 +132,23 @@ void gru_back(int64_t B, int64_t D, const T* kept, const T* h, const T* dout, T*
             store1(xn + d, dn); store1(yn + d, dn * r);
             store1(dhb + d, g * u);
         }
-    }
+    });
 }
 
 }  // namespace
 
 #define BOTH(T, NAME)                                                                                                  \
-    extern "C" int64_t lstm_##NAME(int64_t B, int64_t D, const T* z, const float* c, T* kept, float* next, T* out) {   \
+    ENTRY(int64_t, lstm_##NAME)(int64_t B, int64_t D, const T* z, const float* c, T* kept, float* next, T* out) {   \
         return guarded([&] { return lstm(B, D, z, c, kept, next, out), 0; });                                          \
     }                                                                                                                  \
-    extern "C" int64_t lstm_back_##NAME(int64_t B, int64_t D, const T* kept, const float* c, const float* next,        \
+    ENTRY(int64_t, lstm_back_##NAME)(int64_t B, int64_t D, const T* kept, const float* c, const float* next,        \
                                         const T* dh, const float* dn, T* dz, float* dc) {                              \
         return guarded([&] { return lstm_back(B, D, kept, c, next, dh, dn, dz, dc), 0; });                             \
     }                                                                                                                  \
-    extern "C" int64_t gru_##NAME(int64_t B, int64_t D, const T* x, const T* z, const T* h, T* kept, T* out) {         \
+    ENTRY(int64_t, gru_##NAME)(int64_t B, int64_t D, const T* x, const T* z, const T* h, T* kept, T* out) {         \
         return guarded([&] { return gru(B, D, x, z, h, kept, out), 0; });                                              \
     }                                                                                                                  \
-    extern "C" int64_t gru_back_##NAME(int64_t B, int64_t D, const T* kept, const T* h, const T* dout, T* dx, T* dz,   \
+    ENTRY(int64_t, gru_back_##NAME)(int64_t B, int64_t D, const T* kept, const T* h, const T* dout, T* dx, T* dz,   \
                                        T* dh) {                                                                        \
         return guarded([&] { return gru_back(B, D, kept, h, dout, dx, dz, dh), 0; });                                  \
     }
@@ -165,13 +164,6 @@ namespace {
 // Floats and the processor's own vectors are the same registers.
 inline Floats (&floats(__m512 (&s)[4]))[4] { return reinterpret_cast<Floats(&)[4]>(s); }
 
-// f(first row, end) in each thread, by the number of threads that there really are: a thread's rows go through all
-// positions without waiting for another's.
-template <class F> void each_thread(int64_t B, F f) {
-    int64_t part = omp_get_thread_num(), parts = omp_get_num_threads();
-    f(B * part / parts, B * (part + 1) / parts);
-}
-
 // An LSTM's way: inputs x (T, B, I), weights wx (4 D, I) and wh (4 D, D), bias (4 D,). Hidden h (T + 1, B, D) and cells
 // c (T + 1, B, D) have their first positions given and get all others; kept (T, D / 16, B, 4, 16) gets the gates, as they come.
 int64_t layer(char* at, const bf16* x, const bf16* wx, const bf16* wh, const bf16* bias, bf16* h, float* c, bf16* kept,
@@ -180,35 +172,35 @@ int64_t layer(char* at, const bf16* x, const bf16* wx, const bf16* wh, const bf1
     Interleaved given{space.take<uint32_t>(Interleaved::words(I, 4 * D)), I / 2, 4 * D};
     Interleaved before{space.take<uint32_t>(Interleaved::words(D, 4 * D)), D / 2, 4 * D};
     if (!at) return space.used;
-    #pragma omp parallel num_threads(threads())
-    {
+    together(threads(), [&](Team team) {
         // A panel's columns are the four gates of 16 features, so that their sums meet in registers.
-        #pragma omp for schedule(static)
-        for (int d = 0; d < D; d += W) {
+        team.each(D / W, [&](int64_t panel) {
+            const int d = int(panel) * W;
             interleave_columns(wx, 4 * D, I, d, given.panel(4 * d), D);
             interleave_columns(wh, 4 * D, D, d, before.panel(4 * d), D);
-        }
-        each_thread(B, [&](int64_t from, int64_t to) {
-            for (int64_t t = 0; t < T; t++)
-                for (int d = 0; d < D; d += W)
-                    tiles(t * B + from, t * B + to, [&](int64_t row, auto tall) {
-                        constexpr int R = decltype(tall)::value;
-                        __m512 s[R][4];
-                        for (int r = 0; r < R; r++)
-                            for (int v = 0; v < 4; v++) s[r][v] = (__m512)load(bias + v * D + d);
-                        add_dots<R>(given.pairs, (const uint32_t*)(x + row * I), I / 2, 1, given.panel(4 * d), s);
-                        add_dots<R>(before.pairs, (const uint32_t*)(h + row * D), D / 2, 1, before.panel(4 * d), s);
-                        bf16* keep = kept + ((t * D + d) * B + (row - t * B) * W) * 4;
-                        for (int r = 0; r < R; r++, keep += PANEL) {
-                            int64_t now = (row + r) * D + d, next = now + B * D;
-                            Floats cell = load(c + now);
-                            store(h + next, lstm_one(floats(s[r]), cell));
-                            store(c + next, cell);
-                            for (int v = 0; v < 4; v++) store(keep + v * W, floats(s[r])[v]);
-                        }
-                    });
         });
-    }
+        team.wait();
+        // A thread's rows go through all positions without waiting for another's.
+        auto [from, to] = team.share(B);
+        for (int64_t t = 0; t < T; t++)
+            for (int d = 0; d < D; d += W)
+                tiles(t * B + from, t * B + to, [&](int64_t row, auto tall) {
+                    constexpr int R = decltype(tall)::value;
+                    __m512 s[R][4];
+                    for (int r = 0; r < R; r++)
+                        for (int v = 0; v < 4; v++) s[r][v] = (__m512)load(bias + v * D + d);
+                    add_dots<R>(given.pairs, (const uint32_t*)(x + row * I), I / 2, 1, given.panel(4 * d), s);
+                    add_dots<R>(before.pairs, (const uint32_t*)(h + row * D), D / 2, 1, before.panel(4 * d), s);
+                    bf16* keep = kept + ((t * D + d) * B + (row - t * B) * W) * 4;
+                    for (int r = 0; r < R; r++, keep += PANEL) {
+                        int64_t now = (row + r) * D + d, next = now + B * D;
+                        alignas(64) Floats cell = load(c + now);
+                        store(h + next, lstm_one(floats(s[r]), cell));
+                        store(c + next, cell);
+                        for (int v = 0; v < 4; v++) store(keep + v * W, floats(s[r])[v]);
+                    }
+                });
+    });
     return 0;
 }
 
@@ -223,7 +215,7 @@ int64_t layer_back(char* at, const bf16* wh, const float* c, const bf16* kept, c
     // Of 16 features of a row at a position, whose hidden state has this gradient from the position after.
     auto step = [=](int64_t t, int64_t b, int d, Floats g) {
         int64_t end = b * D + d, now = t * B * D + end, gates = now + 3 * (t * B + b) * D;
-        Floats cell = t + 1 < T ? load(dc + end) : Floats{}, k[4];
+        alignas(64) Floats cell = t + 1 < T ? load(dc + end) : Floats{}, k[4];
         if (dh) g += load(dh + now);
         if (dlast && t == last[b]) g += load(dlast + end);
         if (dcells && t == last[b]) cell += load(dcells + end);
@@ -232,45 +224,45 @@ int64_t layer_back(char* at, const bf16* wh, const float* c, const bf16* kept, c
         for (int v = 0; v < 4; v++) store(dz + gates + v * D, k[v]);
         store(dc + end, cell);
     };
-    #pragma omp parallel num_threads(threads())
-    {
-        #pragma omp for schedule(static)
-        for (int d = 0; d < D; d += PANEL) interleave_rows(wh, D, 4 * D, d, d + PANEL, w);
-        each_thread(B, [&](int64_t from, int64_t to) {
-            for (int64_t b = from; b < to; b++)
-                for (int d = 0; d < D; d += W) step(T - 1, b, d, Floats{});
-            for (int64_t t = T - 1; t >= 0; t--)
-                for (int d = 0; d < D; d += PANEL)
-                    tiles(from, to, [&](int64_t b, auto tall) {
-                        constexpr int R = decltype(tall)::value;
-                        __m512 s[R][4];
-                        for (int r = 0; r < R && t > 0; r++)  // what the step will read, while the sums are made
-                            for (int v = 0; v < 4 && d + W * v < D; v++) {
-                                int64_t now = ((t - 1) * B + b + r) * D + d + W * v;
-                                __builtin_prefetch(c + now);
-                                __builtin_prefetch(kept_at(t - 1, b + r, d + W * v));
-                                __builtin_prefetch(kept_at(t - 1, b + r, d + W * v) + PANEL / 2);
-                                if (dh) __builtin_prefetch(dh + now);
-                            }
-                        dots<R>(w.pairs, (const uint32_t*)(dz + (t * B + b) * 4 * D), 2 * D, 1, w.panel(d), s);
-                        for (int r = 0; r < R; r++)
-                            for (int v = 0; v < 4 && d + W * v < D; v++)
-                                if (t > 0) step(t - 1, b + r, d + W * v, floats(s[r])[v]);
-                                else store(dfirst + (b + r) * D + d + W * v, floats(s[r])[v]);
-                    });
+    together(threads(), [&](Team team) {
+        team.each(ceil(D, PANEL), [&](int64_t panel) {
+            interleave_rows(wh, D, 4 * D, int(panel) * PANEL, int(panel + 1) * PANEL, w);
         });
-    }
+        team.wait();
+        auto [from, to] = team.share(B);
+        for (int64_t b = from; b < to; b++)
+            for (int d = 0; d < D; d += W) step(T - 1, b, d, Floats{});
+        for (int64_t t = T - 1; t >= 0; t--)
+            for (int d = 0; d < D; d += PANEL)
+                tiles(from, to, [&](int64_t b, auto tall) {
+                    constexpr int R = decltype(tall)::value;
+                    __m512 s[R][4];
+                    for (int r = 0; r < R && t > 0; r++)  // what the step will read, while the sums are made
+                        for (int v = 0; v < 4 && d + W * v < D; v++) {
+                            int64_t now = ((t - 1) * B + b + r) * D + d + W * v;
+                            __builtin_prefetch(c + now);
+                            __builtin_prefetch(kept_at(t - 1, b + r, d + W * v));
+                            __builtin_prefetch(kept_at(t - 1, b + r, d + W * v) + PANEL / 2);
+                            if (dh) __builtin_prefetch(dh + now);
+                        }
+                    dots<R>(w.pairs, (const uint32_t*)(dz + (t * B + b) * 4 * D), 2 * D, 1, w.panel(d), s);
+                    for (int r = 0; r < R; r++)
+                        for (int v = 0; v < 4 && d + W * v < D; v++)
+                            if (t > 0) step(t - 1, b + r, d + W * v, floats(s[r])[v]);
+                            else store(dfirst + (b + r) * D + d + W * v, floats(s[r])[v]);
+                });
+    });
     return 0;
 }
 
 }  // namespace
 
-extern "C" int64_t lstm_layer(char* at, const bf16* x, const bf16* wx, const bf16* wh, const bf16* bias, bf16* h, float* c,
+ENTRY(int64_t, lstm_layer)(char* at, const bf16* x, const bf16* wx, const bf16* wh, const bf16* bias, bf16* h, float* c,
                               bf16* kept, int64_t T, int64_t B, int I, int D) {
     return guarded([&] { return layer(at, x, wx, wh, bias, h, c, kept, T, B, I, D); });
 }
 
-extern "C" int64_t lstm_layer_back(char* at, const bf16* wh, const float* c, const bf16* kept, const bf16* dh,
+ENTRY(int64_t, lstm_layer_back)(char* at, const bf16* wh, const float* c, const bf16* kept, const bf16* dh,
                                    const bf16* dlast, const float* dcells, const int64_t* last, bf16* dz, bf16* dfirst,
                                    float* dc, int64_t T, int64_t B, int D) {
     return guarded([&] { return layer_back(at, wh, c, kept, dh, dlast, dcells, last, dz, dfirst, dc, T, B, D); });

@@ -14,20 +14,19 @@ from torch import Tensor
 from regard.nn.layers import applied
 
 from . import native, products
-from .build import SOURCES, built
-from .native import TYPES, call, call_with_workspace
+from .native import TYPES, Part
 
-_SOURCE = SOURCES / "recurrent.cpp"
+_PART = Part("recurrent")
 
 
 def unavailable(device: str, dtype: torch.dtype) -> str | None:
     """None if a step can run here, on such a device and in such numbers, else why not."""
-    return native.unavailable(device, dtype) or built(_SOURCE)[1] or None
+    return native.unavailable(device, dtype) or _PART.lacking()
 
 
 def refuses(*tensors: Tensor) -> str | None:
     """None if these tensors of a step can be worked on, else why not."""
-    return native.refuses(*tensors) or built(_SOURCE)[1] or None
+    return native.refuses(*tensors) or _PART.lacking()
 
 
 def refuses_lstm(sums: Tensor, cells: Tensor) -> str | None:
@@ -37,18 +36,18 @@ def refuses_lstm(sums: Tensor, cells: Tensor) -> str | None:
 
 def layer_unavailable(device: str, dtype: torch.dtype) -> str | None:
     """None if an LSTM's layer can run here, on such a device and in such numbers, else why not."""
-    return products.unavailable(device, dtype) or built(_SOURCE)[1] or None
+    return products.unavailable(device, dtype) or _PART.lacking()
 
 
 def refuses_layer(x: Tensor, given: Tensor, bias: Tensor, before: Tensor) -> str | None:
     """None if an LSTM of these inputs and weights can be worked on, else why not."""
     if before.shape[1] % 16:
         return "its width is no multiple of 16"
-    return products.refuses(x, given, bias, before) or built(_SOURCE)[1] or None
+    return products.refuses(x, given, bias, before) or _PART.lacking()
 
 
 def _call(name: str, like: Tensor, *tensors: Tensor) -> None:
-    call(built(_SOURCE)[0], f"{name}_{TYPES[like.dtype]}", *(ctypes.c_int64(n) for n in like.shape), *tensors)
+    _PART.call(f"{name}_{TYPES[like.dtype]}", *(ctypes.c_int64(n) for n in like.shape), *tensors)
 
 
 class _LSTMCell(torch.autograd.Function):
@@ -113,7 +112,7 @@ class _LSTMLayer(torch.autograd.Function):
         kept = x.new_empty(positions, rows, 4 * width)
         ctx.sizes = ctypes.c_int64(positions), ctypes.c_int64(rows)
         sizes = *ctx.sizes, inputs, width
-        call_with_workspace(built(_SOURCE)[0], "lstm_layer", x, given, before, bias, passed, held, kept, *sizes)
+        _PART.call_with_workspace("lstm_layer", x, given, before, bias, passed, held, kept, *sizes)
         ctx.save_for_backward(x, given, before, passed, held, kept, last)
         ctx.set_materialize_grads(False)
         ends = (each[1:].gather(0, last[None, :, None].expand(1, -1, width))[0] for each in (passed, held))
@@ -124,22 +123,8 @@ class _LSTMLayer(torch.autograd.Function):
         x, given, before, passed, held, kept, last = ctx.saved_tensors
         of_sums, of_hidden, of_cells = torch.empty_like(kept), torch.empty_like(passed[0]), torch.empty_like(held[0])
         of_all, *of_ends = (None if g is None else g.contiguous() for g in gradients)
-        call_with_workspace(
-            *(
-                built(_SOURCE)[0],
-                "lstm_layer_back",
-                before,
-                held,
-                kept,
-                of_all,
-                *of_ends,
-                last,
-                of_sums,
-                of_hidden,
-                of_cells,
-            ),
-            *(*ctx.sizes, before.shape[1]),
-        )
+        found = before, held, kept, of_all, *of_ends, last, of_sums, of_hidden, of_cells
+        _PART.call_with_workspace("lstm_layer_back", *found, *ctx.sizes, before.shape[1])
         of_x, of_given, of_bias = products.back(of_sums, x, given, ctx.needs_input_grad[0], True)
         _, of_before, _ = products.back(of_sums, passed[:-1], before, False, False)
         return of_x, of_given, of_bias, of_before, of_hidden, of_cells, None

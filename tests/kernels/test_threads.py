@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -11,15 +12,16 @@ import pytest
 import torch
 
 from regard.kernels import native
+from regard.kernels.build import KINDS, SOURCES, built
 
 REFUSED = native.unavailable("cpu", torch.float32)
 pytestmark = pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED))
 
 
-def run(how: str, folder: Path, **environment: str) -> None:
+def run(how: str, **environment: str) -> None:
     script = Path(__file__).with_name("threads_of_kernels.py")
     done = subprocess.run(
-        [sys.executable, str(script), how, str(folder)],
+        [sys.executable, str(script), how],
         env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment},
         capture_output=True,
         text=True,
@@ -37,13 +39,27 @@ def run(how: str, folder: Path, **environment: str) -> None:
     ],
     ids=["as many as asked for", "one of two", "fewer than asked for"],
 )
-def test_all_gradients_are_right_whatever_threads_are_given(threads, tmp_path):
-    run("plainly", tmp_path, **threads)
+def test_all_gradients_are_right_whatever_threads_are_given(threads):
+    run("plainly", **threads)
 
 
-def test_they_work_inside_of_a_parallel_region(tmp_path):
-    run("in a region", tmp_path, OMP_NUM_THREADS="2")
+def test_they_work_inside_of_a_parallel_region():
+    run("in a region", OMP_NUM_THREADS="2")
 
 
-def test_they_neither_hang_nor_err_after_a_fork(tmp_path):
-    run("after a fork", tmp_path, OMP_NUM_THREADS="2")
+def test_they_neither_hang_nor_err_after_a_fork():
+    run("after a fork", OMP_NUM_THREADS="2")
+
+
+def test_they_work_in_threads_of_their_own_where_no_openmp_is_found():
+    run("alone", OMP_NUM_THREADS="3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS.get(platform.machine(), ()))
+def test_they_agree_for_every_kind_of_processor_that_this_one_is(kind, monkeypatch):
+    monkeypatch.setenv("REGARD_CPU", kind)
+    library, reason = built.__wrapped__(SOURCES / "native.cpp")
+    if library is None:
+        pytest.skip(reason)
+    run("plainly", OMP_NUM_THREADS="2", REGARD_CPU=kind)

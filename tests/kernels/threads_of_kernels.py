@@ -1,6 +1,7 @@
 """What `test_threads.py` runs in processes of their own: every compiled kernel against PyTorch in float64.
 
-Prints "agree" when all do. An argument says how they are run: plainly, inside of a parallel region, or after a fork.
+Prints "agree" when all do. An argument says how they are run: plainly, inside of a parallel region, after a fork, or in
+threads of their own.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import ctypes
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -19,21 +20,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.kernels import native, products, recurrent
-from regard.kernels.build import built
+from regard.kernels.native import _openmp
 from regard.nn import LayerNorm
 from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
 from regard.train import label_smoothed
 
 ROWS, WIDTH, OUTPUTS = 300, 64, 130
-IN_A_REGION = """
-extern "C" void in_a_region(void (*work)()) {
-    #pragma omp parallel num_threads(2)
-    {
-        #pragma omp master
-        work();
-    }
-}
-"""
 
 
 def near(ours: Tensor | None, exact: Tensor | None, bound: float) -> None:
@@ -149,22 +141,29 @@ def everything() -> None:
     layer()
 
 
-def in_a_region(work: object) -> None:
-    source = Path(sys.argv[2]) / "region.cpp"
-    source.write_text(IN_A_REGION, "utf-8")
-    library, reason = built(source)
-    assert library is not None, reason
+def in_a_region() -> None:
+    """Inside of a parallel region of PyTorch's OpenMP, by one of its threads."""
+    functions = _openmp()
+    assert functions is not None
+    parallel, thread = functions[:2]
     failures: list[BaseException] = []
 
-    def guarded() -> None:
+    def guarded(_: object) -> None:
         try:
-            everything()
+            if thread() == 0:
+                everything()
         except BaseException as error:
             failures.append(error)
 
-    library.in_a_region(ctypes.CFUNCTYPE(None)(guarded))
+    parallel(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(guarded), None, 2, 0)
     if failures:
         raise failures[0]
+
+
+def in_our_own_threads() -> None:
+    """As where PyTorch has no OpenMP that can be found."""
+    with patch.object(native, "_openmp", lambda: None):
+        everything()
 
 
 def kernels_alone() -> list[Any]:
@@ -199,5 +198,11 @@ def after_a_fork() -> None:
 
 
 if __name__ == "__main__":
-    {"plainly": everything, "in a region": lambda: in_a_region(everything), "after a fork": after_a_fork}[sys.argv[1]]()
+    ways = {
+        "plainly": everything,
+        "in a region": in_a_region,
+        "after a fork": after_a_fork,
+        "alone": in_our_own_threads,
+    }
+    ways[sys.argv[1]]()
     print("agree")

@@ -1,0 +1,61 @@
+// Which kinds of processors this one is, of those that a library is compiled for; and which C++ files that was.
+
+#include <cstdint>
+#include <cstring>
+
+#include "entry.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+namespace {
+
+#if defined(__x86_64__)
+struct Features {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    Features(unsigned leaf, unsigned part) {
+        if (__get_cpuid_max(leaf & 0x80000000u, nullptr) >= leaf) __cpuid_count(leaf, part, a, b, c, d);
+    }
+};
+bool all_of(unsigned flags, std::initializer_list<int> bits) {
+    for (int bit : bits)
+        if (!(flags >> bit & 1)) return false;
+    return true;
+}
+
+// Whether the processor has a kind's instructions and the system keeps their registers.
+bool can(const char* kind) {
+    auto is = [&](const char* name) { return !std::strcmp(kind, name); };
+    if (is("generic")) return true;
+    const Features first(1, 0), seventh(7, 0), bf16(7, 1), extended(0x80000001u, 0);
+    if (!all_of(first.c, {12, 22, 23, 26, 27, 28, 29})) return false;  // FMA, MOVBE, POPCNT, XSAVE, OSXSAVE, AVX, F16C
+    if (!all_of(extended.c, {0, 5})) return false;                     // LAHF, LZCNT
+    unsigned low, high;
+    asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    const bool avx2 = all_of(seventh.b, {3, 5, 8}) && (low & 0x6) == 0x6;  // BMI1, AVX2, BMI2
+    const bool avx512 = avx2 && all_of(seventh.b, {16, 17, 28, 30, 31}) && all_of(seventh.c, {11}) && (low & 0xe6) == 0xe6;
+    return (is("avx2") && avx2) || (is("avx512") && avx512) || (is("avx512_bf16") && avx512 && all_of(bf16.a, {5}));
+}
+#elif defined(__aarch64__)
+bool can(const char* kind) {
+    if (!std::strcmp(kind, "neon")) return true;
+#ifdef __linux__
+    return !std::strcmp(kind, "dotprod") && getauxval(AT_HWCAP) & (1 << 20);
+#else
+    return !std::strcmp(kind, "dotprod");  // every ARM processor of Apple's
+#endif
+}
+#else
+bool can(const char*) { return false; }
+#endif
+
+}  // namespace
+
+#define STRING(x) #x
+#define STRING_OF(x) STRING(x)
+
+ENTRY(int64_t, can_run)(const char* kind) { return can(kind); }
+ENTRY(const char*, sources_digest)() { return STRING_OF(SOURCES); }
