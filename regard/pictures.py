@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib.resources import as_file, files
 from io import BytesIO
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
 
-Panel = Callable[["Axes"], None]
-"""Draws into the axes that it is given."""
+Panel = Callable[["Axes"], None]  #: Draws into the axes that it is given.
 
 KINDS = ("svg", "png", "pdf")
 # ColorBrewer's Blues: lightness falls evenly, so it can be told apart in grey and by the colour-blind.
@@ -85,8 +84,7 @@ def checked(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str]) -> 
     import numpy as np
 
     matrix = np.asarray(weights, dtype=np.float64)
-    expected = (len(rows), len(columns))
-    if matrix.shape != expected:
+    if matrix.shape != (expected := (len(rows), len(columns))):
         raise ValueError(f"weights are {matrix.shape}, and must be (target tokens, source tokens), here {expected}.")
     if not bool(((matrix >= 0) & (matrix <= 1 + 1e-3)).all()):  # a float16 row may sum to a little over 1
         raise ValueError("weights must be numbers from 0 to 1; scores before the softmax are not weights.")
@@ -137,8 +135,7 @@ class Picture:
                 name = f"{missing[0]} (U+{ord(missing[0]):04X})"
                 raise DataError(f"{name}: no font on this machine has it; install one that does, or take .svg.")
             matplotlib.rcParams["svg.fonttype"] = "none" if missing else "path"
-            tight: Any = {"bbox_inches": "tight", "pad_inches": 0.08}
-            self.figure.savefig(stream, format=kind, dpi=144, metadata=metadata, **tight)
+            self.figure.savefig(stream, format=kind, dpi=144, metadata=metadata, bbox_inches="tight", pad_inches=0.08)
         return stream.getvalue()
 
 
@@ -167,12 +164,11 @@ def _choose_fonts(figure: Figure) -> str:
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
     for text in texts:
         text.set_text(_plain(text.get_text()))
-    wanted = sorted(set("".join(text.get_text() for text in texts)) - set("\n\t"))
-    found = {character: _font_of(character) for character in wanted}
-    families = [*_FONTS, *sorted({name for name in found.values() if name and name not in _FONTS})]
+    wanted = sorted({character for text in texts for character in text.get_text()} - set("\n\t"))
+    names = {_font_of(character) for character in wanted} - {"", *_FONTS}
     for text in texts:
-        text.set_fontfamily(families)
-    return "".join(character for character in wanted if not found[character])
+        text.set_fontfamily([*_FONTS, *sorted(names)])
+    return "".join(character for character in wanted if not _font_of(character))
 
 
 @cache
@@ -183,7 +179,7 @@ def _fonts() -> list[tuple[str, str]]:
     with as_file(files("regard") / "glyphs.otf") as file:
         font_manager.fontManager.addfont(file)
     every = {(f.name, f.fname) for f in font_manager.fontManager.ttflist if f.style == "normal" and f.weight == 400}
-    of_letters = [font for font in every if not font[0].startswith(_WITHOUT_LETTERS)]
+    of_letters = (font for font in every if not font[0].startswith(_WITHOUT_LETTERS))
     return sorted(of_letters, key=lambda font: (font[0] not in _FONTS, font))
 
 
@@ -240,12 +236,9 @@ class Word:
     """A word of a line that is shaded."""
 
     text: str
-    share: float = 0.0
-    """How dark it is shaded, 0 to 1."""
-    now: bool = False
-    """Whether it is the one that looks, or that is written; it is red."""
-    note: str = ""
-    """A number beside it."""
+    share: float = 0.0  #: How dark it is shaded, 0 to 1.
+    now: bool = False  #: Whether it is the one that looks, or that is written; it is red.
+    note: str = ""  #: A number beside it.
 
     @property
     def shown(self) -> str:
@@ -316,8 +309,8 @@ def curves(
     def panel(axes: Axes) -> None:
         axes.set_title(title)
         for number, (name, heights) in enumerate(lines.items()):
-            ink, dash, mark = (kinds[number % len(kinds)] for kinds in (_COLOURS, _DASHES, _MARKS))
-            mark = mark if len(across) <= 24 else ""
+            marks = _MARKS if len(across) <= 24 else ("",)
+            ink, dash, mark = (kinds[number % len(kinds)] for kinds in (_COLOURS, _DASHES, marks))
             axes.plot(across, heights, label=name, color=ink, linestyle=dash, marker=mark, markersize=4)
         for letter, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
             if letter in logarithmic:
@@ -357,22 +350,18 @@ def reliability(report: Mapping[str, Any]) -> Picture:
     of what fell into its bin.
     """
 
-    def side(title: str, right: str, found: Mapping[str, Any]) -> Panel:
-        def panel(axes: Axes) -> None:
-            axes.set(title=title, xlabel="confidence", ylabel=right, xlim=(0, 1), ylim=(0, 1), aspect="equal")
-            axes.plot([0, 1], [0, 1], color="#bbbbbb", linestyle="--", linewidth=1)
-            for name, ink in (("before", _GREY), ("after", BLUES[-2])):
-                given, came, counts = zip(
-                    *((b["confidence"], b["right"], b["count"]) for b in found[name]["bins"]), strict=True
-                )
-                said = f"{name}: calibration error {100 * found[name]['error']:.1f} %"
-                axes.plot(given, came, color=ink, linewidth=1.2, label=said)
-                sizes = [max(80 * count / max(counts), 4) for count in counts]
-                axes.scatter(given, came, s=sizes, color=ink, alpha=0.6, linewidth=0, clip_on=False)
-            axes.legend(loc="upper left", frameon=False)
+    def side(found: Mapping[str, Any], title: str, right: str, axes: Axes) -> None:
+        axes.set(title=title, xlabel="confidence", ylabel=right, xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.plot([0, 1], [0, 1], color="#bbbbbb", linestyle="--", linewidth=1)
+        for name, ink in (("before", _GREY), ("after", BLUES[-2])):
+            bins = found[name]["bins"]
+            given, came, counts = ([each[key] for each in bins] for key in ("confidence", "right", "count"))
+            said = f"{name}: calibration error {100 * found[name]['error']:.1f} %"
+            axes.plot(given, came, color=ink, linewidth=1.2, label=said)
+            sizes = [max(80 * count / max(counts), 4) for count in counts]
+            axes.scatter(given, came, s=sizes, color=ink, alpha=0.6, linewidth=0, clip_on=False)
+        axes.legend(loc="upper left", frameon=False)
 
-        return panel
-
-    tokens = side("tokens of the references", "the likeliest token came", report["tokens"])
-    words = side("words of the translations", "the word stands in the reference", report["words"])
+    tokens = partial(side, report["tokens"], "tokens of the references", "the likeliest token came")
+    words = partial(side, report["words"], "words of the translations", "the word stands in the reference")
     return panels([tokens, words], title="Reliability")

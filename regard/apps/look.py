@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _ALL = ("html", "svg", "json", "csv")
 _KINDS = (*_ALL, "png", "pdf")
 _LANGUAGES = ("en", "zh")
-_FINE = 1_000_000
-"""Weights of a page up to which each has 16 bits; 8 beyond."""
+_FINE = 1_000_000  #: Weights of a page up to which each has 16 bits; 8 beyond.
 
 
 class Showing(Flags):

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-_WIDTH = 160
-"""Columns where there is no terminal to ask."""
+_WIDTH = 160  #: Columns where there is no terminal to ask.
 # Characters that a terminal obeys: C0 but tab and line feed, DEL, C1, and those that turn the direction of writing.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

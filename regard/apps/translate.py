@@ -15,7 +15,6 @@ import typer
 from pydantic import Field
 
 from regard.apps.options import CONSTRAINTS, DETAILS, LANGUAGES, SEARCH, BundlePath, Device, Flags, Output, With, takes
-from regard.apps.terminal import write
 from regard.errors import ModelError, TextError
 from regard.tasks.options import Options
 
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from regard.tasks.translation import Translation
 
 T = TypeVar("T")
-_CHUNK = 4096
-"""Lines translated together; results do not depend on it."""
+_CHUNK = 4096  #: Lines translated together; results do not depend on it.
 
 File = Annotated[str, typer.Argument(metavar="[FILE|-]", help="Text, one segment a line; - is standard input.")]
 
@@ -93,9 +91,9 @@ def _stream(translator: Translator, file: str, options: Options) -> None:
     for number, line in enumerate(_read(file), start=1):
         with _named(file):
             for part in translator.stream(line, options, number=number):
-                write(part)
+                sys.stdout.write(part)
                 sys.stdout.flush()
-        write("\n")
+        sys.stdout.write("\n")
 
 
 def in_chunks(file: str, size: int, work: Callable[[list[str], int], Iterable[T]]) -> Iterator[T]:
@@ -116,7 +114,7 @@ def put(lines: Iterable[str], output: Path | None, file: str) -> None:
         write_lines(output, lines)
         return
     for line in lines:
-        write(f"{line}\n")
+        sys.stdout.write(f"{line}\n")
         if _typed(file):
             sys.stdout.flush()
 

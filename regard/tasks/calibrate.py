@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -38,9 +38,9 @@ from .translation import Candidate
 
 _BATCH = 32
 _COLDEST, _HOTTEST = 0.05, 20.0
-_LEAST = 10
-"""Lines of each half, without which figures mean nothing."""
+_LEAST = 10  #: Lines of each half, without which figures mean nothing.
 
+Rule = Literal["output", "input"]
 Floats = NDArray[np.float64]
 Parts = Callable[[], Iterator[tuple[Tensor, Tensor]]]
 """Logits (n, V) and the tokens that came (n,), part by part, as often as it is called."""
@@ -63,8 +63,7 @@ class _Verdicts:
 
     given: Floats
     right: NDArray[np.bool_]
-    nll: float | None = None
-    """Negative log-likelihood of what came, in all."""
+    nll: float | None = None  #: Negative log-likelihood of what came, in all.
 
     @property
     def curve(self) -> tuple[tuple[float, float], ...]:
@@ -86,7 +85,7 @@ def _crossed(halves: Sequence[_Verdicts], fitted: Sequence[_Verdicts]) -> list[_
     ]
 
 
-def _report(halves: Sequence[_Verdicts]) -> dict[str, Any]:
+def _report(halves: Sequence[_Verdicts]) -> dict[str, object]:
     """Plain values, with the mean negative log-likelihood where it is known."""
     both = _joined(halves)
     found = reliability(both.given.tolist(), both.right.tolist()).to_dict()
@@ -148,11 +147,10 @@ def calibrate(
     )
 
 
-_HALVES = slice(0, None, 2), slice(1, None, 2)
-"""Every other line, and those between."""
+_HALVES = slice(0, None, 2), slice(1, None, 2)  #: Every other line, and those between.
 
 
-def _tokens(halves: Sequence[Parts], start: float) -> dict[str, Any]:
+def _tokens(halves: Sequence[Parts], start: float) -> dict[str, object]:
     """The report on tokens; each half is judged by the temperature and the curve of the other one."""
     each = [fit_temperature(half, start=start) for half in halves]
     own = [_judged(half, value) for half, value in zip(halves, each, strict=True)]
@@ -176,10 +174,8 @@ def _words(translator: Translator, pairs: _Pairs, found: Sequence[Candidate], te
         for candidate, line in zip(found, pairs.references, strict=True)
     ]
 
-    def flat(lines: list[list[Any]], kind: type) -> NDArray[Any]:
-        return np.array([value for line in lines for value in line], kind)
-
-    return [_Verdicts(np.exp(flat(given[half], float)), flat(right[half], bool)) for half in _HALVES]
+    flat = chain.from_iterable
+    return [_Verdicts(np.exp([*flat(given[half])]), np.array([*flat(right[half])], bool)) for half in _HALVES]
 
 
 @torch.inference_mode()
@@ -212,15 +208,15 @@ def mutual_information(pairs: Sequence[tuple[str, str]]) -> float:
     return sum(count / n * math.log(count * n / (one[s] * other[t])) for (s, t), count in both.items())
 
 
-def _reading(translator: Translator, pairs: _Pairs) -> tuple[Any, int, dict[str, float]]:
+def _reading(translator: Translator, pairs: _Pairs) -> tuple[Rule, int, dict[str, float]]:
     """The rule and the layer (0: the mean of all), and what each was found worth; the defaults without attention."""
-    linked: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    linked: dict[tuple[Rule, int], list[tuple[str, str]]] = {}
 
     def add(i: int, made: Forced) -> None:
         source, target = pairs.sources[i], pairs.references[i]
         reading, read = translator.reading.spans(source, pairs.to)
         wrote, tokens = words(target), translator.target.spans(target)
-        for rule in ("output", "input"):
+        for rule in get_args(Rule):
             for layer in range(len(made.attention) + 1):
                 links = links_of(steps_of(made.attention, rule, layer), tokens, reading, wrote, read)
                 linked.setdefault((rule, layer), []).extend(

@@ -31,10 +31,8 @@ class Evaluation:
 
     scores: dict[str, Score]
     lines: int
-    decoding: dict[str, Any]
-    """Every key of the search, whether batch-independent, precision, device."""
-    seconds: float
-    """Spent translating."""
+    decoding: dict[str, Any]  #: Every key of the search, whether batch-independent, precision, device.
+    seconds: float  #: Spent translating.
     hypotheses: list[str]
     groups: dict[str, dict[str, Score]]
     """The same scores for each label of `groups`, where they were asked for; without intervals."""

@@ -31,13 +31,10 @@ from .options import search_with
 class Continuation:
     """How a text goes on."""
 
-    text: str
-    """Without the prompt."""
-    log_probability: float
-    """Natural logarithm, summed over its tokens and the end."""
+    text: str  #: Without the prompt.
+    log_probability: float  #: Natural logarithm, summed over its tokens and the end.
     ids: tuple[int, ...]
-    ended: bool
-    """False where the length limit cut it off."""
+    ended: bool  #: False where the length limit cut it off.
 
 
 def generate(

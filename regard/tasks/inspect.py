@@ -24,19 +24,13 @@ class Inspection:
     family: str
     languages: str
     parameters: int
-    tokens: tuple[int, int]
-    """Of the source's and the target's vocabulary."""
-    size: int
-    """Bytes of all files."""
-    digest: str
-    """SHA-256 of the bundle as a whole, to be compared with one that its maker gives elsewhere."""
-    recipe: str
-    """As TOML."""
+    tokens: tuple[int, int]  #: Of the source's and the target's vocabulary.
+    size: int  #: Bytes of all files.
+    digest: str  #: SHA-256 of the bundle as a whole, to be compared with one that its maker gives elsewhere.
+    recipe: str  #: As TOML.
     provenance: dict[str, Any]
-    golden: list[tuple[str, str]]
-    """Golden sentences and their outputs."""
-    verified: bool
-    """Whether the golden sentences were translated again, and came out the same."""
+    golden: list[tuple[str, str]]  #: Golden sentences and their outputs.
+    verified: bool  #: Whether the golden sentences were translated again, and came out the same.
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -47,8 +47,7 @@ _AXES = ("layer", "head", "row", "column")
 class Side:
     """What stands at the rows, or at the columns."""
 
-    names: tuple[str, ...]
-    """Tokens as the model reads them, U+2581 for a space; or words."""
+    names: tuple[str, ...]  #: Tokens as the model reads them, U+2581 for a space; or words.
     words: tuple[str, ...]
     shares: NDArray[np.float64]
     """(names, words): how much of each token belongs to each word; a token's shares sum to 1."""
@@ -69,8 +68,7 @@ class Part:
     """
 
     name: PartName
-    weights: NDArray[np.float32]
-    """(L, H, T, S)"""
+    weights: NDArray[np.float32]  #: (L, H, T, S)
     rows: Side
     columns: Side
 
@@ -126,10 +124,8 @@ class Part:
 class Attention:
     """All that a model looked at while it read a line, and wrote another."""
 
-    source: str
-    """Empty for a language model."""
-    target: str
-    """Empty for a model that only reads."""
+    source: str  #: Empty for a language model.
+    target: str  #: Empty for a model that only reads.
     parts: tuple[Part, ...]
     unit: Literal["tokens", "words"] = "tokens"
 

@@ -32,11 +32,9 @@ class Quantized:
 
     to: str
     bytes_before: int
-    bytes_after: int
-    """Of the weights."""
+    bytes_after: int  #: Of the weights.
     lines: int = 0
-    same: int = 0
-    """Lines translated as before: the one in float32, the other as it is used by default."""
+    same: int = 0  #: Lines translated as before: the one in float32, the other as it is used by default.
     scores: dict[str, tuple[float, float]] | None = None
     """BLEU and chrF before and after, where references were given."""
 
