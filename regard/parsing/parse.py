@@ -1,16 +1,21 @@
 """Lines in, trees out: constituency parsing as translation (Vaswani et al. 2017, section 6.3).
 
 A bundle trained on words and lines of symbols (`regard trees` makes both of a treebank) writes a symbol after another
-under rules that leave only whole trees over exactly the line's words; see `regard.parsing.rules`.
+under rules that leave only whole trees over exactly the line's words: brackets balanced, none empty, a symbol for each
+word. So a search ends with a tree, whatever the model thinks: a symbol after which none could be finished, the length
+limit counted, has no probability.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.bundle import Bundle
 from regard.errors import DataError, ModelError, TextError
@@ -21,11 +26,14 @@ from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer
 
 from .brackets import score_trees
-from .rules import Bracketing, Symbols
 from .trees import Tree, delinearise, words_of
 
 SHORT = 40
 """Words of a sentence up to which EVALB scores apart."""
+MOST_OPEN = 8
+"""Brackets opened in a row, so that every tree ends; the trees of CRAFT have no more."""
+_DEEP = 100
+"""Brackets inside of one another."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +147,19 @@ def evaluate_trees(
     )
 
 
+# -- the rules that a search keeps, as those of `regard.search.constraints` are ----------------------------------------
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """What the tokens of a vocabulary are in a line of symbols; all others are never written."""
+
+    closing: Mapping[int, int]
+    """Of each token that opens a bracket, the one that closes it."""
+    words: tuple[int, ...]
+    """Tokens that stand for a word."""
+
+
 def symbols_of(target: Tokenizer) -> Symbols:
     """What each token of a vocabulary is in a line of symbols. Raises ModelError if it has no brackets or no words."""
     tokens = {token.removeprefix("\u2581"): i for i, token in enumerate(target.tokens(range(len(target)))) if i > END}
@@ -151,3 +172,62 @@ def symbols_of(target: Tokenizer) -> Symbols:
             '`regard trees` makes of a treebank, with text.target_kind = "words".'
         )
     return Symbols(closing, words)
+
+
+@dataclass(frozen=True)
+class Bracketing:
+    """What the hypotheses of one sentence must be: trees over `words` words, in at most `limit` tokens with the end."""
+
+    symbols: Symbols
+    words: int
+    limit: int
+
+    def needs(self) -> tuple[int, ...]:
+        return (*self.symbols.closing, *self.symbols.closing.values(), *self.symbols.words)
+
+    def refusal(self) -> str | None:
+        if self.words + 3 <= self.limit:
+            return None
+        needed = f"a tree over {self.words} words needs {self.words + 3} tokens"
+        return f"{needed}, and at most {self.limit} are allowed"
+
+    def start(self) -> BracketState:
+        return BracketState(self.symbols, (), self.words, 0, self.limit)
+
+
+@dataclass(frozen=True)
+class BracketState:
+    """How far one hypothesis has come."""
+
+    symbols: Symbols
+    open: tuple[int, ...]
+    """Of each open bracket, the token that closes it."""
+    words: int
+    """Still without a symbol."""
+    opened: int
+    """Brackets opened since the last word or closed bracket."""
+    room: int
+    """Tokens that may still come, the end counted."""
+
+    def after(self, token: int) -> BracketState:
+        """The hypothesis with one more token."""
+        closing = self.symbols.closing.get(token)
+        if closing is not None:
+            return BracketState(self.symbols, (*self.open, closing), self.words, self.opened + 1, self.room - 1)
+        if self.open and token == self.open[-1]:
+            return BracketState(self.symbols, self.open[:-1], self.words, 0, self.room - 1)
+        return BracketState(self.symbols, self.open, self.words - 1, 0, self.room - 1)
+
+    def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]:
+        """The tokens that may come next (vocabulary,)."""
+        may = np.zeros(vocabulary, dtype=np.bool_)
+        may[end] = not self.words and not self.open
+        # A symbol for each word, the end of each bracket, and the end of all.
+        spare = self.room - self.words - len(self.open) - 1
+        if self.words and spare >= 2 and self.opened < MOST_OPEN and len(self.open) < _DEEP:
+            may[list(self.symbols.closing)] = True
+        if self.words and self.open:
+            may[list(self.symbols.words)] = True
+        if self.open and not self.opened and (len(self.open) > 1 or not self.words):
+            may[self.open[-1]] = True
+        return may

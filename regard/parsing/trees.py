@@ -130,15 +130,22 @@ def _trees(lines: Iterable[str], name: str, as_it_is: bool) -> Iterator[Tree]:
     for number, line in enumerate(lines, start=1):
         where = f"{name}: line {number}"
         for token in _TOKEN.findall(line):
+            if fault := _fault(stack, token):
+                raise TextError(f"{where}: {fault}")
             if token == "(":
-                _open(stack, number, where)
-            elif stack and token != ")":
-                _read(stack[-1], token, where)
-            elif not stack:
-                fault = "a bracket is closed that was never opened" if token == ")" else f"{token!r} is in no tree"
-                raise TextError(f"{where}: {fault}; a tree begins with a bracket and ends with it: (NP (NN cat)).")
+                if stack and stack[-1].label is None:
+                    stack[-1].label = ""
+                stack.append(_Open(number))
+            elif token != ")":
+                if stack[-1].label is None:
+                    stack[-1].label = token
+                else:
+                    stack[-1].words.append(token)
             else:
-                found = _close(stack.pop(), where)
+                last = stack.pop()
+                label = last.label or ""
+                words: list[Tree | Word] = [Word(label, word) for word in last.words]
+                found = words or [Tree(label, tuple(last.children))]
                 if stack:
                     stack[-1].children += found
                 else:
@@ -150,34 +157,24 @@ def _trees(lines: Iterable[str], name: str, as_it_is: bool) -> Iterator[Tree]:
         )
 
 
-def _open(stack: list[_Open], number: int, where: str) -> None:
-    if stack and stack[-1].words:
-        word = stack[-1].words[-1]
-        raise TextError(f"{where}: a bracket follows the word {word!r}; give it a tag of its own: (NN {word}).")
-    if stack and stack[-1].label is None:
-        if len(stack) > 1:
-            raise TextError(f"{where}: a bracket inside of a tree has no label; write one behind it, like (NP.")
-        stack[-1].label = ""
-    if len(stack) == DEEPEST:
-        raise TextError(f"{where}: more than {DEEPEST} brackets are open at once; is one of them not closed?")
-    stack.append(_Open(number))
-
-
-def _read(last: _Open, token: str, where: str) -> None:
-    if last.label is None:
-        last.label = token
-    elif last.children:
-        raise TextError(f"{where}: {token!r} stands beside constituents; give it a tag of its own: (NN {token}).")
-    else:
-        last.words.append(token)
-
-
-def _close(last: _Open, where: str) -> Sequence[Tree | Word]:
-    """What a bracket that ends here holds: a constituent, or its words."""
-    label = last.label or ""
-    if not last.words and not last.children:
-        raise TextError(f"{where}: the bracket ({label} holds no word; remove it, or write (TAG word).")
-    return [Word(label, word) for word in last.words] or [Tree(label, tuple(last.children))]
+def _fault(stack: list[_Open], token: str) -> str | None:
+    """What is wrong with a token that comes where these brackets are open."""
+    if not stack:
+        fault = "a bracket is closed that was never opened" if token == ")" else f"{token!r} is in no tree"
+        return None if token == "(" else f"{fault}; a tree begins with a bracket and ends with it: (NP (NN cat))."
+    last = stack[-1]
+    if token == ")" and not last.words and not last.children:
+        return f"the bracket ({last.label or ''} holds no word; remove it, or write (TAG word)."
+    if token not in "()" and last.children:
+        return f"{token!r} stands beside constituents; give it a tag of its own: (NN {token})."
+    if token == "(" and last.words:
+        word = last.words[-1]
+        return f"a bracket follows the word {word!r}; give it a tag of its own: (NN {word})."
+    if token == "(" and last.label is None and len(stack) > 1:
+        return "a bracket inside of a tree has no label; write one behind it, like (NP."
+    if token == "(" and len(stack) == DEEPEST:
+        return f"more than {DEEPEST} brackets are open at once; is one of them not closed?"
+    return None
 
 
 def _finished(found: Sequence[Tree | Word], where: str, as_it_is: bool) -> Tree:
@@ -225,24 +222,25 @@ def delinearise(line: str, words: Sequence[str]) -> Tree:
     stack: list[tuple[str, list[Tree | Word]]] = [("", [])]
     used = 0
     for symbol in line.split():
-        if len(stack) == 1 and stack[0][1]:
+        label, children = stack[-1]
+        outside = len(stack) == 1
+        if outside and children:
             raise TextError(f"{symbol!r} comes behind the tree's last bracket; a line is one tree.")
         if symbol.startswith("("):
             if symbol == "(" or len(stack) > DEEPEST:
                 fault = "a bracket has no label" if symbol == "(" else f"more than {DEEPEST} brackets are open at once"
                 raise TextError(f"{fault}; a line is one tree, such as (NP XX )NP.")
             stack.append((symbol[1:], []))
-        elif len(stack) == 1:
+        elif outside:
             raise TextError(f"{symbol!r} is outside of a tree; a tree begins with a bracket, such as (S.")
         elif symbol.startswith(")"):
-            label, children = stack.pop()
             if symbol[1:] != label or not children:
                 fault = f"({label} is closed by {symbol}" if children else f"({label} holds no word"
                 raise TextError(f"{fault}; brackets are closed by their own label, around at least one word.")
+            stack.pop()
             stack[-1][1].append(Tree(label, tuple(children)))
         else:
-            if used < len(words):
-                stack[-1][1].append(Word(symbol, words[used]))
+            children += [Word(symbol, word) for word in words[used : used + 1]]
             used += 1
     if used != len(words):
         raise TextError(f"the line has symbols for {used} words, and there are {len(words)}; they must be as many.")

@@ -18,8 +18,7 @@ from regard.apps.cli import main
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
 from regard.parsing.brackets import score_trees
-from regard.parsing.parse import evaluate_trees, parse
-from regard.parsing.rules import MOST_OPEN, Bracketing, Symbols
+from regard.parsing.parse import MOST_OPEN, Bracketing, Symbols, evaluate_trees, parse
 from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
 from regard.search.beam import beam_search
 from regard.search.constraints import constrained_step, start_constrained
