@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from regard.errors import DataError, ModelError, TextError
@@ -34,27 +33,24 @@ from regard.text.lines import read_lines
 from regard.text.sentences import unspaced
 from regard.text.tokenizer import Tokenizer
 
-from .details import layers_of
+from .details import Weights, layers_of, steps_of
 from .forced import forced
 from .lines import check_counts, check_length, check_line
-from .symmetries import SYMMETRIES, Links
 from .translate import Translator
 
-Weights = NDArray[np.float32]
+Links = frozenset[Link]
+Rule = Literal["input", "output"]
 
 _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How attention is read."""
+    """How attention is read: see `steps_of`."""
 
-    rule: Literal["input", "output"] = "output"
-    """The step whose input, or whose output, is the token."""
+    rule: Rule = "output"
     layer: int = 0
-    """Of the decoder, from 1; 0: the mean over all of them."""
     head: int = 0
-    """Of that layer, from 1; 0: the mean over all of them."""
 
     def __str__(self) -> str:
         head = f" head {self.head}" if self.head else ""
@@ -63,10 +59,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Alignment:
-    """The links of one pair of lines."""
+    """The links of one pair of lines: (source word, target word), from 0, in order."""
 
     links: tuple[Link, ...]
-    """(source word, target word), from 0, in order."""
     source: str
     target: str
 
@@ -86,14 +81,10 @@ class AlignmentChoice(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    readings: tuple[Reading, ...] = (Reading(),)
-    """Their mean is read."""
-    reverse: tuple[Reading, ...] = ()
-    """Of the bundle of the reverse direction."""
-    share: bool = True
-    """Weights are divided by what their source word gets in all."""
-    symmetry: str = "grow-diag"
-    """One of SYMMETRIES."""
+    readings: tuple[Reading, ...] = (Reading(),)  # their mean is read
+    reverse: tuple[Reading, ...] = ()  # of the bundle of the reverse direction
+    share: bool = True  # weights are divided by what their source word gets in all
+    symmetry: str = "grow-diag"  # one of SYMMETRIES
     rates: dict[str, float] = Field(default_factory=dict)
     """AER in percent of all that was tried on a gold set: "forward input 3", "reverse output 2 head 1" and the like."""
 
@@ -143,10 +134,8 @@ def choose(
         each = _weights(by, read, written, [(one,) for one in every], languages[not turned], batch_size)
 
         def rate(numbers: Sequence[int], each: list[list[Weights]] = each, turned: bool = turned) -> float:
-            links = []
-            for weights in each:
-                mean = np.mean([weights[n] for n in numbers], axis=0)
-                links.append(join(*_choices(mean, share)))
+            means = (np.mean([weights[n] for n in numbers], axis=0) for weights in each)
+            links = [join(*_choices(mean, share)) for mean in means]
             return alignment_error_rate(_turned(links) if turned else links, gold, resamples=0)["aer"].value
 
         alone = [rate([n]) for n in range(len(every))]
@@ -229,7 +218,50 @@ def align_lines(
 def _every_reading(translator: Translator) -> list[Reading]:
     layers, heads = FAMILIES[translator.recipe.model.family].cross_attention(translator.recipe.model)
     parts = [(0, 0), *((n, head) for n in range(1, layers + 1) for head in range(heads + 1))]
-    return [*(Reading("input", *part) for part in parts), *(Reading("output", *part) for part in parts)]
+    return [Reading(rule, *part) for rule in get_args(Rule) for part in parts]
+
+
+# -- the choices of both sides joined (Koehn et al. 2003) --------------------------------------------------------------
+
+
+def _add(grown: set[Link], links: Iterable[Link]) -> list[Link]:
+    """Adds each link of a word that is not linked yet; what was added."""
+    sources, targets = {i for i, _ in grown}, {j for _, j in grown}
+    fresh = []
+    for i, j in links:
+        if i not in sources or j not in targets:
+            fresh.append((i, j))
+            sources.add(i)
+            targets.add(j)
+    grown.update(fresh)
+    return fresh
+
+
+def _grow_diag(forward: Links, backward: Links) -> Links:
+    """From the intersection, links of the union beside one that is in, of a word not linked yet."""
+    grown, union = set(forward & backward), forward | backward
+    beside = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if (a, b) != (0, 0)]
+    fresh = sorted(grown)
+    while fresh:
+        fresh = _add(grown, sorted({(i + a, j + b) for i, j in fresh for a, b in beside} & union - grown))
+    return frozenset(grown)
+
+
+def _final(forward: Links, backward: Links) -> Links:
+    """Then any link of either direction of a word that is not linked yet."""
+    grown = set(_grow_diag(forward, backward))
+    _add(grown, [*sorted(forward), *sorted(backward)])
+    return frozenset(grown)
+
+
+SYMMETRIES: dict[str, Callable[[Links, Links], Links]] = {
+    "target": lambda forward, backward: forward,
+    "intersection": lambda forward, backward: forward & backward,
+    "union": lambda forward, backward: forward | backward,
+    "grow-diag": _grow_diag,
+    "grow-diag-final": _final,
+}
+"""How the choices of both sides are joined; "target" takes those of target words alone."""
 
 
 # -- weights between words ---------------------------------------------------------------------------------------------
@@ -240,10 +272,8 @@ class _Read:
     """One side of a pair: ids, and the word that each stands in."""
 
     ids: list[int]
-    words: list[int]
-    """-1 for the tag that asks for a language."""
-    count: int
-    """Of words."""
+    words: list[int]  # -1 for the tag that asks for a language
+    count: int  # of words
 
 
 def _weights(
@@ -279,14 +309,8 @@ def _weights(
 
 def _of_tokens(attention: Sequence[Weights], readings: Sequence[Reading]) -> Weights:
     """Each layer's weights (H, T + 1, S + 1) -> (T, S): the row of each target token, the mean over the readings."""
-    found = []
-    for reading in readings:
-        chosen = attention if reading.layer == 0 else [attention[reading.layer - 1]]
-        each = [layer.mean(axis=0) if reading.head == 0 else layer[reading.head - 1] for layer in chosen]
-        weights = np.stack(each).mean(axis=0)
-        found.append((weights[1:] if reading.rule == "input" else weights[:-1])[:, :-1])  # without the source's end
-    mean: Weights = np.stack(found).mean(axis=0)
-    return mean
+    each = [steps_of(attention, reading.rule, reading.layer, reading.head) for reading in readings]
+    return np.asarray(np.stack(each).mean(axis=0), dtype=np.float32)
 
 
 def _of_words(weights: Weights, read: _Read, written: _Read) -> Weights:
@@ -297,8 +321,7 @@ def _of_words(weights: Weights, read: _Read, written: _Read) -> Weights:
     targets = np.zeros((written.count, len(written.ids)), np.float32)
     targets[written.words, np.arange(len(written.ids))] = 1
     targets /= np.maximum(targets.sum(axis=1, keepdims=True), 1)
-    merged: Weights = np.asarray(targets @ weights @ sources, dtype=np.float32)
-    return merged
+    return np.asarray(targets @ weights @ sources, dtype=np.float32)
 
 
 def _choices(weights: Weights, share: bool) -> tuple[Links, Links]:
@@ -349,7 +372,7 @@ def _check(sources: Sequence[str], targets: Sequence[str], symmetry: str) -> Non
 
 def _check_reading(reading: Reading, translator: Translator) -> None:
     layers, heads = FAMILIES[translator.recipe.model.family].cross_attention(translator.recipe.model)
-    if reading.rule not in ("input", "output"):
+    if reading.rule not in get_args(Rule):
         raise ModelError(f"rule is {reading.rule!r}; choose input or output.")
     for name, value, most in (("layer", reading.layer, layers), ("head", reading.head, heads)):
         if not 0 <= value <= most:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,10 +91,9 @@ class Demands:
         glossaries: dict[int, Terms] = {}  # by the glossary's identity: one is often that of all lines
         made = []
         for number, (asked, line) in enumerate(zip(each, lines, strict=True), first_line):
-            key = id(asked.glossary)
-            if asked.glossary and key not in glossaries:
-                glossaries[key] = _terms(asked.glossary)
-            found = glossaries[key].in_text(line) if asked.glossary else []
+            if id(asked.glossary) not in glossaries:
+                glossaries[id(asked.glossary)] = _terms(asked.glossary)
+            found = glossaries[id(asked.glossary)].in_text(line)
             made.append(_demand(asked, [asked.glossary[i][1] for i in found], line, number, target))
         return cls(tuple(made))
 
@@ -134,12 +134,11 @@ def _demand(constraints: Constraints, terms: list[str], line: str, number: int, 
             f"line {number} requires {len(required)} phrases; at most {MOST} can be kept at once: split the line."
         )
     forbidden = tuple(dict.fromkeys(_phrase(phrase, number, target) for phrase in constraints.forbid))
-    for phrase in required:
-        for banned in forbidden:
-            if occurs(banned, phrase):
-                raise TextError(
-                    f"line {number} requires {phrase!r} and forbids {banned!r}, which is in it; drop one of the two."
-                )
+    for phrase, banned in product(required, forbidden):
+        if occurs(banned, phrase):
+            raise TextError(
+                f"line {number} requires {phrase!r} and forbids {banned!r}, which is in it; drop one of the two."
+            )
     return Demand(required, forbidden, tuple(target.encode(constraints.prefix)) if constraints.prefix else ())
 
 
@@ -174,10 +173,9 @@ def read_glossary(lines: Sequence[str], name: str) -> tuple[tuple[str, str], ...
     """Pairs of terms from lines "source term, tab, target term"; blank lines are left out."""
     pairs = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
         fields = [field.strip() for field in line.split("\t")]
-        if len(fields) != 2 or not all(fields):
+        if line.strip() and (len(fields) != 2 or not all(fields)):
             raise TextError(f"{name}: line {number} ({line[:40]!r}) must be a source term, a tab and a target term.")
-        pairs.append((fields[0], fields[1]))
+        if line.strip():
+            pairs.append((fields[0], fields[1]))
     return tuple(pairs)

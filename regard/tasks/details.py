@@ -45,8 +45,7 @@ def sums_of(log_probabilities: Sequence[float], tokens: Sequence[Span], spans: S
         behind = (i for i, (start, _) in enumerate(spans) if start >= end)
         owners = shares[token].nonzero()[0].tolist() or [*behind][:1]
         sums[owners] += log_probabilities[token]
-    found: list[float] = sums.tolist()
-    return found
+    return [float(value) for value in sums]
 
 
 def links_of(
@@ -65,20 +64,18 @@ def links_of(
         return ()
     to, of = shares_of(target_tokens, target_words), shares_of(source_tokens, source_words)  # (T, N), (S, M)
     merged = (to / np.maximum(to.sum(axis=0), 1e-9)).T @ weights @ of  # (N, M)
-    best = merged.argmax(axis=1)
-    return tuple(
-        WordLink(int(i), j, round(float(merged[j, i]), 6)) for j, i in enumerate(best.tolist()) if merged[j, i] > 0
-    )
+    best: list[int] = merged.argmax(axis=1).tolist()
+    return tuple(WordLink(i, j, round(float(merged[j, i]), 6)) for j, i in enumerate(best) if merged[j, i] > 0)
 
 
-def steps_of(layers: Sequence[Weights], rule: str, layer: int) -> Weights:
-    """Each layer's weights (H, T + 1, S + 1), a row a step -> (T, S), a row a token; ends are left out, heads averaged.
+def steps_of(layers: Sequence[Weights], rule: str, layer: int, head: int = 0) -> Weights:
+    """Each layer's weights (H, T + 1, S + 1), a row a step -> (T, S), a row a token; ends are left out.
 
     The rule says whether a token's row is the step that reads it ("input") or the one that writes it ("output").
-    `layer` counts from 1; 0 is the mean of all.
+    `layer` and `head` count from 1; 0 is the mean of all.
     """
     chosen = layers if layer == 0 else [layers[layer - 1]]
-    rows = np.stack([each.mean(axis=0) for each in chosen]).mean(axis=0)
+    rows = np.stack([each[head - 1] if head else each.mean(axis=0) for each in chosen]).mean(axis=0)
     return np.asarray((rows[1:] if rule == "input" else rows[:-1])[:, :-1], dtype=np.float32)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from regard.errors import TextError
 from regard.text import split_tag, tag
@@ -38,8 +37,7 @@ class _Cut:
     before: str
     text: str
     behind: str
-    shift: int = 0
-    """From characters of the text to characters of the line."""
+    shift: int = 0  # from characters of the text to characters of the line
 
 
 def translate_long(
@@ -91,24 +89,20 @@ def _cut(translator: Translator, line: str, always: bool) -> list[_Cut]:
     ]
     if len(parts) == 1:
         return [_Cut("", line, "")]
-    begins = accumulate(map(len, parts), initial=len(line) - len(rest))
-    return [_of(part, ahead, begin) for part, begin in zip(parts, begins, strict=False)]
-
-
-def _of(part: str, ahead: str, begin: int) -> _Cut:
-    text = part.strip()
-    start = part.index(text)
-    shift = begin + start - len(ahead)
-    return _Cut(part[:start], f"{ahead}{text}" if text else "", part[start + len(text) :], shift)
+    cuts, begin = [], len(line) - len(rest)
+    for part in parts:
+        text = part.strip()
+        start = part.index(text)
+        shift = begin + start - len(ahead)
+        cuts.append(_Cut(part[:start], f"{ahead}{text}" if text else "", part[start + len(text) :], shift))
+        begin += len(part)
+    return cuts
 
 
 def _joined(cuts: Sequence[_Cut], found: Sequence[Translation]) -> Translation:
     if len(cuts) == 1:
         return found[0]
-    text = cuts[0].before
-    words: list[WordSpan] = []
-    source_words: list[WordSpan] = []
-    alignment: list[WordLink] = []
+    text, words, source_words, alignment = cuts[0].before, list[WordSpan](), list[WordSpan](), list[WordLink]()
     for cut, translation, following in zip(cuts, found, [*found[1:], None], strict=True):
         alignment += [
             WordLink(link.source + len(source_words), link.target + len(words), link.weight)

@@ -164,10 +164,6 @@ def _two_files(source: Source, target: Source) -> Iterator[Pair]:
 # -- formats -----------------------------------------------------------------------------------------------------------
 
 
-def _read_lines(source: Source, names: Sequence[str]) -> Iterator[Row]:
-    return ((line,) for line in iter_lines(source))
-
-
 def _read_tsv(source: Source, names: Sequence[str]) -> Iterator[Row]:
     # Each column may be as long as a line may be elsewhere.
     for number, line in enumerate(iter_lines(source, max_characters=2 * MAX_CHARACTERS + 1), start=1):
@@ -331,7 +327,7 @@ class _Units:
 
 
 FORMATS: dict[str, Format] = {
-    "lines": Format((), _read_lines, both=False),
+    "lines": Format((), lambda source, names: ((line,) for line in iter_lines(source)), both=False),
     "tsv": Format(("tsv",), _read_tsv),
     "jsonl": Format(("jsonl",), _read_jsonl, named_by="fields"),
     "parquet": Format(("parquet",), _read_parquet, named_by="fields"),

@@ -125,23 +125,18 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> int:
     itself, since it would be read back as two.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():
-        return _write(path, path, lines)
-    real = Path(os.path.realpath(path))
-    part = real.with_name(real.name + ".part")
-    try:
-        count = _write(part, path, lines)
-        os.replace(part, real)
-    finally:
-        part.unlink(missing_ok=True)
-    return count
-
-
-def _write(into: Path, path: Path, lines: Iterable[str]) -> int:
+    real = None if path.exists() and not path.is_file() else Path(os.path.realpath(path))
+    part = real.with_name(real.name + ".part") if real else path
     known, count = COMPRESSIONS.get(path.suffix), 0
-    with open(into, "wb") as raw, known.open(raw, "wb", str(path)) if known else nullcontext(raw) as stream:
-        for count, line in enumerate(lines, start=1):
-            stream.write(check_line(line, f"{path}: line {count}", sys.maxsize).encode() + b"\n")
+    try:
+        with open(part, "wb") as raw, known.open(raw, "wb", str(path)) if known else nullcontext(raw) as stream:
+            for count, line in enumerate(lines, start=1):
+                stream.write(check_line(line, f"{path}: line {count}", sys.maxsize).encode() + b"\n")
+        if real:
+            os.replace(part, real)
+    finally:
+        if real:
+            part.unlink(missing_ok=True)
     return count
 
 

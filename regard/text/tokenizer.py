@@ -79,10 +79,8 @@ class Tokenizer:
             )
         self._model, self._size, self._algorithm = model, len(tokens), algorithm_of(model)
         self.order: Order = order
-        self.normalization: Normalization = "identity"
-        for composed in _REMEMBERED:
-            if model.endswith(_REMEMBERED[composed]):
-                self.normalization = composed
+        marks = (normalization for normalization, mark in _REMEMBERED.items() if model.endswith(mark))
+        self.normalization: Normalization = next(marks, "identity")
 
     @classmethod
     def train(
