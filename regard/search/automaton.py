@@ -15,13 +15,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-FAR = 1 << 30
-"""Tokens to an end that cannot be reached."""
-MOST = 8
-"""Required phrases of one line: a search tells every set of them apart."""
-
+FAR = 1 << 30  # tokens to an end that cannot be reached
+MOST = 8  # required phrases of one line: a search tells every set of them apart
+# What is read besides bytes: the edge of a word, and the end of the text, which is an edge where a word ends.
 _EDGE, _END = 256, 257
-"""What is read besides bytes: the edge of a word, and the end of the text, which is an edge where a word ends."""
 
 
 def _is_word(byte: int, before: bool) -> bool:
@@ -71,8 +68,7 @@ class Phrases:
         self.closing: NDArray[np.int64] = gains[:, _END]
         self.closes: NDArray[np.bool_] = ~banned[table[:, _END]]
         self.stays: NDArray[np.bool_] = ~banned
-        self.tokens: list[int] = []
-        """What such a search needs besides, so that it can always come to an end with everything met."""
+        self.tokens: list[int] = []  # what such a search needs besides, so that it can always end with everything met
         among = np.arange(vocabulary)
         if always is not None:
             self.tokens = self._nearer() if required else []
@@ -114,8 +110,7 @@ def occurs(phrase: str, text: str) -> bool:
 class Terms:
     """Phrases to be found in texts as `occurs` finds them, in a time that does not grow with their number."""
 
-    _BEGIN = 8
-    """Symbols of a term by which it is looked up."""
+    _BEGIN = 8  # symbols of a term by which it is looked up
 
     def __init__(self, terms: Iterable[str]) -> None:
         self._numbers: dict[str, list[int]] = {}

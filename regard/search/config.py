@@ -9,11 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Precision = Literal["auto", "exact", "float32", "bfloat16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("auto", "exact", "float32", "bfloat16", "int8")
 
-MOST_HYPOTHESES = 1000
-"""Of a sentence that a search may be asked for."""
-_LONGEST = 100_000
-"""Tokens: what lengths may be set to."""
-
+MOST_HYPOTHESES = 1000  # of a sentence that a search may be asked for
+_LONGEST = 100_000  # tokens: what lengths may be set to
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Beam": ("penalty", "alpha", "coverage", "stop", "groups", "diversity"),
@@ -106,6 +103,4 @@ class SearchConfig(BaseModel):
     @property
     def draws(self) -> int:
         """Samples of each line; 0: the search draws none."""
-        if self.method in ("", "sample"):
-            return max(self.samples, int(self.method == "sample"))
-        return 0
+        return max(self.samples, int(self.method == "sample")) if self.method in ("", "sample") else 0

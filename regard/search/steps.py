@@ -44,8 +44,8 @@ def ensemble(steps: Sequence[StepFunction[Any]], average: str = "probabilities")
 
 # -- shortlists --------------------------------------------------------------------------------------------------------
 
+# Of each sentence, the tokens that it may be written with: in order, each once, the end among them.
 Lists = Sequence[NDArray[np.int32]]
-"""Of each sentence, the tokens that it may be written with: in order, each once, the end among them."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ def masked_step(
 LookingStep = Callable[[Tensor, Any], tuple[Tensor, Any, Tensor]]
 """A step function that also returns where it looked: weights (N, S) that sum to one."""
 
-_LEAST = 1e-9
-"""What a token that nobody looked at counts as having, since the logarithm of 0 would forbid it."""
+_LEAST = 1e-9  # what a token that nobody looked at counts as having, since the logarithm of 0 would forbid it
 
 
 @dataclass(frozen=True)

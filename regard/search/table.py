@@ -35,8 +35,7 @@ class Search:
     stream: Callable[[Any, SearchConfig], Stream] | None = None
     """Of a problem of one sentence: after each step the ids that its best hypothesis begins with for certain; at last
     that hypothesis. None: it chooses at the end."""
-    settings: frozenset[str] = frozenset()
-    """The keys of [search] that this search reads, and not every search does."""
+    settings: frozenset[str] = frozenset()  # keys of [search] that this search reads, and not every search does
     step_by_step: bool = True
     """Whether it asks a model for one token after another; else for all positions at once, as a mask-predictor can."""
     compiled: bool = False

@@ -25,22 +25,19 @@ Row = Sequence[str]
 
 FIELDS = ("source", "target")
 _NAME_THEM = "Name those to be read in data.fields."
-_BATCH = 1024
-"""Rows of a Parquet file that are in memory at a time."""
+_BATCH = 1024  # rows of a Parquet file that are in memory at a time
 
 
 @dataclass(frozen=True)
 class Format:
     """All that the rest of the program needs to know of a format."""
 
-    suffixes: tuple[str, ...]
-    """Of the names of its files, without a dot and without that of a compression; none: any other file."""
+    suffixes: tuple[str, ...]  # of its files, without a dot and without that of a compression; none: any other file
     read: Callable[[Source, Sequence[str]], Iterable[Row]]
     """A file and the names of the texts that are wanted, to rows of these texts. Raises TextError, naming the place."""
     named_by: Literal["", "fields", "languages"] = ""
     """What names a row's texts: `data.fields`, the codes of the two languages, or nothing but their order."""
-    both: bool = True
-    """Whether one file holds both sides of its pairs."""
+    both: bool = True  # whether one file holds both sides of its pairs
 
 
 def read_pairs(
@@ -217,12 +214,9 @@ def _read_parquet(source: Source, names: Sequence[str]) -> Iterator[Row]:
 # What an XML file could do beyond holding text is refused: entities of its own are not expanded, nothing outside of it
 # is read, and no tag, attribute or text may be larger than `_LARGEST`.
 
-_CHUNK = 1 << 16
-_LARGEST = 1 << 22
-"""Bytes of a tag with its attributes, and characters of a unit."""
-_DEEPEST = 100
-_CODES = ("bpt", "ept", "it", "ph", "ut")
-"""Elements inside of a text that hold mark-up instead of text."""
+_CHUNK, _DEEPEST = 1 << 16, 100
+_LARGEST = 1 << 22  # bytes of a tag with its attributes, and characters of a unit
+_CODES = ("bpt", "ept", "it", "ph", "ut")  # elements inside of a text that hold mark-up instead of text
 _BREAK = re.compile(r"\s*[\r\n]\s*")
 
 

@@ -153,8 +153,8 @@ def _characters(text: str) -> list[str]:
 
 # -- words, for showing which one is meant, not for a model to read ----------------------------------------------------
 
+# Marks that do not part a word: between letters, or between digits.
 _WITHIN = {"'": "L", "\u2019": "L", "-": "L", "\u2010": "L", ".": "N", ",": "N", ":": "N"}
-"""Marks that do not part a word: between letters, or between digits."""
 _JOINERS = {"\u200c", "\u200d"}
 
 

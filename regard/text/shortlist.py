@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from .tokenizer import END, PAD, UNK, Tokenizer
 
 Ids = Sequence[int]
-_CHUNK = 1 << 22
-"""Pairs of tokens that are in memory at a time, beside the table of all that differ."""
+_CHUNK = 1 << 22  # pairs of tokens that are in memory at a time, beside the table of all that differ
 _ROUNDS = 4
-_LEAST = 1e-4
-"""A target token that a source token becomes less often than this is not in its list."""
+_LEAST = 1e-4  # a target token that a source token becomes less often than this is not in its list
 
 
 @dataclass(frozen=True)

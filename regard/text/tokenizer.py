@@ -32,24 +32,19 @@ from regard.text.config import Kind, Normalization, Order, TextConfig
 from regard.text.subwords import Algorithm, Sampler, algorithm_of, bytes_field
 
 PAD, UNK, BEGIN, END = 0, 1, 2, 3
-MASK = "<mask>"
-"""The token that stands for one to be filled in."""
-GAPS = tuple(f"<gap{number}>" for number in range(1, 33))
-"""The tokens that stand for gaps to be filled in, the first for the first."""
+MASK = "<mask>"  # the token that stands for one to be filled in
+GAPS = tuple(f"<gap{number}>" for number in range(1, 33))  # those of gaps, the first of the first
 
 T = TypeVar("T")
 
 _SPACE, _ESCAPE = "\u2581", "\U000f2581"
 _ESCAPED = re.compile(f"[{_SPACE}{_ESCAPE}]")
 _UNESCAPED = re.compile(f"{_ESCAPE}([01])")
-_LONGEST_LINE = 400_000
-"""Bytes of a line that a vocabulary is learnt from."""
-_MOST_BYTES, _MOST_CHARACTERS = 1 << 26, 1000
-"""Of a model's file, and of one of its tokens."""
+_LONGEST_LINE = 400_000  # bytes of a line that a vocabulary is learnt from
+_MOST_BYTES, _MOST_CHARACTERS = 1 << 26, 1000  # of a model's file, and of one of its tokens
+# SentencePiece's names of the kinds; and how an unknown character or word reads, as corpora of words write it too.
 _ALGORITHM = {"bpe": "bpe", "unigram": "unigram", "characters": "char", "words": "word"}
-"""SentencePiece's names of the kinds."""
 _UNKNOWN = {"characters": "\u2047", "words": " <unk>"}
-"""How an unknown character or word reads; corpora of words write it so, and SentencePiece reads it so."""
 
 
 class Tokenizer:
