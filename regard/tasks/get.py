@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -99,11 +99,10 @@ def _check(address: str) -> None:
     """Raises FetchError for an address that is not of the web."""
     try:
         parts = urlsplit(address)
-        known = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+        if parts.scheme not in ("https", "http") or not parts.hostname or parts.port == 0:
+            raise FetchError(_NEITHER.format(address))
     except ValueError as error:  # brackets that do not close, a port that is no number
         raise FetchError(f"the address {address!r} is none ({error}); one is like https://example.org/data.") from None
-    if not known:
-        raise FetchError(_NEITHER.format(address))
 
 
 def _verified(path: Path, file: RemoteFile) -> bool:
@@ -118,62 +117,49 @@ def _verified(path: Path, file: RemoteFile) -> bool:
 
 def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) -> None:
     part = folder / f"{file.name}.part"
-    resumed = _size(part) > 0
-    _complete(url, part, file, progress)
-    if digest(part) != file.sha256 and resumed:  # the earlier part may be of another version: begin anew
-        part.unlink()
+    for _ in range(2 if _size(part) else 1):  # what is there may be of another version: begin anew
         _complete(url, part, file, progress)
-    if (found := digest(part)) != file.sha256:
+        if (found := digest(part)) == file.sha256:
+            atomic_rename(part, folder / file.name)
+            return
         part.unlink()
-        raise FetchError(
-            f"{file.name} from {url} is not the published file: expected sha256 {file.sha256}, got {found}; "
-            "nothing was kept. Try again later or from another address."
-        )
-    atomic_rename(part, folder / file.name)
+    raise FetchError(
+        f"{file.name} from {url} is not the published file: expected sha256 {file.sha256}, got {found}; "
+        "nothing was kept. Try again later or from another address."
+    )
 
 
 def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
+class _NetworkError(Exception):
+    """A connection ended before the file did; trying again may help."""
+
+
 def _complete(url: str, part: Path, file: RemoteFile, progress: Progress | None) -> None:
     """Fill `part` up to the file's size, over as many connections as it takes within ATTEMPTS."""
-    for attempt in range(ATTEMPTS):
+    if _size(part) > file.size:
+        part.unlink()
+    reason, attempt = "", 0
+    while _size(part) < file.size:
+        if attempt == ATTEMPTS:
+            raise FetchError(
+                f"fetching {url} stopped at {_size(part):,} of {file.size:,} bytes ({reason}); run this again to go on "
+                "from there, or see to the network."
+            )
         if attempt:
             time.sleep(PAUSE * 2 ** (attempt - 1))
-        if not (reason := _receive(url, part, file, progress)):
-            return
-    raise FetchError(
-        f"fetching {url} stopped at {_size(part):,} of {file.size:,} bytes ({reason}); run this again to go on from "
-        "there, or see to the network."
-    )
-
-
-def _receive(url: str, part: Path, file: RemoteFile, progress: Progress | None) -> str:
-    """One connection: "" once the part has its full size, else why the connection ended before that.
-
-    A refusal that trying again does not change (404, 403) is a FetchError at once.
-    """
-    if (there := _size(part)) == file.size:
-        return ""
-    if there > file.size:
-        part.unlink()
-        there = 0
-    try:
-        response = _answer(Request(url, headers={"Range": f"bytes={there}-"} if there else {}))
-    except HTTPError as error:
-        error.close()
-        if error.code == 416 and there:  # the server's file ends before ours does: ours is of another version
-            part.unlink()
-        elif error.code < 500 and error.code not in (408, 429):
-            raise FetchError(f"{url} answered {error.code} ({error.reason}); check the address.") from error
-        return f"HTTP {error.code}"
-    except (OSError, ValueError, HTTPException) as error:  # no route, no such name, refused, timed out
-        return str(getattr(error, "reason", "") or error) or type(error).__name__
-    with response:
-        if response.status != 206 or not response.headers.get("Content-Range", "").startswith(f"bytes {there}-"):
-            there = 0  # a server without ranges sends the whole again
-        return _append(response, part, there, file, progress)
+        attempt += 1
+        try:
+            response, there = _answer(url, part)
+            with response, open(part, "ab" if there else "wb") as target:
+                for block in _blocks(response, file.size - there):
+                    there += target.write(block)
+                    if progress:
+                        progress(file.name, min(there, file.size), file.size)
+        except _NetworkError as ended:
+            reason = str(ended)
 
 
 class _NoFTP(FTPHandler):
@@ -183,8 +169,14 @@ class _NoFTP(FTPHandler):
         raise FetchError(_NEITHER.format(req.full_url))
 
 
-def _answer(request: Request) -> HTTPResponse:
-    """The answer, its headers read; a server that takes longer than TIMEOUT for them is given up."""
+def _answer(url: str, part: Path) -> tuple[HTTPResponse, int]:
+    """The answer, its headers read, and the byte of the file that it begins with, which `part` ends before.
+
+    A server that takes longer than TIMEOUT for the headers is given up. A refusal that trying again does not change
+    (404, 403) is a FetchError; for all else _NetworkError is raised.
+    """
+    there = _size(part)
+    request = Request(url, headers={"Range": f"bytes={there}-"} if there else {})
     asked: Future[HTTPResponse] = Future()
 
     def ask() -> None:
@@ -195,28 +187,37 @@ def _answer(request: Request) -> HTTPResponse:
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        return asked.result(TIMEOUT)
+        response = asked.result(TIMEOUT)
     except TimeoutError:
         asked.add_done_callback(lambda late: None if late.exception() else late.result().close())
-        raise TimeoutError(f"no answer within {TIMEOUT:g} seconds") from None
+        raise _NetworkError(f"no answer within {TIMEOUT:g} seconds") from None
+    except HTTPError as error:
+        error.close()
+        if error.code == 416 and there:  # the server's file ends before ours does: ours is of another version
+            part.unlink()
+        elif error.code < 500 and error.code not in (408, 429):
+            raise FetchError(f"{url} answered {error.code} ({error.reason}); check the address.") from error
+        raise _NetworkError(f"HTTP {error.code}") from None
+    except (OSError, ValueError, HTTPException) as error:  # no route, no such name, refused
+        raise _NetworkError(str(getattr(error, "reason", "") or error) or type(error).__name__) from None
+    # A server without ranges sends the whole again.
+    goes_on = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {there}-")
+    return response, there if goes_on else 0
 
 
-def _append(response: HTTPResponse, part: Path, there: int, file: RemoteFile, progress: Progress | None) -> str:
-    began, before = time.monotonic(), there
-    with open(part, "ab" if there else "wb") as target:
-        while there <= file.size:  # one byte too many is enough to know that it is not the file
-            try:
-                block = response.read1(min(BLOCK, file.size + 1 - there))
-            except (OSError, HTTPException) as error:  # of the network: the disk's come from write
-                return str(error) or type(error).__name__
-            if not block:
-                break
-            target.write(block)
-            there += len(block)
-            if progress:
-                progress(file.name, min(there, file.size), file.size)
-            if (passed := time.monotonic() - began) > TIMEOUT:
-                if there - before < SLOWEST * passed:
-                    return f"slower than {SLOWEST:g} bytes a second"
-                began, before = time.monotonic(), there
-    return "" if there >= file.size else "the connection closed early"
+def _blocks(response: HTTPResponse, size: int) -> Iterator[bytes]:
+    """What comes, up to one byte more than `size`, which is enough to know that it is not the file."""
+    began, since = time.monotonic(), 0
+    while size >= 0:
+        try:
+            block = response.read1(min(BLOCK, size + 1))
+        except (OSError, HTTPException) as error:
+            raise _NetworkError(str(error) or type(error).__name__) from None
+        if not block:
+            raise _NetworkError("the connection closed early")
+        yield block
+        size, since = size - len(block), since + len(block)
+        if (passed := time.monotonic() - began) > TIMEOUT:
+            if since < SLOWEST * passed:
+                raise _NetworkError(f"slower than {SLOWEST:g} bytes a second")
+            began, since = time.monotonic(), 0
