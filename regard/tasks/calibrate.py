@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from typing import Literal, get_args
 
 import numpy as np
@@ -28,10 +28,11 @@ from regard.bundle import Calibration, on_curve
 from regard.errors import DataError
 from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.interface import EncoderDecoder
+from regard.text import PAD
 from regard.text.sentences import words
 
 from .details import links_of, steps_of, sums_of, target_spans
-from .forced import Forced, forced, hidden_of, logits_of
+from .forced import forced, hidden_of, logits_of
 from .lines import check_counts
 from .translate import Translator
 from .translation import Candidate
@@ -63,33 +64,24 @@ class _Verdicts:
 
     given: Floats
     right: NDArray[np.bool_]
-    nll: float | None = None  #: Negative log-likelihood of what came, in all.
+    nll: float = math.nan  #: Negative log-likelihood of what came, in all, where it is known.
 
     @property
     def curve(self) -> tuple[tuple[float, float], ...]:
         return curve(self.given.tolist(), self.right.tolist())
 
+    def __add__(self, other: _Verdicts) -> _Verdicts:
+        given, right = np.append(self.given, other.given), np.append(self.right, other.right)
+        return _Verdicts(given, right, self.nll + other.nll)
 
-def _joined(halves: Sequence[_Verdicts]) -> _Verdicts:
-    nlls = [half.nll for half in halves if half.nll is not None]
-    given, right = (np.concatenate([getattr(half, key) for half in halves]) for key in ("given", "right"))
-    return _Verdicts(given, right, sum(nlls) if nlls else None)
+    def read_by(self, points: Sequence[tuple[float, float]]) -> _Verdicts:
+        """As a curve reads the confidences."""
+        return _Verdicts(np.array([on_curve(points, value) for value in self.given.tolist()]), self.right)
 
-
-def _crossed(halves: Sequence[_Verdicts], fitted: Sequence[_Verdicts]) -> list[_Verdicts]:
-    """Each half as the curve of the other one reads it."""
-    curves = [other.curve for other in reversed(fitted)]
-    return [
-        _Verdicts(np.array([on_curve(read, value) for value in half.given.tolist()]), half.right)
-        for half, read in zip(halves, curves, strict=True)
-    ]
-
-
-def _report(halves: Sequence[_Verdicts]) -> dict[str, object]:
-    """Plain values, with the mean negative log-likelihood where it is known."""
-    both = _joined(halves)
-    found = reliability(both.given.tolist(), both.right.tolist()).to_dict()
-    return found if both.nll is None else {"nll": both.nll / len(both.given), **found}
+    def report(self) -> dict[str, object]:
+        """Plain values, with the mean negative log-likelihood where it is known."""
+        found = reliability(self.given.tolist(), self.right.tolist()).to_dict()
+        return found if math.isnan(self.nll) else {"nll": self.nll / len(self.given), **found}
 
 
 def calibrate(
@@ -117,31 +109,33 @@ def calibrate(
     ids = translator.encode(sources, from_=from_, to=to)
     pairs = _Pairs(sources, references, ids, [translator.target.encode(line) for line in references], to)
     tell("reading the references")
-    halves = [_steps(translator.model, pairs.ids[half], pairs.written[half]) for half in _HALVES]
+    first, second = (_steps(translator.model, pairs.ids[half], pairs.written[half]) for half in _HALVES)
 
     def both() -> Iterator[tuple[Tensor, Tensor]]:
-        return chain.from_iterable(half() for half in halves)
+        return chain(first(), second())
 
     tell("fitting the temperature")
     temperature = fit_temperature(both)
-    tokens = _tokens(halves, temperature)
+    tokens = _tokens(first, second, temperature)
     tell("translating")
     found = [t.hypotheses[0] for t in translator.translate(sources, from_=from_, to=to, precision="float32")]
-    warm, cold = (_words(translator, pairs, found, value) for value in (temperature, 1.0))
+    cold, warm = (_words(translator, pairs, found, value) for value in (1.0, temperature))
     if not all(len(half.given) for half in warm):
         raise DataError("the model's translations of these lines have too few words to calibrate by; give more lines.")
     tell("reading attention")
     rule, layer, tried = _reading(translator, pairs)
+    crossed = warm[0].read_by(warm[1].curve) + warm[1].read_by(warm[0].curve)
+    in_words = {"before": cold[0] + cold[1], "temperature": warm[0] + warm[1], "after": crossed}
     return Calibration(
         temperature=temperature,
         tokens=_judged(both, temperature).curve,
-        words=_joined(warm).curve,
+        words=in_words["temperature"].curve,
         rule=rule,
         layer=layer,
         report={
             "lines": len(kept),
             "tokens": tokens,
-            "words": {"before": _report(cold), "temperature": _report(warm), "after": _report(_crossed(warm, warm))},
+            "words": {step: verdicts.report() for step, verdicts in in_words.items()},
             "mutual_information": tried,
         },
     )
@@ -150,30 +144,28 @@ def calibrate(
 _HALVES = slice(0, None, 2), slice(1, None, 2)  #: Every other line, and those between.
 
 
-def _tokens(halves: Sequence[Parts], start: float) -> dict[str, object]:
+def _tokens(first: Parts, second: Parts, start: float) -> dict[str, object]:
     """The report on tokens; each half is judged by the temperature and the curve of the other one."""
-    each = [fit_temperature(half, start=start) for half in halves]
-    own = [_judged(half, value) for half, value in zip(halves, each, strict=True)]
-    others = [_judged(half, value) for half, value in zip(halves, reversed(each), strict=True)]
-    return {
-        "before": _report([_judged(half, 1.0) for half in halves]),
-        "temperature": _report(others),
-        "after": _report(_crossed(others, own)),
+    one, other = fit_temperature(first, start), fit_temperature(second, start)
+    crossed = [_judged(first, other), _judged(second, one)]
+    after = crossed[0].read_by(_judged(second, other).curve) + crossed[1].read_by(_judged(first, one).curve)
+    steps = {
+        "before": _judged(first, 1.0) + _judged(second, 1.0),
+        "temperature": crossed[0] + crossed[1],
+        "after": after,
     }
+    return {step: verdicts.report() for step, verdicts in steps.items()}
 
 
 def _words(translator: Translator, pairs: _Pairs, found: Sequence[Candidate], temperature: float) -> list[_Verdicts]:
     """Of each half, the probabilities of the words of its translations, and whether they stand in the reference."""
     made = forced(translator.model, pairs.ids, [candidate.ids for candidate in found], temperature=temperature)
-    given = [
-        sums_of(one.log_probabilities, target_spans(translator.target, candidate), words(candidate.text))
-        for candidate, one in zip(found, made, strict=True)
-    ]
-    right = [
-        kept_words(*([text[start:end] for start, end in words(text)] for text in (candidate.text, line)))
-        for candidate, line in zip(found, pairs.references, strict=True)
-    ]
-
+    given, right = [], []
+    for candidate, one, reference in zip(found, made, pairs.references, strict=True):
+        spans = words(candidate.text)
+        given.append(sums_of(one.log_probabilities, target_spans(translator.target, candidate), spans))
+        wanted = [reference[slice(*span)] for span in words(reference)]
+        right.append(kept_words([candidate.text[slice(*span)] for span in spans], wanted))
     flat = chain.from_iterable
     return [_Verdicts(np.exp([*flat(given[half])]), np.array([*flat(right[half])], bool)) for half in _HALVES]
 
@@ -211,26 +203,20 @@ def mutual_information(pairs: Sequence[tuple[str, str]]) -> float:
 def _reading(translator: Translator, pairs: _Pairs) -> tuple[Rule, int, dict[str, float]]:
     """The rule and the layer (0: the mean of all), and what each was found worth; the defaults without attention."""
     linked: dict[tuple[Rule, int], list[tuple[str, str]]] = {}
-
-    def add(i: int, made: Forced) -> None:
-        source, target = pairs.sources[i], pairs.references[i]
-        reading, read = translator.reading.spans(source, pairs.to)
-        wrote, tokens = words(target), translator.target.spans(target)
-        for rule in get_args(Rule):
-            for layer in range(len(made.attention) + 1):
-                links = links_of(steps_of(made.attention, rule, layer), tokens, reading, wrote, read)
-                linked.setdefault((rule, layer), []).extend(
-                    (source[slice(*read[link.source])].lower(), target[slice(*wrote[link.target])].lower())
-                    for link in links
-                )
-
     for start in range(0, len(pairs.ids), _BATCH):
         batch = slice(start, start + _BATCH)
         made = forced(translator.model, pairs.ids[batch], pairs.written[batch], attention=True)
         if not made[0].attention:
             return Calibration().rule, Calibration().layer, {}
-        for i, one in enumerate(made, start):
-            add(i, one)
+        for source, target, one in zip(pairs.sources[batch], pairs.references[batch], made, strict=True):
+            reading, read = translator.reading.spans(source, pairs.to)
+            wrote, tokens = words(target), translator.target.spans(target)
+            for rule, layer in product(get_args(Rule), range(len(one.attention) + 1)):
+                links = links_of(steps_of(one.attention, rule, layer), tokens, reading, wrote, read)
+                linked.setdefault((rule, layer), []).extend(
+                    (source[slice(*read[link.source])].lower(), target[slice(*wrote[link.target])].lower())
+                    for link in links
+                )
     worth = {reading: mutual_information(links) for reading, links in linked.items()}
     rule, layer = max(worth, key=lambda reading: worth[reading])
     return rule, layer, {f"{rule} {layer or 'mean'}": value for (rule, layer), value in worth.items()}
@@ -244,9 +230,8 @@ def _steps(model: EncoderDecoder, sources: Sequence[Sequence[int]], targets: Seq
     for start in range(0, len(order), _BATCH):
         batch = order[start : start + _BATCH]
         h, w = hidden_of(model, [sources[i] for i in batch], [targets[i] for i in batch])
-        real = torch.arange(w.shape[1]) <= torch.tensor([[len(targets[i])] for i in batch])
-        hidden.append(h[real.to(h.device)])
-        wanted.append(w[real.to(w.device)])
+        hidden.append(h[w != PAD])
+        wanted.append(w[w != PAD])
     every, came = torch.cat(hidden), torch.cat(wanted)  # (N, D), (N,)
 
     def parts() -> Iterator[tuple[Tensor, Tensor]]:
