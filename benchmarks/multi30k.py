@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from regard.errors import DataError
-from regard.settings.data import DataConfig
+from regard.settings import DataConfig
 from regard.tasks.prepare import Prepared, prepare
 from regard.text.config import TextConfig
 

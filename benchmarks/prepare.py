@@ -22,9 +22,9 @@ from typing import Any
 
 from record import RESULTS, circumstances, write
 
+from regard.data.shards import cores
 from regard.data.store import Store
-from regard.data.workers import cores
-from regard.settings.data import Filters
+from regard.settings import Filters
 from regard.text import Tokenizer, write_lines
 from regard.text.formats import read_pairs
 

@@ -50,7 +50,7 @@ from record import RESULTS, circumstances, write
 from workers import ISAS, SCRATCH, BenchmarkError, Machine, at_least, exit_code, save_batches, threads_option
 
 from regard.data.batches import Batch, Batches, Layout
-from regard.settings.data import DataConfig
+from regard.settings import DataConfig
 from regard.tasks.prepare import Prepared
 from regard.text import END, write_lines
 
@@ -198,7 +198,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     padded = batches_of(prepared, arguments.batch_tokens, "padded", steps)
     own = padded if arguments.layout == "padded" else batches_of(prepared, arguments.batch_tokens, "packed", steps)
     store = prepared.train
-    stored = list(zip((store.source_lengths + 1).tolist(), (store.target_lengths + 1).tolist(), strict=True))
+    stored = list(zip((store.source.lengths + 1).tolist(), (store.target.lengths + 1).tolist(), strict=True))
     mixed = unsorted(stored, arguments.batch_tokens, steps)
     read = {system: [lengths_of(batch) for batch in padded] for system in arguments.only}
     read |= {"regard": [lengths_of(batch) for batch in own], OWN: [[stored[i] for i in lines] for lines in mixed]}

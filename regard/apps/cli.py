@@ -21,7 +21,7 @@ from regard.apps.terminal import printable, write
 from regard.errors import RegardError, RegardWarning
 
 _COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("apps.make:train", "Train a model from a recipe, or from two text files."),
+    "train": ("apps.training:train", "Train a model from a recipe, or from two text files."),
     "translate": ("apps.translate:translate", "Translate text: a line in, a line out."),
     "evaluate": ("apps.use:evaluate", "Translate a source and score the output against references."),
     "score": ("apps.use:score", "The log-probability of given translations, a line each."),
@@ -35,9 +35,9 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "embed": ("apps.language:embed", "A vector of each line."),
     "perplexity": ("apps.language:perplexity", "How well a model knows a text."),
     "phrases": ("apps.language:phrases", "Labelled text from a treebank such as SST."),
-    "init": ("apps.make:init", "Write a commented recipe: every key with its meaning and its default."),
-    "plan": ("apps.make:plan", "What a run will need, before it begins: memory, FLOPs, disk and time."),
-    "prepare": ("apps.make:prepare", "Tokenise the data once into the store that training reads."),
+    "init": ("apps.training:init", "Write a commented recipe: every key with its meaning and its default."),
+    "plan": ("apps.training:plan", "What a run will need, before it begins: memory, FLOPs, disk and time."),
+    "prepare": ("apps.training:prepare", "Tokenise the data once into the store that training reads."),
     "import": ("apps.make:import_", "Make a bundle of another library's model."),
     "export": ("apps.make:export", "Write a bundle for another library, and say what differs there."),
     "quantize": ("apps.make:quantize", "Write a bundle with smaller weights, and measure what that changes."),

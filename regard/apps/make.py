@@ -1,203 +1,21 @@
-"""The words that make models: train, plan, prepare, init, import, export, quantize, shortlist, demo, get.
+"""The words that make things of models and data: import, export, quantize, shortlist, demo, get.
 
 Tasks are imported when a word is used.
 """
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from regard.apps.terminal import console_on, say, write, write_json
-from regard.errors import DataError, RecipeError
+from regard.errors import DataError
 
-if TYPE_CHECKING:
-    from regard.recipe import Recipe
-
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
-]
-
-
-def train(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RECIPE.toml | SOURCE TARGET", help="A recipe; or raw parallel text (.tsv, .jsonl, .parquet, .tmx)."
-        ),
-    ],
-    out: Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if a recipe is given.")] = None,
-    settings: Set = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
-    valid_source: Annotated[Path | None, typer.Option(help="Dev set; else some pairs are split off.")] = None,
-    valid_target: Annotated[Path | None, typer.Option(help="Dev set; else some pairs are split off.")] = None,
-    from_: Annotated[str | None, typer.Option("--from", metavar="CODE", help="Source language.")] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="CODE", help="Target language.")] = None,
-) -> None:
-    """Train a model from a recipe, or from two text files."""
-    extra = {
-        "valid_source": valid_source,
-        "valid_target": valid_target,
-        "source_language": from_,
-        "target_language": to,
-    }
-    given = {key: str(value) for key, value in extra.items() if value is not None}
-    if _is_recipe(files):
-        if given:
-            keys = ", ".join(f"--set data.{key}=…" for key in given)
-            raise RecipeError(f"{files[0]}: a recipe names its own files and languages; use {keys} to replace them.")
-        recipe = _recipe(files[0], settings)
-        place = out or Path("runs") / (recipe.name or files[0].stem)
-    elif out is None:
-        raise RecipeError("--out is missing: name a directory for the run, such as --out runs/first.")
-    else:
-        place = out
-        held = out / "recipe.toml"
-        recipe = _recipe(held, settings) if resume and held.exists() else _chosen(files, given, out.name, settings)
-    _fit(recipe, place, resume)
-
-
-def _is_recipe(files: list[Path]) -> bool:
-    if len(files) > 2:
-        raise DataError(f"{len(files)} files were given; give a recipe, or a source and a target.")
-    from regard.text.formats import holds_both
-
-    first = files[0].name
-    if len(files) == 1 and not (first.endswith(".toml") or holds_both(first)):
-        raise DataError(
-            f"{files[0]}: one file alone must be a recipe (.toml) or hold both sides (.tsv, .jsonl, .parquet, .tmx); "
-            "give the target's file too."
-        )
-    if len(files) == 2 and any(file.suffix == ".toml" for file in files):
-        raise DataError("give either a recipe or a source and a target, not both.")
-    return first.endswith(".toml")
-
-
-def _recipe(path: Path, settings: list[str] | None) -> Recipe:
-    from regard import recipe
-
-    # Only what names a file or a folder: a foreign recipe must not carry a password off into a bundle. A value may be
-    # longer than any path (LS_COLORS), for which Path.exists raises an error and os.path.exists does not.
-    folders = {name: value for name, value in os.environ.items() if os.path.exists(value)}
-    return recipe.load(path, folders, settings or ())
-
-
-def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[str] | None) -> Recipe:
-    from regard import recipe
-    from regard.tasks.choose import choose
-    from regard.tasks.fit import is_main_process
-
-    tables = {"source": str(files[0]), **({"target": str(files[1])} if len(files) > 1 else {}), **given}
-    choice = choose(recipe.validate({"data": tables}, name="the command line").data, name=name)
-    made = recipe.parse(recipe.to_toml(choice.recipe), overrides=settings or ()) if settings else choice.recipe
-    console = console_on(sys.stderr)
-    console.quiet = not is_main_process()
-    for reason in choice.reasons:
-        say(console, f"· {reason}")
-    say(console, f"The recipe, where it differs from the defaults:\n\n{recipe.to_toml(made, defaults=False)}")
-    return made
-
-
-def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
-    from regard.apps.training import Display
-    from regard.errors import Interrupted
-    from regard.tasks.fit import fit, is_main_process
-    from regard.tasks.open import use_of
-
-    console = console_on(sys.stderr)
-    console.quiet = not is_main_process()
-    again = shlex.join(["regard", "train", str(out / "recipe.toml"), "--out", str(out), "--resume"])
-    try:
-        with Display(console) as display:
-            bundle = fit(recipe, out, resume=resume, callbacks=[display])
-    except (Interrupted, KeyboardInterrupt) as stop:
-        held = f"; everything is saved in {stop.checkpoint}" if isinstance(stop, Interrupted) else " at once"
-        say(console, f"Stopped{held}.\nGo on with:  {again}")
-        raise typer.Exit(130) from None
-    say(console, f"Done. Use it with:  {use_of(recipe, bundle)}")
-    if is_main_process():
-        write(f"{bundle}\n")
-
-
-def plan(
-    recipe_file: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="A recipe.")],
-    out: Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if left out.")] = None,
-    settings: Set = None,
-    measure: Annotated[bool, typer.Option("--measure/--no-measure", help="Train for a few seconds to time it.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """What a run will need, before it begins: memory, FLOPs, disk and time, here and on other hardware."""
-    from regard.tasks.plan import plan as foresee
-
-    recipe = _recipe(recipe_file, settings)
-    place = out or Path("runs") / (recipe.name or recipe_file.stem)
-    with console_on(sys.stderr).status("looking at the data") as status:
-        found = foresee(
-            recipe, place, measure=measure, progress=lambda what, number: status.update(f"{number:,} {what}")
-        )
-    if as_json:
-        write_json(found.to_dict())
-        return
-    from regard.apps.show import show_plan
-
-    show_plan(found, console_on(sys.stdout))
-
-
-def prepare(
-    recipe_file: Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="A recipe.")],
-    out: Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if left out.")] = None,
-    settings: Set = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that encode a large corpus; every core if left out.")
-    ] = None,
-) -> None:
-    """Tokenise the data once into the store that training reads, so that `train` finds it there."""
-    from regard.data.workers import cores
-    from regard.tasks import prepare as task
-    from regard.tasks.tokenizers import given_by
-
-    recipe = _recipe(recipe_file, settings)
-    place = out or Path("runs") / (recipe.name or recipe_file.stem)
-    console = console_on(sys.stderr)
-    with console.status("preparing") as status:
-        made = task.prepare(
-            recipe.corpus,
-            recipe.spelling,
-            place,
-            given=given_by(recipe),
-            workers=workers or cores(),
-            progress=lambda what, number: status.update(f"{number:,} {what}"),
-        )
-    source, target = len(made.source_tokenizer), len(made.target_tokenizer)
-    write(f"{made.report}\n{source:,} source tokens, {target:,} target tokens\n")
-    write(f"{len(made.train):,} pairs to learn from, {len(made.valid):,} to validate with, ready for {place}\n")
-
-
-def init(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where to write; left out: print.")] = None,
-    source: Annotated[str, typer.Option(help="Source side of the training data.")] = "train.source",
-    target: Annotated[str, typer.Option(help="Target side of the training data.")] = "train.target",
-    from_: Annotated[str, typer.Option("--from", metavar="CODE", help="Source language.")] = "",
-    to: Annotated[str, typer.Option("--to", metavar="CODE", help="Target language.")] = "",
-) -> None:
-    """Write a commented recipe: every key with its meaning and its default."""
-    from regard.recipe.commented import template
-
-    data = {"source": source, "target": target, "source_language": from_, "target_language": to}
-    text = template({"data": data})
-    if file is None:
-        write(text)
-        return
-    try:
-        with file.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise RecipeError(f"{file}: exists already; choose another name, or remove it.") from None
+Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def import_(
@@ -221,7 +39,7 @@ def import_(
 
 
 def export(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")],
+    bundle: Bundle,
     to: Annotated[str, typer.Option(metavar="FORMAT", help="huggingface or ctranslate2.")],
     out: Annotated[Path, typer.Option(help="A new directory for it.")],
     quantization: Annotated[
@@ -241,12 +59,12 @@ def export(
 
 
 def quantize(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")],
+    bundle: Bundle,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the smaller one.")],
     to: Annotated[str, typer.Option(metavar="KIND", help="int8 or bfloat16.")] = "int8",
     source: Annotated[Path | None, typer.Option(help="Lines to compare the two on; else the golden sentences.")] = None,
     reference: Annotated[Path | None, typer.Option("--reference", "--target", help="Their translations.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a bundle with weights that take less room, and measure what that changes."""
     from regard.tasks.quantize import quantize as make
@@ -275,13 +93,13 @@ def quantize(
 
 
 def shortlist(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")],
+    bundle: Bundle,
     source: Annotated[Path, typer.Option(help="Source lines, best those that it was trained on.")],
     target: Annotated[Path, typer.Option("--target", "--reference", help="Their translations.")],
     each: Annotated[int, typer.Option(help="Most target tokens that a source token goes with.")] = 100,
     always: Annotated[int, typer.Option(help="The most frequent ones, which may always come.")] = 100,
     pairs: Annotated[int, typer.Option(help="Most pairs to learn from, taken from all over.")] = 500_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Learn which target tokens go with each source token, kept in the bundle for `regard translate --shortlist`."""
     from regard.tasks.shortlist import shortlist as learn

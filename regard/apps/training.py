@@ -1,36 +1,222 @@
-"""A run's progress in the terminal: a bar where there is a terminal, plain lines where there is none."""
+"""The words of a recipe: train, plan, prepare, init; and a run's progress in the terminal.
+
+Tasks are imported when a word is used. Where there is no terminal, progress is plain lines.
+"""
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+import typer
 
-from regard.apps.terminal import say
+from regard.apps.terminal import console_on, say, write, write_json
+from regard.errors import DataError, RecipeError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+    from rich.status import Status
+
+    from regard.recipe import Recipe
 
 Event = dict[str, Any]
 """What `fit` tells; the key "event" says which kind it is."""
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
+]
+Out = Annotated[Path | None, typer.Option(help="Directory of the run; runs/NAME if a recipe is given.")]
+File = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="A recipe.")]
+Dev = Annotated[Path | None, typer.Option(help="Dev set; else some pairs are split off.")]
+From = Annotated[str, typer.Option("--from", metavar="CODE", help="Source language.")]
+To = Annotated[str, typer.Option("--to", metavar="CODE", help="Target language.")]
 
 _QUIET = 10
 """Without a terminal, every tenth event of training is a line."""
 
 
+def train(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RECIPE.toml | SOURCE TARGET", help="A recipe; or raw parallel text (.tsv, .jsonl, .parquet, .tmx)."
+        ),
+    ],
+    out: Out = None,
+    settings: Set = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    valid_source: Dev = None,
+    valid_target: Dev = None,
+    from_: From = "",
+    to: To = "",
+) -> None:
+    """Train a model from a recipe, or from two text files."""
+    extra = {"valid_source": valid_source, "valid_target": valid_target, "source_language": from_}
+    given = {key: str(value) for key, value in {**extra, "target_language": to}.items() if value}
+    if _is_recipe(files):
+        if given:
+            keys = ", ".join(f"--set data.{key}=…" for key in given)
+            raise RecipeError(f"{files[0]}: a recipe names its own files and languages; use {keys} to replace them.")
+        recipe, out = _recipe_and_run(files[0], out, settings)
+    elif out is None:
+        raise RecipeError("--out is missing: name a directory for the run, such as --out runs/first.")
+    else:
+        held = out / "recipe.toml"
+        recipe = _recipe(held, settings) if resume and held.exists() else _chosen(files, given, out.name, settings)
+    _fit(recipe, out, resume)
+
+
+def _is_recipe(files: list[Path]) -> bool:
+    if len(files) > 2:
+        raise DataError(f"{len(files)} files were given; give a recipe, or a source and a target.")
+    from regard.text.formats import holds_both
+
+    first = files[0].name
+    if len(files) == 1 and not (first.endswith(".toml") or holds_both(first)):
+        raise DataError(
+            f"{files[0]}: one file alone must be a recipe (.toml) or hold both sides (.tsv, .jsonl, .parquet, .tmx); "
+            "give the target's file too."
+        )
+    if len(files) == 2 and any(file.suffix == ".toml" for file in files):
+        raise DataError("give either a recipe or a source and a target, not both.")
+    return first.endswith(".toml")
+
+
+def _recipe(path: Path, settings: list[str] | None) -> Recipe:
+    from regard import recipe
+
+    # Only what names a file or a folder: a foreign recipe must not carry a password off into a bundle. A value may be
+    # longer than any path (LS_COLORS), for which Path.exists raises an error and os.path.exists does not.
+    folders = {name: value for name, value in os.environ.items() if os.path.exists(value)}
+    return recipe.load(path, folders, settings or ())
+
+
+def _recipe_and_run(path: Path, out: Path | None, settings: list[str] | None) -> tuple[Recipe, Path]:
+    recipe = _recipe(path, settings)
+    return recipe, out or Path("runs") / (recipe.name or path.stem)
+
+
+def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[str] | None) -> Recipe:
+    from regard import recipe
+    from regard.tasks.choose import choose
+    from regard.tasks.fit import is_main_process
+
+    tables = {"source": str(files[0]), **({"target": str(files[1])} if len(files) > 1 else {}), **given}
+    choice = choose(recipe.validate({"data": tables}, name="the command line").data, name=name)
+    made = recipe.parse(recipe.to_toml(choice.recipe), overrides=settings or ()) if settings else choice.recipe
+    console = console_on(sys.stderr)
+    console.quiet = not is_main_process()
+    for reason in choice.reasons:
+        say(console, f"· {reason}")
+    say(console, f"The recipe, where it differs from the defaults:\n\n{recipe.to_toml(made, defaults=False)}")
+    return made
+
+
+def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
+    from regard.errors import Interrupted
+    from regard.tasks.fit import fit, is_main_process
+    from regard.tasks.open import use_of
+
+    console = console_on(sys.stderr)
+    console.quiet = not is_main_process()
+    again = shlex.join(["regard", "train", str(out / "recipe.toml"), "--out", str(out), "--resume"])
+    try:
+        with Display(console) as display:
+            bundle = fit(recipe, out, resume=resume, callbacks=[display])
+    except (Interrupted, KeyboardInterrupt) as stop:
+        held = f"; everything is saved in {stop.checkpoint}" if isinstance(stop, Interrupted) else " at once"
+        say(console, f"Stopped{held}.\nGo on with:  {again}")
+        raise typer.Exit(130) from None
+    say(console, f"Done. Use it with:  {use_of(recipe, bundle)}")
+    if is_main_process():
+        write(f"{bundle}\n")
+
+
+def _shown_on(status: Status) -> Callable[[str, int], None]:
+    return lambda what, number: status.update(f"{number:,} {what}")
+
+
+def plan(
+    recipe_file: File,
+    out: Out = None,
+    settings: Set = None,
+    measure: Annotated[bool, typer.Option("--measure/--no-measure", help="Train for a few seconds to time it.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What a run will need, before it begins: memory, FLOPs, disk and time, here and on other hardware."""
+    from regard.tasks.plan import plan as foresee
+
+    recipe, out = _recipe_and_run(recipe_file, out, settings)
+    with console_on(sys.stderr).status("looking at the data") as status:
+        found = foresee(recipe, out, measure=measure, progress=_shown_on(status))
+    if as_json:
+        write_json(found.to_dict())
+        return
+    from regard.apps.show import show_plan
+
+    show_plan(found, console_on(sys.stdout))
+
+
+def prepare(
+    recipe_file: File,
+    out: Out = None,
+    settings: Set = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that encode a large corpus; every core if left out.")
+    ] = None,
+) -> None:
+    """Tokenise the data once into the store that training reads, so that `train` finds it there."""
+    from regard.data.shards import cores
+    from regard.tasks.prepare import given_by
+    from regard.tasks.prepare import prepare as make
+
+    recipe, out = _recipe_and_run(recipe_file, out, settings)
+    with console_on(sys.stderr).status("preparing") as status:
+        given, progress = given_by(recipe), _shown_on(status)
+        made = make(recipe.corpus, recipe.spelling, out, given=given, workers=workers or cores(), progress=progress)
+    source, target = made.vocabularies
+    write(f"{made.report}\n{source:,} source tokens, {target:,} target tokens\n")
+    write(f"{len(made.train):,} pairs to learn from, {len(made.valid):,} to validate with, ready for {out}\n")
+
+
+def init(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where to write; left out: print.")] = None,
+    source: Annotated[str, typer.Option(help="Source side of the training data.")] = "train.source",
+    target: Annotated[str, typer.Option(help="Target side of the training data.")] = "train.target",
+    from_: From = "",
+    to: To = "",
+) -> None:
+    """Write a commented recipe: every key with its meaning and its default."""
+    from regard.recipe.commented import template
+
+    data = {"source": source, "target": target, "source_language": from_, "target_language": to}
+    text = template({"data": data})
+    if file is None:
+        write(text)
+        return
+    try:
+        with file.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise RecipeError(f"{file}: exists already; choose another name, or remove it.") from None
+
+
 class Display:
-    """Hears the events of `fit`; a context in which the bar stands."""
+    """Hears the events of `fit`; a context in which a progress bar stands where there is a terminal."""
 
     def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         self.console = console
         self.heard = 0
-        self.clock = False
-        """Whether the run stops by the clock."""
+        self.clock = False  # whether the run stops by the clock
         self.task: TaskID | None = None
         self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
+            *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True)),
             TextColumn("{task.fields[note]}"),
             console=console,
             disable=not console.is_terminal,
@@ -41,9 +227,7 @@ class Display:
         self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.bar.stop()
 
     def __call__(self, event: Event) -> None:
@@ -61,8 +245,7 @@ class Display:
         self.bar.update(self.task, note=f"{event['count']:,} {event['what']}")
 
     def _begin(self, event: Event) -> None:
-        new = ", ".join(event["new"]) or "nothing"
-        self._say(f"begun with the parameters of {event['bundle']}; new: {new}")
+        self._say(f"begun with the parameters of {event['bundle']}; new: {', '.join(event['new']) or 'nothing'}")
 
     def _batch(self, event: Event) -> None:
         self._say(f"batches of {event['tokens']:,} tokens, as many as fit in memory")

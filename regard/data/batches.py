@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from queue import Queue
+from threading import Event, Thread
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.store import Side, Store
-from regard.data.windows import Windows
+from regard.data.shards import Ids
+from regard.data.store import Side, Store, Windows
 from regard.errors import DataError
 from regard.text.tokenizer import BEGIN, END, PAD, Tokenizer
 
@@ -30,7 +32,7 @@ _ORDER, _TIES, _SHUFFLE, _SOURCE, _TARGET, _VIEW, _OFFSET = range(1, 8)
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs of lines as ids: padded to equal length, or packed end to end."""
+    """Pairs of lines as ids: padded to equal length, or packed end to end. Rows are B."""
 
     lines: Ints  # (B,) store line numbers
     source: Ints  # (B, S) padded or (L,) packed: x1 … xn END
@@ -41,7 +43,6 @@ class Batch:
     layout: Layout
 
     def __len__(self) -> int:
-        """Rows B."""
         return len(self.lines)
 
     @property
@@ -54,21 +55,36 @@ class Batch:
         """Target tokens to predict, the ends among them, without padding and what a view does not ask for (-1)."""
         return int(self.target_lengths.sum()) - int(np.count_nonzero(self.target_output < 0))
 
+    def part(self, start: int, end: int) -> Batch:
+        """The rows from `start` to before `end`, at least one; no wider than their own longest."""
 
-View = Callable[[Batch, int], Batch]
-"""A batch, and a key for what is drawn, to the batch as an objective wants it."""
+        def cut(x: Ints, lengths: Ints) -> Ints:
+            if self.layout == "padded":
+                return np.ascontiguousarray(x[start:end, : lengths[start:end].max()])
+            return x[lengths[:start].sum() : lengths[:end].sum()]
+
+        return Batch(
+            self.lines[start:end],
+            cut(self.source, self.source_lengths),
+            self.source_lengths[start:end],
+            cut(self.target_input, self.target_lengths),
+            cut(self.target_output, self.target_lengths),
+            self.target_lengths[start:end],
+            self.layout,
+        )
+
+
+View = Callable[[Batch, int], Batch]  # a batch, and a key for what is drawn -> the batch as an objective wants it
 
 
 @dataclass(frozen=True)
 class Sampling:
     """Subword sampling: each epoch every line is cut into other tokens, drawn by seed, epoch and line."""
 
-    alpha: float
-    """See `Tokenizer.sample`."""
+    alpha: float  # see `Tokenizer.sample`
     source: Tokenizer
     target: Tokenizer
-    longest: tuple[int, int] = (0, 0)
-    """Most tokens of a source and a target, ends counted: a line drawn longer keeps its tokens of the store; 0: any."""
+    longest: tuple[int, int] = (0, 0)  # most tokens of a side, ends counted, beyond which a line stays as in the store
 
 
 class Batches:
@@ -91,45 +107,32 @@ class Batches:
         context: int = 0,
         view: View | None = None,
     ) -> None:
-        """Starts at the first batch of the first epoch; `seek` leads elsewhere.
+        """Starts at the first batch; `seek` leads elsewhere. `epoch`, counted from 0, is that of the next batch.
 
-        With `context` the targets are one stream (`windows.py`), whose windows, cut elsewhere each epoch, are the rows;
+        With `context` the targets are one stream (`Windows`), whose windows, cut elsewhere each epoch, are the rows;
         they are never sampled. Every batch is seen through `view`. Raises DataError for a wrong size or layout.
         """
         if batch_tokens < 1 or pool < 1:
             raise DataError(f"batch_tokens ({batch_tokens}) and pool ({pool}) must be at least 1.")
         if layout not in ("padded", "packed"):
             raise DataError(f"layout {layout!r} is unknown; choose 'padded' or 'packed'.")
-        self._store = store
-        self.batch_tokens = batch_tokens
-        self._layout: Layout = layout
-        self._seed = seed
+        self._store, self._seed, self._sampling, self._view = store, seed, sampling, view
+        self.batch_tokens, self._layout = batch_tokens, layout
         self._windows = Windows(store.target, context) if context else None
-        self._rows_in_all = len(store) if self._windows is None else len(self._windows)
+        self._rows_in_all = len(self._windows or store)
         self._pools = -(-self._rows_in_all // pool)
-        self._view = view
-        self._sampling = sampling
-        self._epoch, self._pool, self._batch = 0, 0, 0
+        self.epoch, self._pool, self._batch = 0, 0, 0
         self._plan: _Plan | None = None
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next batch, counted from 0."""
-        return self._epoch
-
     def position(self) -> dict[str, int]:
-        """Where the next batch is: epoch, pool, batch. Only means the same with the same store and settings."""
-        return {"epoch": self._epoch, "pool": self._pool, "batch": self._batch}
+        """Where the next batch is; it only means the same with the same store and settings."""
+        return {"epoch": self.epoch, "pool": self._pool, "batch": self._batch}
 
     def seek(self, position: Mapping[str, int]) -> None:
-        """Go on from a `position`: the following batches are the same as if never left. Costs one pool.
-
-        Raises DataError, and stays where it is, if there is no such batch.
-        """
-        try:
-            epoch, pool, batch = (position[key] for key in ("epoch", "pool", "batch"))
-        except KeyError as error:
-            raise DataError(f"position {dict(position)} lacks {error}; it needs epoch, pool and batch.") from None
+        """Go on from a `position` as if never left. Raises DataError, and stays where it is, if there is none such."""
+        if missing := {"epoch", "pool", "batch"} - {*position}:
+            raise DataError(f"position {dict(position)} lacks {min(missing)!r}; it needs epoch, pool and batch.")
+        epoch, pool, batch = (position[key] for key in ("epoch", "pool", "batch"))
         if epoch < 0 or not 0 <= pool < self._pools:
             raise DataError(f"position {dict(position)} is outside: there are {self._pools} pools in an epoch.")
         plan = self._planned(epoch, pool)
@@ -138,53 +141,40 @@ class Batches:
                 f"position {dict(position)} is outside: pool {pool} has {len(plan.cuts)} batches. "
                 "It was taken with other data or batch settings; go on with those."
             )
-        self._epoch, self._pool, self._batch, self._plan = epoch, pool, batch, plan
+        self.epoch, self._pool, self._batch, self._plan = epoch, pool, batch, plan
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        plan = self._plan or self._planned(self._epoch, self._pool)
-        batch = self._seen(plan.make(self._batch, self._layout), self._epoch)
+        plan = self._plan or self._planned(self.epoch, self._pool)
+        batch = self._seen(plan.make(self._batch, self._layout), self.epoch)
         # Moved on at once, so that `position` and `epoch` always tell of the next batch.
         self._plan = plan
         self._batch += 1
         if self._batch == len(plan.cuts):
-            self._batch, self._plan = 0, None
-            self._pool += 1
+            self._batch, self._plan, self._pool = 0, None, self._pool + 1
             if self._pool == self._pools:
-                self._pool = 0
-                self._epoch += 1
+                self._pool, self.epoch = 0, self.epoch + 1
         return batch
 
     def one_epoch(self, *, sort: bool = False) -> Iterator[Batch]:
-        """Every line once, unshuffled and never sampled, for validation; leaves `position` alone.
-
-        In the store's order, or with `sort` by length within each pool (less padding; `Batch.lines` says which line is
-        which).
-        """
+        """Every line once, unshuffled and never sampled; with `sort` by length within each pool, to pad less."""
         for pool in range(self._pools):
-            lines = np.arange(*self._bounds(pool), dtype=np.int64)
-            source, target = self._sides(lines, None)
-            if sort:
-                order = _by_length(source.lengths, target.lengths, lines)
-                lines, source, target = lines[order], source.take(order), target.take(order)
-            plan = self._cut(lines, source, target)
+            lines = self._positions(pool)
+            plan = self._cut(lines, None, lines if sort else None)
             for index in range(len(plan.cuts)):
                 yield self._seen(plan.make(index, self._layout), 0)
 
-    def _bounds(self, pool: int) -> tuple[int, int]:
-        """Where a pool begins and ends in the epoch's order: pools are of equal size, to one line."""
+    def _positions(self, pool: int) -> Ints:
+        """Where a pool lies in the epoch's order: pools are of equal size, to one line."""
         n = self._rows_in_all
-        return n * pool // self._pools, n * (pool + 1) // self._pools
+        return np.arange(n * pool // self._pools, n * (pool + 1) // self._pools, dtype=np.int64)
 
     def _planned(self, epoch: int, pool: int) -> _Plan:
         """The plan of a pool: a pure function of the store, the settings and the arguments."""
-        lines = np.arange(*self._bounds(pool), dtype=np.int64)
-        lines = _permuted(lines, self._rows_in_all, key_of(self._seed, epoch, _ORDER))
-        source, target = self._sides(lines, epoch)
-        order = _by_length(source.lengths, target.lengths, mixed(lines, key_of(self._seed, epoch, _TIES)))
-        plan = self._cut(lines[order], source.take(order), target.take(order))
+        lines = _permuted(self._positions(pool), self._rows_in_all, key_of(self._seed, epoch, _ORDER))
+        plan = self._cut(lines, epoch, mixed(lines, key_of(self._seed, epoch, _TIES)))
         batches = np.arange(len(plan.cuts), dtype=np.int64)
         shuffled = np.argsort(mixed(batches, key_of(self._seed, epoch, _SHUFFLE, pool)), kind="stable")
         plan.cuts = [plan.cuts[i] for i in shuffled.tolist()]
@@ -195,38 +185,38 @@ class Batches:
 
     def _sides(self, lines: Ints, epoch: int | None) -> tuple[_Rows, _Rows]:
         """Source and target rows; without an epoch, as they are in the store."""
-        if self._windows is not None:
-            offset = 0 if epoch is None else key_of(self._seed, epoch, _OFFSET) % self._windows.tokens
-            read, lengths = partial(self._windows.read, offset=offset), self._windows.lengths_of(lines)
-            return _Rows.of([()] * len(lines)), _Rows(read, lines, lengths - 1, framed=True)
+        if (windows := self._windows) is not None:
+            read = partial(windows.read, offset=0 if epoch is None else key_of(self._seed, epoch, _OFFSET))
+            return _Rows.of([()] * len(lines)), _Rows(read, lines, windows.lengths_of(lines) - 1, framed=True)
         sides, drawing = (self._store.source, self._store.target), self._sampling
         if drawing is None or epoch is None:
-            return _Rows.stored(sides[0], lines), _Rows.stored(sides[1], lines)
-        tokenizers, uses = (drawing.source, drawing.target), (_SOURCE, _TARGET)
-        source, target = (
-            _sampled(side, tokenizer, lines, key_of(self._seed, epoch, use), drawing.alpha, longest)
-            for side, tokenizer, use, longest in zip(sides, tokenizers, uses, drawing.longest, strict=True)
-        )
-        return source, target
+            source, target = (_Rows(side.ids_of, lines, side.lengths[lines]) for side in sides)
+            return source, target
+        keys = key_of(self._seed, epoch, _SOURCE), key_of(self._seed, epoch, _TARGET)
+        return _sampled(sides[0], drawing, 0, lines, keys[0]), _sampled(sides[1], drawing, 1, lines, keys[1])
 
-    def _cut(self, lines: Ints, source: _Rows, target: _Rows) -> _Plan:
-        cut = _cut_padded if self._layout == "padded" else _cut_packed
-        return _Plan(lines, source, target, cut(source.lengths + 1, target.lengths + 1, self.batch_tokens))
+    def _cut(self, lines: Ints, epoch: int | None, ties: Ids | None) -> _Plan:
+        """A plan of these lines, in their order or, where it is said how ties are decided, by length.
+
+        That is by the source's; among equals by the target's, up and down in turn, so that neighbours are alike.
+        """
+        source, target = self._sides(lines, epoch)
+        if ties is not None:
+            turned = np.where(source.lengths % 2 == 0, target.lengths, -target.lengths)
+            order = np.lexsort((ties, turned, source.lengths))
+            lines, source, target = lines[order], source.take(order), target.take(order)
+        cuts = _cuts(source.lengths + 1, target.lengths + 1, self.batch_tokens, padded=self._layout == "padded")
+        return _Plan(lines, source, target, cuts)
 
 
 @dataclass
 class _Rows:
     """One side's lines: how long they are, and where their ids come from when a batch is made."""
 
-    read: Callable[[Ints], NDArray[Any]]  # numbers of lines -> their ids end to end
+    read: Callable[[Ints], Ids]  # numbers of lines -> their ids end to end
     numbers: Ints
     lengths: Ints
-    framed: bool = False
-    """Whether the ids come with the one before the row and the one behind it, instead of BEGIN and END."""
-
-    @classmethod
-    def stored(cls, side: Side, lines: Ints) -> _Rows:
-        return cls(side.ids_of, lines, side.lengths_of(lines))
+    framed: bool = False  # the ids come with the one before the row and the one behind it, instead of BEGIN and END
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> _Rows:
@@ -237,28 +227,18 @@ class _Rows:
     def take(self, rows: Ints | slice) -> _Rows:
         return _Rows(self.read, self.numbers[rows], self.lengths[rows], self.framed)
 
-    def flat(self) -> Ints:
-        """(sum of lengths,) the ids of all rows end to end."""
-        return self.read(self.numbers).astype(np.int64)
-
-    def padded(self, flat: Ints, *, begin: bool) -> Ints:
-        """(rows, longest + 1): each row after BEGIN, or before END."""
-        out = np.full((len(self.lengths), int(self.lengths.max()) + 1), PAD, np.int64)
-        out[np.arange(out.shape[1]) <= self.lengths[:, None]] = self.packed(flat, begin=begin)
-        return out
-
-    def packed(self, flat: Ints, *, begin: bool) -> Ints:
-        """(sum of lengths + rows,): each row after BEGIN, or before END, end to end."""
+    def laid(self, layout: Layout, flat: Ints, *, begin: bool) -> Ints:
+        """The ids of all rows, each after BEGIN or before END: (rows, longest + 1), or (sum of lengths + rows,)."""
+        ends = np.cumsum(self.lengths)
         if self.framed:
-            last = np.cumsum(self.lengths + 2) - 1
-            return np.delete(flat, last if begin else last - self.lengths - 1)
-        ends = np.cumsum(self.lengths + 1) - 1
-        special = ends - self.lengths if begin else ends
-        out = np.empty(len(flat) + len(ends), np.int64)
-        ordinary = np.ones(len(out), np.bool_)
-        ordinary[special] = False
-        out[ordinary] = flat
-        out[special] = BEGIN if begin else END
+            last = ends + 2 * np.arange(len(ends)) + 1
+            packed = np.delete(flat, last if begin else last - self.lengths - 1)
+        else:
+            packed = np.insert(flat, ends - self.lengths if begin else ends, BEGIN if begin else END)
+        if layout == "packed":
+            return packed
+        out = np.full((len(self.lengths), int(self.lengths.max()) + 1), PAD, np.int64)
+        out[np.arange(out.shape[1]) <= self.lengths[:, None]] = packed
         return out
 
 
@@ -274,16 +254,15 @@ class _Plan:
     def make(self, index: int, layout: Layout) -> Batch:
         rows = slice(*self.cuts[index])
         source, target = self.source.take(rows), self.target.take(rows)
-        shape = _Rows.padded if layout == "padded" else _Rows.packed
-        target_flat = target.flat()
+        read, written = (side.read(side.numbers).astype(np.int64) for side in (source, target))
         return Batch(
-            lines=self.lines[rows],
-            source=shape(source, source.flat(), begin=False),
-            source_lengths=source.lengths + 1,
-            target_input=shape(target, target_flat, begin=True),
-            target_output=shape(target, target_flat, begin=False),
-            target_lengths=target.lengths + 1,
-            layout=layout,
+            self.lines[rows],
+            source.laid(layout, read, begin=False),
+            source.lengths + 1,
+            target.laid(layout, written, begin=True),
+            target.laid(layout, written, begin=False),
+            target.lengths + 1,
+            layout,
         )
 
 
@@ -292,45 +271,25 @@ def assembled(batch: Batch, source: Sequence[Sequence[int]], target: Sequence[Se
     return _Plan(batch.lines, _Rows.of(source), _Rows.of(target), [(0, len(batch))]).make(0, batch.layout)
 
 
-def _sampled(side: Side, tokenizer: Tokenizer, lines: Ints, key: int, alpha: float, longest: int) -> _Rows:
+def _sampled(side: Side, drawing: Sampling, which: int, lines: Ints, key: int) -> _Rows:
     """The lines' tokens, drawn anew; those in the store where more are drawn than a sequence may have."""
     rows: list[Sequence[int]] = []
+    tokenizer, longest = (drawing.source, drawing.target)[which], drawing.longest[which]
     for line, seed in zip(lines.tolist(), (mixed(lines, key) >> np.uint64(32)).tolist(), strict=True):
-        drawn = tokenizer.sample(side.text(line), alpha=alpha, seed=seed)
+        drawn = tokenizer.sample(side.text(line), alpha=drawing.alpha, seed=seed)
         rows.append(side.line_ids(line).tolist() if 0 < longest < len(drawn) + 1 else drawn)
     return _Rows.of(rows)
 
 
-def _by_length(source: Ints, target: Ints, ties: NDArray[Any]) -> Ints:
-    """Order by source length; among equals by target length, up and down in turn, so that neighbours are alike."""
-    turned = np.where(source % 2 == 0, target, -target)
-    return np.lexsort((ties, turned, source)).astype(np.int64)
-
-
-def _cut_padded(source: Ints, target: Ints, budget: int) -> list[tuple[int, int]]:
-    """Runs of rows that, padded to the longest, fit the budget on both sides."""
-    cuts, start, longest = [], 0, 0
-    for row, length in enumerate(np.maximum(source, target).tolist()):
-        # The larger side, padded, has rows x the longest of both sides.
-        longest = max(longest, length)
-        if row > start and (row + 1 - start) * longest > budget:
-            cuts.append((start, row))
-            start, longest = row, length
-    cuts.append((start, len(source)))
-    return cuts
-
-
-def _cut_packed(source: Ints, target: Ints, budget: int) -> list[tuple[int, int]]:
-    """Runs of rows whose lengths add up to at most the budget on both sides."""
-    cuts, start, source_sum, target_sum = [], 0, 0, 0
+def _cuts(source: Ints, target: Ints, budget: int, *, padded: bool) -> list[tuple[int, int]]:
+    """Runs of rows that fit the budget on both sides, padded to the longest of either side or end to end."""
+    cuts, start, longest, read, written = [], 0, 0, 0, 0
     for row, (one, other) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
-        source_sum += one
-        target_sum += other
-        if row > start and (source_sum > budget or target_sum > budget):
+        longest, read, written = max(longest, one, other), read + one, written + other
+        if row > start and ((row + 1 - start) * longest if padded else max(read, written)) > budget:
             cuts.append((start, row))
-            start, source_sum, target_sum = row, one, other
-    cuts.append((start, len(source)))
-    return cuts
+            start, longest, read, written = row, max(one, other), one, other
+    return [*cuts, (start, len(source))]
 
 
 def mixed(values: Ints | NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
@@ -369,3 +328,66 @@ def _permuted(indices: Ints, n: int, key: int) -> Ints:
     while (outside := out >= n).any():
         out[outside] = once(out[outside])
     return out.astype(np.int64)
+
+
+_Item = tuple[Batch, dict[str, int]] | BaseException  # a batch with the position of the next, or what went wrong
+
+
+class Prefetcher:
+    """The same batches in the same order, made ready in a thread while those before them are learnt from.
+
+    `position` tells of the next one handed out, not of the thread's. `depth` is how many may wait. The thread starts
+    with the first batch and ends with `close` or the process.
+    """
+
+    def __init__(self, batches: Batches, depth: int = 16) -> None:
+        self._batches, self._depth, self._position = batches, depth, batches.position()
+        self._stop: Event | None = None
+        self._ready: Queue[_Item] = Queue()
+
+    @property
+    def epoch(self) -> int:
+        return self._position["epoch"]
+
+    def position(self) -> dict[str, int]:
+        """Where the next batch is, as `Batches.position`."""
+        return dict(self._position)
+
+    def seek(self, position: Mapping[str, int]) -> None:
+        """Go on from a position, as `Batches.seek`."""
+        self.close()
+        self._batches.seek(position)
+        self._position = self._batches.position()
+
+    def close(self) -> None:
+        """End the thread; the next batch is still the one that `position` tells of."""
+        if self._stop is not None:
+            self._stop.set()
+            while self._thread.is_alive():
+                while not self._ready.empty():
+                    self._ready.get_nowait()
+                self._thread.join(0.01)
+            self._stop = None
+            self._batches.seek(self._position)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._stop is None:
+            self._stop, self._ready = Event(), Queue(self._depth)
+            self._thread = Thread(target=self._make, args=(self._stop, self._ready), daemon=True)
+            self._thread.start()
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            self._stop = None
+            raise item
+        batch, self._position = item
+        return batch
+
+    def _make(self, stop: Event, ready: Queue[_Item]) -> None:
+        try:
+            while not stop.is_set():
+                ready.put((next(self._batches), self._batches.position()))
+        except BaseException as error:  # it belongs to whoever waits for the batch
+            ready.put(error)

@@ -13,16 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from regard.disk import atomic_rename, digest
 from regard.errors import DataError
-from regard.settings.data import DataConfig, check_set_name
+from regard.settings import DataConfig, check_set_name
 from regard.text.formats import FIELDS, holds_both, read_pairs, read_texts, texts_of
 from regard.text.lines import check_line, write_lines
 
 _ONCE = "; an iterator gives its items once, so hand in a new one."
-_VALID = ("valid", "validation", "dev")
 
 
 @dataclass(frozen=True)
@@ -32,13 +30,13 @@ class Corpus:
     A target may be a list of references. A set may be a file too, by its path.
     """
 
-    train: Iterable[Any]
-    valid: Iterable[Any] | None = None
+    train: Iterable[object]
+    valid: Iterable[object] | None = None
     """What to validate with; None: `data.valid_lines` of the training set are held out."""
-    test: Mapping[str, Iterable[Any]] = field(default_factory=dict)
+    test: Mapping[str, Iterable[object]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Corpus | Mapping[str, Iterable[Any]] | Iterable[Any]) -> Corpus:
+    def of(cls, given: Given) -> Corpus:
         """A corpus as it is; sets by name, such as a `DatasetDict`; or an iterable, which is the training set.
 
         Of sets by name, train is learnt from, valid, validation or dev validated with, and any other is a test set.
@@ -52,9 +50,12 @@ class Corpus:
                 f"a corpus of several sets names them, and one is train; this one has: {', '.join(map(str, given))}. "
                 "For columns of sources and targets give zip(sources, targets)."
             )
-        valid = next((name for name in _VALID if name in given), None)
+        valid = next((name for name in ("valid", "validation", "dev") if name in given), None)
         tests = {name: items for name, items in given.items() if name not in ("train", valid)}
         return cls(given["train"], None if valid is None else given[valid], tests)
+
+
+Given = Corpus | Mapping[str, Iterable[object]] | Iterable[object]
 
 
 def write_corpus(corpus: Corpus, data: DataConfig, folder: Path, *, resume: bool = False) -> DataConfig:
@@ -85,7 +86,7 @@ def write_corpus(corpus: Corpus, data: DataConfig, folder: Path, *, resume: bool
     names = (data.fields if len(data.fields) == 1 else ("text",)) if one_side else data.fields
     folder.mkdir(parents=True, exist_ok=True)
 
-    def write(name: str, items: Iterable[Any]) -> str:
+    def write(name: str, items: Iterable[object]) -> str:
         path = folder / f"{name}.jsonl"
         part = path.with_name(f".{name}.jsonl.part")
         keys = ("text",) if one_side else FIELDS
@@ -105,20 +106,20 @@ def write_corpus(corpus: Corpus, data: DataConfig, folder: Path, *, resume: bool
         return str(path)
 
     key = "text" if one_side else "source"
-    update: dict[str, Any] = {key: write("train", train), "fields": FIELDS}
+    update: dict[str, object] = {key: write("train", train), "fields": FIELDS}
     if corpus.valid is not None:
         update[f"valid_{key}"] = write("valid", corpus.valid)
     update["test"] = {name: {key: write(f"test-{name}", items)} for name, items in corpus.test.items()}
     return DataConfig.model_validate({**data.model_dump(exclude={*update}), **update})
 
 
-def _of_one_side(item: Any, data: DataConfig) -> bool:
-    if isinstance(item, Mapping):
-        return len(data.fields) == 1 or (data.fields == FIELDS and "source" not in item and "text" in item)
-    return isinstance(item, str)
+def _of_one_side(item: object, data: DataConfig) -> bool:
+    if not isinstance(item, Mapping):
+        return isinstance(item, str)
+    return len(data.fields) == 1 or (data.fields == FIELDS and "source" not in item and "text" in item)
 
 
-def _rows(items: Iterable[Any], names: Sequence[str], data: DataConfig, where: str) -> Iterator[Sequence[str]]:
+def _rows(items: Iterable[object], names: Sequence[str], data: DataConfig, where: str) -> Iterator[Sequence[str]]:
     """The texts of each item of a set: one, or source and target."""
     if isinstance(items, (str, os.PathLike)):
         if len(names) == 2:
@@ -127,13 +128,13 @@ def _rows(items: Iterable[Any], names: Sequence[str], data: DataConfig, where: s
             yield from ((text,) for text in read_texts(items, fields=names, language=data.languages[0]))
         return
     for number, item in enumerate(items, start=1):
-        place = f"{where}, item {number}"
+        here = f"{where}, item {number}"
         if isinstance(item, Mapping):
-            yield from texts_of(item, names, place)
+            yield from texts_of(item, names, here)
         elif isinstance(item, str) and len(names) == 1:
-            yield (check_line(item, place),)
+            yield (check_line(item, here),)
         elif isinstance(item, (tuple, list)) and len(item) == len(names):
-            yield from texts_of(dict(zip(names, item, strict=True)), names, place)
+            yield from texts_of(dict(zip(names, item, strict=True)), names, here)
         else:
             wanted = "a line or a dict" if len(names) == 1 else "a pair (source, target) or a dict"
-            raise DataError(f"{place} is {item!r:.60}, and each item of this corpus must be {wanted}, as its first is.")
+            raise DataError(f"{here} is {item!r:.60}, and each item of this corpus must be {wanted}, as its first is.")

@@ -16,25 +16,23 @@ import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.filters import Repeats, Report
-from regard.data.shards import Column, Encoder, cut, mapped
-from regard.data.workers import encode
+from regard.data.shards import Column, Encoder, Entry, Ids, Pair, Repeats, Report, cut, encode, mapped
 from regard.errors import DataError
-from regard.settings.data import Filters
+from regard.settings import Filters
 from regard.text.tokenizer import END, Tokenizer
 
 FORMAT = 2
 
 Progress = Callable[[str, int], None]
-Pair = tuple[str, str]
+"""Called with what is being counted and how many so far."""
 
 
 class Side:
@@ -43,41 +41,29 @@ class Side:
     def __init__(self, columns: Sequence[Column]) -> None:
         """The same side of every shard, in order."""
         self._columns = columns
-        self._starts = np.cumsum([0, *(len(column.offsets) - 1 for column in columns)])
-        self._first = self._starts.tolist()  # the same for `bisect`, which is quicker for one line
+        self._first = [0, *accumulate(len(column.offsets) - 1 for column in columns)]  # line of each shard
 
     def _at(self, line: int) -> tuple[Column, int]:
         shard = bisect_right(self._first, line) - 1
         return self._columns[shard], line - self._first[shard]
 
-    def line_ids(self, line: int) -> NDArray[Any]:
+    def line_ids(self, line: int) -> Ids:
         """Ids of a line (tokens), without begin and end; a view of the file."""
         column, line = self._at(line)
         return column.line_ids(line)
 
     def text(self, line: int) -> str:
-        """Raw text of a line."""
+        """A line as it was read."""
         column, line = self._at(line)
         return column.text(line)
 
-    def ids_of(self, lines: NDArray[np.int64]) -> NDArray[Any]:
+    def ids_of(self, lines: NDArray[np.int64]) -> Ids:
         """Ids of one line or more, end to end."""
         return np.concatenate([self.line_ids(line) for line in lines.tolist()])
 
-    def lengths_of(self, lines: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(lines,) tokens of each of these lines, without begin and end."""
-        shards = np.searchsorted(self._starts, lines, side="right") - 1
-        lengths = np.empty(len(lines), np.int64)
-        for shard in np.unique(shards).tolist():
-            rows = np.flatnonzero(shards == shard)
-            local = lines[rows] - self._starts[shard]
-            offsets = self._columns[shard].offsets
-            lengths[rows] = offsets[local + 1] - offsets[local]
-        return lengths
-
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """(lines,) tokens of every line of the store: 8 bytes of memory for each, once asked for."""
+        """(lines,) tokens of every line, without begin and end: 8 bytes of memory for each, once asked for."""
         return np.concatenate([np.diff(column.offsets) for column in self._columns])
 
     def counts(self, tokens: int) -> NDArray[np.int64]:
@@ -89,18 +75,56 @@ class Side:
         return found
 
 
+class Windows:
+    """A side as one stream, every line with its end, cut into windows of `size` tokens n, the last one shorter.
+
+    A stream is a ring: a window may begin anywhere, and the first line follows the last end. So each epoch can be cut
+    elsewhere while every token is predicted exactly once, and the token before the first one is an end. Costs 8 bytes
+    of memory a line.
+    """
+
+    def __init__(self, side: Side, size: int) -> None:
+        self._side, self._size = side, size
+        self._ends: NDArray[np.int64] = np.cumsum(side.lengths + 1)  # (lines,) the position behind each line's end
+        self.tokens = int(self._ends[-1])
+
+    def __len__(self) -> int:
+        return -(-self.tokens // self._size)
+
+    def lengths_of(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(windows,) tokens to predict in each."""
+        return np.minimum(self._size, self.tokens - windows * self._size)
+
+    def read(self, windows: NDArray[np.int64], offset: int = 0) -> NDArray[np.int64]:
+        """Ids of the windows end to end, each after the token before it: n + 1 a window; window 0 is at `offset`."""
+        starts = windows * self._size + offset % self.tokens
+        ends = starts + self.lengths_of(windows)
+        return np.concatenate([self._ring(start - 1, end) for start, end in np.stack([starts, ends], 1).tolist()])
+
+    def _ring(self, start: int, end: int) -> NDArray[np.int64]:
+        """The ids of the ring from `start` to before `end`, which is less than a whole round further."""
+        length, start = end - start, start % self.tokens
+        found = self._between(start, min(start + length, self.tokens))
+        return found if len(found) == length else np.concatenate([found, self._between(0, length - len(found))])
+
+    def _between(self, start: int, end: int) -> NDArray[np.int64]:
+        first, last = np.searchsorted(self._ends, [start, end - 1], side="right").tolist()
+        lines = [np.append(self._side.line_ids(line), END) for line in range(first, last + 1)]
+        before = int(self._ends[first - 1]) if first else 0
+        return np.concatenate(lines)[start - before : end - before].astype(np.int64)
+
+
 class Store:
     """A corpus ready to be cut into batches; read-only."""
 
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+    def __init__(self, path: Path, header: Entry) -> None:
         """Use `Store.open` or `Store.build`."""
         self.path = path
         self.fingerprint: str = header["fingerprint"]
         self.report = Report(**header["report"])
         self._lines: int = header["lines"]
         columns = [mapped(path, number, entry) for number, entry in enumerate(header["shards"])]
-        self.source = Side([source for source, _ in columns])
-        self.target = Side([target for _, target in columns])
+        self.source, self.target = (Side([column[side] for column in columns]) for side in (0, 1))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
@@ -112,8 +136,8 @@ class Store:
             raise DataError(f"{path}: there is no token store here; prepare it first.") from None
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: the store cannot be read ({error}); delete it and prepare it again.") from None
-        if not isinstance(header, dict) or header.get("format") != FORMAT:
-            found = header.get("format") if isinstance(header, dict) else None
+        found = header.get("format") if isinstance(header, dict) else None
+        if found != FORMAT:
             raise DataError(
                 f"{path}: the store has format {found}, this version reads {FORMAT}; delete it and prepare it again."
             )
@@ -173,31 +197,14 @@ class Store:
         """Pairs in the store."""
         return self._lines
 
-    @property
-    def source_lengths(self) -> NDArray[np.int64]:
-        """(lines,) tokens of each source line, without begin and end."""
-        return self.source.lengths
+    def pair(self, line: int) -> Pair:
+        """Both sides of a line as they were read."""
+        return self.source.text(line), self.target.text(line)
 
     @property
-    def target_lengths(self) -> NDArray[np.int64]:
-        """(lines,) tokens of each target line, without begin and end."""
-        return self.target.lengths
-
-    def source_ids(self, line: int) -> NDArray[Any]:
-        """Ids of a source line, without begin and end."""
-        return self.source.line_ids(line)
-
-    def target_ids(self, line: int) -> NDArray[Any]:
-        """Ids of a target line, without begin and end."""
-        return self.target.line_ids(line)
-
-    def source_text(self, line: int) -> str:
-        """A source line as it was read."""
-        return self.source.text(line)
-
-    def target_text(self, line: int) -> str:
-        """A target line as it was read."""
-        return self.target.text(line)
+    def longest(self) -> int:
+        """Tokens of the longest line of either side, its end counted."""
+        return 1 + int(max(self.source.lengths.max(), self.target.lengths.max()))
 
 
 def fingerprint(*parts: object) -> str:
@@ -205,7 +212,7 @@ def fingerprint(*parts: object) -> str:
     return hashlib.sha256(json.dumps([FORMAT, *parts], sort_keys=True).encode()).hexdigest()
 
 
-def _encode(encoder: Encoder, pairs: Iterable[Pair | None], workers: int, progress: Progress | None) -> dict[str, Any]:
+def _encode(encoder: Encoder, pairs: Iterable[Pair | None], workers: int, progress: Progress | None) -> Entry:
     """Write the shards; returns the header, but for the fingerprint."""
     done = 0
 
@@ -227,23 +234,20 @@ def _encode(encoder: Encoder, pairs: Iterable[Pair | None], workers: int, progre
         report.add(Report(**shard.pop("report")))
     if not report.kept:
         raise DataError(f"no pair is left to learn from: {report}. Loosen data.filters or check the files.")
-    return {"format": FORMAT, "lines": report.kept, "report": report.to_dict(), "shards": shards}
+    return {"format": FORMAT, "lines": report.kept, "report": asdict(report), "shards": shards}
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[bool]:
-    """Wait until no other process builds in this directory; false if its file system cannot tell.
-
-    The lock is on the directory itself and goes with the process, however that ends.
-    """
+    """Wait until no other process builds in this directory, which is locked itself; false if that cannot be told."""
     handle = os.open(folder, os.O_RDONLY)
+    alone = True
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError:
-            yield False
-        else:
-            yield True
+            alone = False
+        yield alone
     finally:
         os.close(handle)
 

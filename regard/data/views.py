@@ -1,10 +1,8 @@
-"""A batch as an objective wants it: text with tokens masked, text with gaps to be mended, a label to be chosen.
+"""A batch as an objective wants it: text with tokens masked, text with gaps to be filled, a label to be chosen.
 
 Text of one side is the target of pairs with an empty source; here it becomes what is read. What is drawn is a hash of
 the seed, the epoch and the position in the text, so resuming is exact and a line's draws are independent of others.
 """
-
-# B rows of a batch, n tokens of a row
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ from numpy.typing import NDArray
 from regard.data.batches import Batch, assembled, key_of, mixed
 
 Ints = NDArray[np.int64]
-_FIRST = 4
-"""The first id that is no special one."""
+_FIRST = 4  # the first id that is no special one
 
 
 def _starts(lengths: Ints) -> Ints:
@@ -39,8 +36,7 @@ class Masks:
     """
 
     mask: int
-    tokens: int
-    """In the vocabulary."""
+    tokens: int  # in the vocabulary
     share: float = 0.15
 
     def __call__(self, batch: Batch, key: int) -> Batch:
@@ -86,12 +82,11 @@ class SpanCorruption:
     span: float = 3.0
 
     def __call__(self, batch: Batch, key: int) -> Batch:
-        pairs = [
-            self._mended(ids, key_of(key, line)) for line, ids in zip(batch.lines.tolist(), _rows(batch), strict=True)
-        ]
+        lines = zip(batch.lines.tolist(), _rows(batch), strict=True)
+        pairs = [self._corrupted(ids, key_of(key, line)) for line, ids in lines]
         return assembled(batch, [source for source, _ in pairs], [target for _, target in pairs])
 
-    def _mended(self, ids: Ints, key: int) -> tuple[list[int], list[int]]:
+    def _corrupted(self, ids: Ints, key: int) -> tuple[list[int], list[int]]:
         n = len(ids)
         lost = min(max(1, round(n * self.share)), max(1, n - 1))
         spans = min(max(1, round(lost / self.span)), lost, max(1, n - lost), len(self.marks))
@@ -114,11 +109,10 @@ class Label:
     """A class: the target is one token, its label, and no end is written."""
 
     def __call__(self, batch: Batch, key: int) -> Batch:
-        one = np.ones_like(batch.target_lengths)
-        first = (slice(None), slice(1)) if batch.layout == "padded" else _starts(batch.target_lengths)
-        return replace(
-            batch, target_input=batch.target_input[first], target_output=batch.target_output[first], target_lengths=one
-        )
+        lengths = batch.target_lengths
+        first = (slice(None), slice(1)) if batch.layout == "padded" else _starts(lengths)
+        shown, target = batch.target_input[first], batch.target_output[first]
+        return replace(batch, target_input=shown, target_output=target, target_lengths=np.ones_like(lengths))
 
 
 def _sought(
@@ -148,10 +142,9 @@ def _laid(batch: Batch, real: NDArray[np.bool_], *values: Ints) -> tuple[Ints, .
 
 def _rows(batch: Batch) -> Iterator[Ints]:
     """Target ids of each row, without its end."""
-    if batch.layout == "padded":
-        yield from (row[: n - 1] for row, n in zip(batch.target_output, batch.target_lengths.tolist(), strict=True))
-    else:
-        yield from (row[:-1] for row in np.split(batch.target_output, np.cumsum(batch.target_lengths)[:-1]))
+    ids, lengths = batch.target_output, batch.target_lengths
+    rows = ids if batch.layout == "padded" else np.split(ids, np.cumsum(lengths)[:-1])
+    yield from (row[: n - 1] for row, n in zip(rows, lengths.tolist(), strict=True))
 
 
 def _parts(whole: int, parts: int, key: int) -> list[int]:

@@ -17,10 +17,7 @@ from .schema import FAMILY, Recipe
 
 
 def template(values: Mapping[str, Any] | None = None) -> str:
-    """A commented recipe: every key with its description and default, which `parse` accepts.
-
-    `values` such as {"data": {"source": "a.en"}} stand in place of the defaults.
-    """
+    """A commented recipe: every key with its description and default, or with one of `values`: {table: {key: …}}."""
     given: dict[str, Any] = {"name": "my-translator", **(values or {})}
     given["data"] = {"source": "train.source", "target": "train.target", **given.get("data", {})}
     lines = ["# A recipe: everything a run depends on. Every key but the data's files may be left out.", ""]

@@ -7,6 +7,7 @@ import json
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -18,10 +19,8 @@ from regard.models import FAMILIES
 
 Key = tuple[str, ...]
 
-_MOST = 20
-"""Mistakes that are explained at a time."""
-_LONGEST = 200
-"""Characters of a value that are shown."""
+_MOST = 20  # mistakes that are explained at a time
+_LONGEST = 200  # characters of a value that are shown
 _KINDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -37,20 +36,14 @@ _BOUNDS = {
 }
 
 
+@dataclass(frozen=True)
 class Reader:
-    """What a recipe may hold, to be asked about the tables of one: the keys of its root, and what older ones said.
+    """What a recipe may hold, to be asked about the tables of one."""
 
-    `renamed` has the new name of an older key, and of a key's older values.
-    """
-
-    def __init__(
-        self,
-        root: type[BaseModel],
-        tables: Mapping[str, Any],
-        renamed: tuple[Mapping[Key, str], Mapping[Key, Mapping[str, str]]],
-    ) -> None:
-        self.root, self.tables = root, tables
-        self.renamed, self.renamed_values = renamed
+    root: type[BaseModel]
+    tables: Mapping[str, Any]
+    renamed: Mapping[Key, str]  # an older key -> its new name
+    renamed_values: Mapping[Key, Mapping[str, str]]  # a key -> the new names of its older values
 
     def show(self, key: Key) -> str:
         """A key with its table in brackets."""
@@ -69,13 +62,11 @@ class Reader:
         if kind == "missing":
             return f"{self.show(key)}: must be given{about}."
         if kind == "value_error":
-            where = f"{self.show(key)}: " if key else ""
-            return where + _end(details["msg"].removeprefix("Value error, "))
+            text = (f"{self.show(key)}: " if key else "") + details["msg"].removeprefix("Value error, ")
+            return text if text.endswith((".", "?", "!")) else f"{text}."
         if kind == "family":
             family = value.get("family")
-            return (
-                f"[model] family = {family!r}: must be one of {_list(FAMILIES)}{_nearest(str(family), FAMILIES, HINT)}"
-            )
+            return f"[model] family = {family!r}: {_one_of(FAMILIES, str(family))}"
         if isinstance(value, Mapping) and kind != "unknown_name":
             return f"{self.show(key)}: is a table here, and must be a single value{about}."
         shown = json.dumps(value, ensure_ascii=False, default=str)
@@ -83,13 +74,10 @@ class Reader:
         if new := self.renamed_values.get(key, {}).get(str(value)):
             return f'{self.show(key)} = {shown}: this is called "{new}" now; write that instead.'
         if kind == "unknown_name":
-            choices, name = [name for name in details["ctx"]["names"] if name], details["ctx"]["name"]
-            return (
-                f"{self.show(key)} = {json.dumps(name)}: must be one of {_list(choices)}{_nearest(name, choices, HINT)}"
-            )
+            name = details["ctx"]["name"]
+            return f"{self.show(key)} = {json.dumps(name)}: {_one_of(details['ctx']['names'], name)}"
         if kind == "literal_error" and field is not None:
-            choices = [str(choice) for choice in typing.get_args(field.annotation)]
-            return f"{self.show(key)} = {shown}: must be one of {_list(choices)}{_nearest(str(value), choices, HINT)}"
+            return f"{self.show(key)} = {shown}: {_one_of(map(str, typing.get_args(field.annotation)), str(value))}"
         return f"{self.show(key)} = {shown}: {_rule(details, field)}{about}."
 
     def _unknown(self, key: Key, value: Any) -> str:
@@ -103,7 +91,8 @@ class Reader:
         if near := _close(name, fields):
             return f"{where}: unknown {what}; did you mean {near}?"
         if above == ["model"] and (others := [n for n, f in FAMILIES.items() if name in f.config.model_fields]):
-            return f"{where}: unknown {what}; it is of the families {_list(others)}. Known here: {_list(fields)}."
+            known_here = ", ".join(fields)
+            return f"{where}: unknown {what}; it is of the families {', '.join(others)}. Known here: {known_here}."
         everywhere = {found[-1]: found for found in reversed([*self._keys()])}
         if found := everywhere.get(name):
             above_all = "" if len(found) > 1 else ", before the first table"
@@ -142,11 +131,11 @@ class Reader:
                     yield from ((table, key) for key in config.model_fields)
 
 
-def explain(error: ValidationError, tables: Mapping[str, Any], name: str, reader: Reader) -> str:
+def explain(error: ValidationError, name: str, reader: Reader) -> str:
     """One line for each of the first mistakes; of several at one key, or below it, the first."""
     lines: dict[Key, str] = {}
     for details in error.errors(include_url=False):
-        key = _key(details["loc"], tables)
+        key = _key(details["loc"], reader.tables)
         if len(lines) < _MOST and not any(key[: len(known)] == known for known in lines):
             lines[key] = f"{name}: {reader.message(details, key)}"
     return "\n".join(lines.values())
@@ -193,14 +182,7 @@ def _close(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
     return next(iter(difflib.get_close_matches(word[:_LONGEST], list(choices), 1, cutoff)), "")
 
 
-def _nearest(word: str, choices: Iterable[str], otherwise: str) -> str:
-    near = _close(word, choices)
-    return f"; did you mean {near}?" if near else f"; {otherwise}."
-
-
-def _list(choices: Iterable[Any]) -> str:
-    return ", ".join(str(choice) for choice in choices)
-
-
-def _end(text: str) -> str:
-    return text if text.endswith((".", "?", "!")) else text + "."
+def _one_of(choices: Iterable[str], word: str) -> str:
+    names = list(choices)
+    near = _close(word, names)
+    return f"must be one of {', '.join(names)}; " + (f"did you mean {near}?" if near else f"{HINT}.")

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, ValidationInfo, model_validator
@@ -19,9 +19,11 @@ from regard.extensions import load_installed
 from regard.models import FAMILIES
 from regard.search.config import SearchConfig
 from regard.search.table import check_for
-from regard.settings.data import DataConfig
-from regard.settings.train import TrainConfig
+from regard.settings import DataConfig, TrainConfig
 from regard.text.config import TextConfig
+
+if TYPE_CHECKING:
+    from regard.train import Objective
 
 FAMILY = "transformer"
 """What a `[model]` table is when it names no family."""
@@ -48,12 +50,17 @@ RENAMED_VALUES: dict[Key, dict[str, str]] = {
 
 _SIDES = {"text": "text of one side", "pairs": "pairs of lines"}
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
-_LARGEST = 1 << 20
-"""Characters of a recipe."""
+_LARGEST = 1 << 20  # characters of a recipe
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+# A key below forty tables: Python's reader takes time with the square of their number.
 _DEEP = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART}){{40}}")
-"""A key below forty tables: Python's reader takes time with the square of their number."""
-_TRAINED = {"trained": True}
+_TRAINED: Mapping[str, object] = {"trained": True}
+
+
+def _objectives() -> Mapping[str, Objective]:
+    from regard.train import OBJECTIVES  # which loads all of training: only where it is asked for
+
+    return OBJECTIVES
 
 
 def _model_table(table: Any) -> Any:
@@ -86,40 +93,34 @@ class Recipe(BaseModel):
     @property
     def objective(self) -> str:
         """What is learnt: as `train.objective` says, or what the model's family and the data are for."""
-        from regard.train import OBJECTIVES
-
         kind, side = FAMILIES[self.model.family].kind, self.data.side
-        fitting = [name for name, o in OBJECTIVES.items() if kind in o.kinds and side in ("", o.reads)]
-        return self.train.objective or next(iter(fitting), "")
+        fitting = (name for name, o in _objectives().items() if kind in o.kinds and side in ("", o.reads))
+        return self.train.objective or next(fitting, "")
 
     @property
     def corpus(self) -> DataConfig:
         """`data` as the objective wants it: what a classifier learns to write is labels."""
-        from regard.train import OBJECTIVES
-
-        wanted = OBJECTIVES[self.objective].target
+        wanted = _objectives()[self.objective].target
         return self.data if wanted == "text" else self.data.model_copy(update={"targets": wanted})
 
     @property
     def spelling(self) -> TextConfig:
         """`text` with the symbols that the objective needs."""
-        from regard.train import OBJECTIVES
-
-        symbols = OBJECTIVES[self.objective].symbols
+        symbols = _objectives()[self.objective].symbols
         return self.text.model_copy(update={"symbols": (*dict.fromkeys((*symbols, *self.text.symbols)),)})
 
     @model_validator(mode="after")
     def _agrees(self, info: ValidationInfo) -> Self:
         if info.context == _TRAINED:
             return self
-        from regard.train import OBJECTIVES
-
-        kind, side = FAMILIES[self.model.family].kind, self.data.side
-        possible = {name: o for name, o in OBJECTIVES.items() if kind in o.kinds}
+        family, side = FAMILIES[self.model.family], self.data.side
+        kind = family.kind
+        possible = {name: o for name, o in _objectives().items() if kind in o.kinds}
         wanted = self.objective or next(iter(possible))
         if wanted not in possible:
             raise ValueError(
-                f"train.objective = {wanted!r} is not for model.family = {self.model.family!r}, {_article(kind)}; "
+                f"train.objective = {wanted!r} is not for model.family = {self.model.family!r}, "
+                f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}; "
                 f"it can: {', '.join(possible)}."
             )
         objective = possible[wanted]
@@ -132,7 +133,7 @@ class Recipe(BaseModel):
         judge = self.train.validate_with
         if judge == "bleu" and objective.reads == "text":
             raise ValueError(
-                f"train.validate_with = 'bleu' needs references, and {_SIDES['text']} has none; choose loss."
+                "train.validate_with = 'bleu' needs references, and text of one side has none; choose loss."
             )
         if judge not in objective.measures:
             raise ValueError(
@@ -151,8 +152,7 @@ class Recipe(BaseModel):
             )
         if self.data.context and self.text.sampling:
             raise ValueError("data.context and text.sampling do not go together; leave one of them out.")
-        family = FAMILIES[self.model.family]
-        if family.kind in ("encoder-decoder", "mask-predictor"):
+        if kind in ("encoder-decoder", "mask-predictor"):
             try:
                 check_for(
                     self.search, step_by_step=family.step_by_step, attends=family.cross_attention(self.model) != (0, 0)
@@ -212,9 +212,13 @@ def parse(
         raise RecipeError(f"{name}: tables or lists are nested too deeply; a recipe has two levels of them.") from None
 
 
-def validate(tables: Mapping[str, Any], *, name: str = "recipe", trained: bool = False) -> Recipe:
+def validate(tables: Mapping[str, object], *, name: str = "recipe", trained: bool = False) -> Recipe:
     """A recipe from plain dicts; raises RecipeError with a line for each wrong key or value."""
-    context = _TRAINED if trained else _with_names()
+    context = _TRAINED
+    if not trained:
+        from regard.train import TABLES
+
+        context = {"tables": TABLES}
     try:
         # Strict, so that "12" is no number; by way of JSON, which lets a list stand for a tuple.
         return Recipe.model_validate_json(json.dumps(tables, default=str), strict=True, context=context)
@@ -223,14 +227,13 @@ def validate(tables: Mapping[str, Any], *, name: str = "recipe", trained: bool =
             return validate(tables, name=name, trained=trained)
         from .messages import Reader, explain
 
-        reader = Reader(Recipe, tables, (RENAMED, RENAMED_VALUES))
-        raise RecipeError(explain(error, tables, name, reader)) from None
+        raise RecipeError(explain(error, name, Reader(Recipe, tables, RENAMED, RENAMED_VALUES))) from None
 
 
-def _with_names() -> dict[str, Any]:
-    from regard.train.tables import known_names
-
-    return {"known_names": known_names}
+def changed(recipe: Recipe, tables: Mapping[str, Mapping[str, object]], *, name: str) -> Recipe:
+    """The recipe with other values in some of its tables, checked like any other."""
+    held = recipe.model_dump(mode="json", exclude_none=True)
+    return validate({**held, **{key: {**held[key], **table} for key, table in tables.items()}}, name=name)
 
 
 def to_toml(recipe: Recipe, *, defaults: bool = True) -> str:
@@ -259,10 +262,6 @@ def _rename(tables: dict[str, Any]) -> None:
     data = tables.get("data")
     if isinstance(data, dict) and data.get("metrics") == ["brackets"]:  # what once said that targets are trees
         data.setdefault("targets", "trees")
-
-
-def _article(kind: str) -> str:
-    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 # -- variables and overrides ----------------------------------------------------------------------------------------
@@ -302,14 +301,11 @@ def _override(tables: dict[str, Any], override: str) -> None:
     names = key.strip().split(".")
     if not equals or not all(names):
         raise RecipeError(f"--set {override}: must be table.key=value, like --set train.max_updates=2000.")
-    try:
-        value = tomllib.loads(f"value = {written}")["value"]
-    except ValueError:
-        value = written.strip()
-    table = tables
     for name in names[:-1]:
-        inner = table.setdefault(name, {})
-        if not isinstance(inner, dict):
+        tables = tables.setdefault(name, {})
+        if not isinstance(tables, dict):
             raise RecipeError(f"--set {override}: {name} is a value and has no keys below it.")
-        table = inner
-    table[names[-1]] = value
+    try:
+        tables[names[-1]] = tomllib.loads(f"value = {written}")["value"]
+    except ValueError:
+        tables[names[-1]] = written.strip()

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from regard import recipe as recipes
 from regard.data.reading import pairs_of
 from regard.recipe import Recipe
-from regard.settings.data import DataConfig
+from regard.settings import DataConfig
 
 _CHARACTERS_A_TOKEN = 3.5
 _SAMPLE = 200_000
@@ -50,12 +49,9 @@ class Counts:
     """What was counted in a corpus; characters are counted in its first 200,000 pairs."""
 
     pairs: int
-    characters: int
-    """Of the longer side, estimated for the whole corpus."""
-    alphabet: int
-    """Different characters on both sides."""
-    shared: float
-    """Share of the target's letters that the source uses too."""
+    characters: int  # of the longer side, estimated for the whole corpus
+    alphabet: int  # different characters on both sides
+    shared: float  # of the target's letters, how many the source uses too
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ def choose(data: DataConfig, *, name: str = "", gpu: bool | None = None) -> Choi
     epoch = max(1, round((counts.characters / _CHARACTERS_A_TOKEN + counts.pairs) / batch_tokens))
     updates = min(100_000, max(600, size.epochs * epoch))
     often = min(1000, max(50, epoch))
-    tables: dict[str, Any] = {
+    tables: dict[str, object] = {
         "name": name,
         "data": {**data.model_dump(mode="json", exclude_defaults=True), "batch_tokens": batch_tokens},
         "text": {
@@ -117,22 +113,15 @@ def choose(data: DataConfig, *, name: str = "", gpu: bool | None = None) -> Choi
 
 def count(data: DataConfig) -> Counts:
     """Read all pairs of the training files; every line is checked on the way."""
-    letters: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
-    pairs, sampled, lengths = 0, 0, [0, 0]
-    for pair in pairs_of(data):
-        pairs += 1
-        if pairs > _SAMPLE:
-            continue
-        sampled += 1
-        for side, line in enumerate(pair):
-            letters[side].update(line)
-            lengths[side] += len(line)
-    return Counts(pairs, max(lengths) * pairs // max(1, sampled), len({*letters[0], *letters[1]}), _shared(*letters))
-
-
-def _shared(source: Counter[str], target: Counter[str]) -> float:
-    total = sum(n for letter, n in target.items() if letter.isalpha())
-    return sum(n for letter, n in target.items() if letter.isalpha() and letter in source) / total if total else 1.0
+    sides: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    pairs = 0
+    for pairs, pair in enumerate(pairs_of(data), start=1):
+        for side, line in zip(sides, pair, strict=True) if pairs <= _SAMPLE else ():
+            side.update(line)
+    longer = max(side.total() for side in sides) * pairs // max(1, min(pairs, _SAMPLE))
+    letters = Counter({letter: n for letter, n in sides[1].items() if letter.isalpha()})
+    shared = sum(n for letter, n in letters.items() if letter in sides[0])
+    return Counts(pairs, longer, len({*sides[0], *sides[1]}), shared / letters.total() if letters else 1.0)
 
 
 def _reasons(counts: Counts, body: _Size, size: _Size, joint: bool, gpu: bool, updates: int) -> Sequence[str]:

@@ -1,10 +1,10 @@
 """What a model costs, counted on the model itself without its memory: parameters, products, activations.
 
 Sizes: S source and T target tokens of a pair, ends counted; what reads one side only has a cost in one of them. A model
-FLOP is an addition or a multiplication of a matrix
-product in the forward pass of tokens that are no padding, and twice that for the backward pass: 6 times the
-multiply-adds of every matrix that a token passes through, and of attention's two products, of which a causal mask takes
-nothing away. Embeddings that are looked up, norms, softmax, dropout and the optimiser are not counted.
+FLOP is an addition or a multiplication of a matrix product in the forward pass of tokens that are no padding, and twice
+that for the backward pass: 6 times the multiply-adds of every matrix that a token passes through, and of attention's
+two products, of which a causal mask takes nothing away. Embeddings that are looked up, norms, softmax, dropout and the
+optimiser are not counted.
 """
 
 from __future__ import annotations
@@ -20,31 +20,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import ModelError
 from regard.models import FAMILIES
-from regard.models.interface import layout_of
 from regard.nn.layers import only_references
 from regard.text import PAD
-from regard.train import OBJECTIVES, Objective, TrainConfig
+from regard.train import OBJECTIVES, OPTIMIZERS, Inputs, Objective, TrainConfig
 
 MOST_TOKENS = 25_000
 """Of a batch that is as large as fits: the paper's (section 5.1), beyond which nothing speaks for more."""
 
+# Python, PyTorch and its libraries, or the CUDA context: assumed, not measured.
 _PROGRAM = {"cpu": 450 << 20, "cuda": 600 << 20}
-"""Python, PyTorch and its libraries; or the CUDA context. Assumed, not measured."""
+# Tensors that pass, and what the allocator leaves unused, as a share of the activations: a rule of thumb.
 _PASSING = {"cpu": 0.7, "cuda": 0.25}
-"""Tensors that pass, and what the allocator leaves unused, as a share of the activations: a rule of thumb."""
-_USABLE = 0.9
-"""Of the free memory; the rest is for what is not foreseen here."""
+_USABLE = 0.9  # of the free memory; the rest is for what is not foreseen here
 # (rows, S, T), these in units: as many as there are unknowns, and small enough that nothing of theirs takes a second.
 _PROBES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 3), (1, 2, 2))
-_UNIT = 8
-"""Tokens; fewer where a model takes fewer than 24 at once."""
+_UNIT = 8  # tokens; fewer where a model takes fewer than 24 at once
 
 Numbers = NDArray[np.float64]
 
@@ -56,7 +53,7 @@ class Cost:
     fixed: float
     pair: tuple[float, ...]
 
-    def of(self, source: Any, target: Any) -> Numbers:
+    def of(self, source: ArrayLike, target: ArrayLike) -> Numbers:
         """The cost of each pair; S and T are numbers or arrays (n,)."""
         powers = _powers(np.asarray(source, np.float64), np.asarray(target, np.float64))
         return np.asarray(powers @ np.array(self.pair))
@@ -66,13 +63,10 @@ class Cost:
 class Costs:
     """What a model needs, whatever it is trained on."""
 
-    parts: dict[str, int]
-    """Parameters by the model's parts; a shared matrix counts for the first that has it."""
+    parts: dict[str, int]  # parameters by the model's parts; a shared matrix counts for the first that has it
     target_tokens: int
-    flops: Cost
-    """Model FLOPs of training."""
-    activations: Cost
-    """Bytes that the forward pass keeps for the backward pass."""
+    flops: Cost  # model FLOPs of training
+    activations: Cost  # bytes that the forward pass keeps for the backward pass
     bfloat16: bool
 
     @property
@@ -126,11 +120,9 @@ def _cast(model: nn.Module) -> None:
 
 def _probe(model: Any, aim: Objective, rows: int, source: int, target: int) -> tuple[float, float]:
     """Model FLOPs, and bytes kept for the backward pass, of `rows` pairs of these sizes."""
-    read, write = (torch.zeros(rows, width, dtype=torch.long) for width in (source, target))
-    reading, writing = (layout_of("padded", torch.full((rows,), x.shape[1]), x.shape[1]) for x in (read, write))
     with _kept(model) as kept:
         with FlopCounterMode(display=False) as before:
-            hidden = aim.hidden(model, read, reading, write, writing)
+            hidden = aim.hidden(model, Inputs.of_size(rows, source, target), None)
         with FlopCounterMode(display=False) as projecting:
             model.output(hidden)
     flops = before.get_total_flops() + aim.share * projecting.get_total_flops()
@@ -138,10 +130,10 @@ def _probe(model: Any, aim: Objective, rows: int, source: int, target: int) -> t
 
 
 @contextmanager
-def _kept(model: nn.Module) -> Iterator[dict[int, Any]]:
+def _kept(model: nn.Module) -> Iterator[dict[int, torch.UntypedStorage]]:
     """The storages that autograd keeps while inside, each once, the parameters' own aside."""
     own = {p.untyped_storage()._cdata for p in model.parameters()}
-    kept: dict[int, Any] = {}
+    kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -166,7 +158,7 @@ def training_memory(costs: Costs, config: TrainConfig, kind: str, *, tokens: int
     return {
         "weights": weights,
         "gradients": weights,
-        "optimiser state": 2 * weights,
+        "optimiser state": round(OPTIMIZERS[config.optimizer].state * weights),
         "moving average": weights if config.average == "ema" else 0,
         "weights and gradients in bfloat16": weights if costs.bfloat16 else 0,
         "activations of the largest batch": round(activations),

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from regard.data.workers import cores
+from regard.data.shards import cores
 from regard.engine import decoding
 from regard.errors import install
 from regard.nn.attention import multihead

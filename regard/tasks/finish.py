@@ -1,4 +1,4 @@
-"""What happens when training has ended: the weights become a bundle, which is scored as anybody else would use it."""
+"""What comes of training: scores on the dev set, a journal, and in the end a bundle, scored as anybody would use it."""
 
 from __future__ import annotations
 
@@ -7,33 +7,119 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from regard import bundle as bundles
 from regard.bundle import Provenance
+from regard.data.batches import Batches
 from regard.data.reading import sets_of
 from regard.disk import write_atomically
 from regard.errors import BundleError, RegardError
+from regard.metrics import bleu
 from regard.models import parameter_count
+from regard.models.interface import EncoderDecoder
 from regard.nn.positions import fold_scale
 from regard.parsing.parse import evaluate_trees
 from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe
+from regard.search.config import SearchConfig
 from regard.text import write_lines
-from regard.train import OBJECTIVES, Report, Trainer
+from regard.train import OBJECTIVES, Event, Report, Step, Trainer, inputs, resolve_precision
 
+from .decode import decode, mask_of
+from .engine import backend_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines
 from .golden import golden
 from .prepare import Prepared
 
-Plain = dict[str, Any]
-"""Values as they stand in JSON."""
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+Plain = dict[str, Any]  # values as they stand in JSON
+
+
+class Validator:
+    """A model -> its scores on the dev set: what its objective judges, and BLEU where it is asked for."""
+
+    def __init__(self, prepared: Prepared, recipe: Recipe, device: torch.device) -> None:
+        self.prepared, self.recipe, self.device = prepared, recipe, device
+        self.bfloat16 = resolve_precision(recipe.train.precision, device)
+        self.objective = OBJECTIVES[recipe.objective]
+        self.batches = Batches(
+            prepared.valid,
+            batch_tokens=4096,
+            layout="padded",
+            context=recipe.data.context,
+            view=self.objective.view(prepared.target_tokenizer),
+        )
+
+    @torch.inference_mode()
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        chunk = self.recipe.train.chunk
+        step = Step(model, 0.0, chunk, objective=self.objective)
+        batches = (inputs(batch, self.device, positions=0) for batch in self.batches.one_epoch(sort=True))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
+            scores = self.objective.judge(model, map(step.outputs, batches), chunk)
+        if self.recipe.train.validate_with == "bleu" and "bleu" not in scores:
+            scores["bleu"] = self._bleu(model)
+        return scores
+
+    def _bleu(self, model: nn.Module) -> float:
+        """Of greedy translations."""
+        valid, target, search = self.prepared.valid, self.prepared.target_tokenizer, self.recipe.search
+        quick = SearchConfig(beam=1, penalty="none", alpha=0.0, extra_length=search.extra_length, batch_size=128)
+        precision = "bfloat16" if self.bfloat16 else "float32"
+        backend = backend_of(cast(EncoderDecoder, model), precision, mask_of(self.recipe, target))
+        hypotheses = decode(backend, [valid.source.line_ids(i).tolist() for i in range(len(valid))], quick)
+        texts = [target.decode(best.ids) for best, *_ in hypotheses]
+        references = [valid.target.text(i) for i in range(len(valid))]
+        return bleu(texts, references, language=self.recipe.data.target_language, resamples=0).value
+
+
+class Journal:
+    """Writes every event of training to `log.jsonl` and to TensorBoard's files, then passes it on."""
+
+    def __init__(self, out: Path, report: Report) -> None:
+        self.out, self.report = out, report
+        self.curves: SummaryWriter | None = None
+
+    def open(self, update: int) -> None:
+        """Begin after `update`: what a run that was killed wrote beyond its checkpoint is dropped and written again."""
+        path = self.out / "log.jsonl"
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() and update else ():
+            with suppress(ValueError):  # the line that was being written when the run was killed
+                if json.loads(line)["update"] <= update:
+                    kept.append(line + "\n")
+        write_atomically(path, "".join(kept))
+        with suppress(ImportError):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.curves = SummaryWriter(str(self.out / "curves"), purge_step=update + 1)
+
+    def __call__(self, event: Event) -> None:
+        """Write and pass on one event; those of no update are only passed on."""
+        if "update" in event:
+            with (self.out / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps({k: None if v != v else v for k, v in event.items()}) + "\n")
+            for key, value in event.items():
+                if self.curves is not None and isinstance(value, float) and value == value:
+                    self.curves.add_scalar(f"{event['event']}/{key}", value, event["update"])
+        self.report(event)
+
+    def close(self) -> None:
+        """Close TensorBoard's files."""
+        if self.curves is not None:
+            with suppress(OSError):  # every value is in log.jsonl too
+                self.curves.close()
 
 
 def finish(
@@ -52,7 +138,7 @@ def finish(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=versions(),
         machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
-        data={"sha256": prepared.data_hashes, "filters": prepared.report.to_dict()},
+        data={"sha256": prepared.data_hashes, "filters": asdict(prepared.report)},
         training=training,
     )
     questions = prepared.valid if len(prepared.valid) else prepared.train
@@ -106,7 +192,7 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, report: Report) -> li
     how = OBJECTIVES[recipe.objective].scored
     if not how:
         return []
-    judge = (_predictions if how == "predictions" else _trees if recipe.data.trees else _translations)(path, recipe)
+    judge = (_predictions if how == "predictions" else _written)(path, recipe)
     scores = []
     for name, source, references in sets_of(recipe.data, prepared.valid):
         began = time.perf_counter()
@@ -129,28 +215,19 @@ Judge = Callable[[Sequence[str], Sequence[Sequence[str]]], tuple[Plain, Iterable
 """Lines, and what they should give, one or more sets of it -> scores, and what the bundle wrote."""
 
 
-def _translations(path: Path, recipe: Recipe) -> Judge:
+def _written(path: Path, recipe: Recipe) -> Judge:
+    """Judges translations, or trees."""
     from .translate import load
 
     translator = load(path)
 
     def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[Plain, Iterable[str]]:
-        metrics = recipe.data.metrics or DEFAULT_METRICS
-        found = evaluate_lines(translator, source, references, metrics=metrics)
+        if recipe.data.trees:
+            gold = [delinearise(line, words_of(text)) for text, line in zip(source, references[0], strict=True)]
+            parsed = evaluate_trees(translator, gold)
+            return parsed.to_dict(), map(str, parsed.trees)
+        found = evaluate_lines(translator, source, references, metrics=recipe.data.metrics or DEFAULT_METRICS)
         return found.to_dict(), found.hypotheses
-
-    return judge
-
-
-def _trees(path: Path, recipe: Recipe) -> Judge:
-    from .translate import load
-
-    translator = load(path)
-
-    def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[Plain, Iterable[str]]:
-        gold = [delinearise(line, words_of(text)) for text, line in zip(source, references[0], strict=True)]
-        found = evaluate_trees(translator, gold)
-        return found.to_dict(), map(str, found.trees)
 
     return judge
 
@@ -172,8 +249,7 @@ def versions() -> dict[str, str]:
     """Versions of what decides a run's result."""
     found = {"python": platform.python_version()}
     for package in ("regard", "torch", "sentencepiece", "numpy", "sacrebleu", "safetensors"):
-        try:
+        found[package] = "not installed as a package"
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed as a package"
     return found

@@ -10,8 +10,9 @@ import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch import nn
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.data.batches import Batches
+from regard.data.corpus import Given as Texts
 from regard.disk import locked, write_atomically
 from regard.errors import CheckpointError, DataError, ModelError, RecipeError, TrainingError
 from regard.models import FAMILIES, parameter_count
@@ -44,20 +46,16 @@ from regard.train import (
 )
 from regard.train.parallel import Parallel, joined
 
-from .checks import check_search, check_shortest, check_tests, longest_of
 from .costs import count_costs, fitting_tokens, free_memory
-from .finish import finish
-from .journal import Journal
-from .prepare import Prepared, prepare, with_corpus
-from .tokenizers import given_by
-from .validate import Validator
+from .finish import Journal, Validator, finish
+from .prepare import Prepared, check_shortest, check_tests, prepare_for, with_corpus
 
 
 def fit(
     recipe: Recipe | str | Path,
     out: str | Path,
     *,
-    corpus: Any = None,
+    corpus: Texts | None = None,
     model: nn.Module | None = None,
     objective: str | Objective | None = None,
     optimizer: str | Optimizer | None = None,
@@ -78,7 +76,8 @@ def fit(
     """
     recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe)
     changes = {"objective": _named(OBJECTIVES, objective), "optimizer": _named(OPTIMIZERS, optimizer)}
-    recipe = _changed(recipe, {key: name for key, name in changes.items() if name is not None})
+    named = {key: name for key, name in changes.items() if name is not None}
+    recipe = recipes.changed(recipe, {"train": named}, name="the recipe")
     parallel = Parallel.started(recipe.train.parallel)
     device = parallel.device(device_named(recipe.train.device))
     listeners = [each for each in callbacks if not isinstance(each, Callback)] if parallel.main else []
@@ -104,14 +103,6 @@ def _named(table: dict[str, Any], given: Any) -> str | None:
     name = next((name for name, entry in table.items() if entry is given), "handed-in")
     table[name] = given
     return name
-
-
-def _changed(recipe: Recipe, train: dict[str, str]) -> Recipe:
-    """The recipe with other values in `[train]`, checked like any other."""
-    if not train:
-        return recipe
-    tables = recipe.model_dump(mode="json", exclude_none=True)
-    return recipes.validate({**tables, "train": {**tables["train"], **train}}, name="the recipe")
 
 
 @dataclass(frozen=True)
@@ -145,37 +136,21 @@ def _locked(out: Path, parallel: Parallel) -> Iterator[None]:
             out.rmdir()
 
 
-def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Any, given: nn.Module | None) -> Path:
+def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Texts | None, given: nn.Module | None) -> Path:
     if parallel.main:
         recipe, prepared = _begin(recipe, run, corpus)
     parallel.barrier()
     if not parallel.main:  # what the first process chose and made
         recipe = recipes.load(run.out / "recipe.toml")
-        prepared = prepare(recipe.corpus, recipe.spelling, run.out, given=given_by(recipe), longest=longest_of(recipe))
-
-    model = _model(recipe, prepared, run, given)
+        prepared = prepare_for(recipe, run.out)
     journal = Journal(run.out, run.report)
-    bfloat16 = resolve_precision(recipe.train.precision, run.device)
-    family = FAMILIES[recipe.model.family]
     options = Options(
-        validate=Validator(prepared, recipe, run.device, bfloat16=bfloat16) if len(prepared.valid) else None,
+        validate=Validator(prepared, recipe, run.device) if len(prepared.valid) else None,
         report=journal if parallel.main else lambda event: None,
         callbacks=run.callbacks,
         parallel=parallel,
-        counts=counts_of(recipe, prepared),
-        loops=family.loops,
-        shares_parts=family.shares_parts(recipe.model),
     )
-    trainer = Trainer(
-        model,
-        batches_of(recipe, prepared),
-        recipe.train,
-        run.out,
-        seed=recipe.seed,
-        width=recipe.model.width,
-        objective=OBJECTIVES[recipe.objective],
-        options=options,
-    )
+    trainer = trainer_of(recipe, prepared, _model(recipe, prepared, run, given), run.out, options)
     taken_up = trainer.resume() if run.resume else None
     if parallel.main:
         if taken_up is None:
@@ -220,6 +195,25 @@ def _model(recipe: Recipe, prepared: Prepared, run: _Run, given: nn.Module | Non
     return model
 
 
+def trainer_of(
+    recipe: Recipe, prepared: Prepared, model: nn.Module, out: Path, options: Options, tokens: int = 0
+) -> Trainer:
+    """What trains a recipe's model into a directory, on batches of so many `tokens` if the recipe is not to say it."""
+    family = FAMILIES[recipe.model.family]
+    counts = counts_of(recipe, prepared) if recipe.train.regularizers else None
+    options = replace(options, counts=counts, loops=family.loops, shares_parts=family.shares_parts(recipe.model))
+    return Trainer(
+        model,
+        batches_of(recipe, prepared, tokens),
+        recipe.train,
+        out,
+        seed=recipe.seed,
+        width=recipe.model.width,
+        objective=OBJECTIVES[recipe.objective],
+        options=options,
+    )
+
+
 def batches_of(recipe: Recipe, prepared: Prepared, tokens: int = 0) -> Batches:
     """The batches that the recipe trains on; `tokens` in a batch, if the recipe is not to say it."""
     return Batches(
@@ -239,8 +233,9 @@ def counts_of(recipe: Recipe, prepared: Prepared) -> Counts:
 
     To have a position to attend to where no word fits, ends are no words: what is read counts 0 of them.
     """
-    target = prepared.train.target.counts(len(prepared.target_tokenizer))
-    read = target.copy() if recipe.data.texts else prepared.train.source.counts(len(prepared.source_tokenizer))
+    train, sizes = prepared.train, prepared.vocabularies
+    target = train.target.counts(sizes[1])
+    read = target.copy() if recipe.data.texts else train.source.counts(sizes[0])
     read[END] = 0
     return Counts(torch.from_numpy(read), torch.from_numpy(target))
 
@@ -250,7 +245,7 @@ def _report_start(report: Report, recipe: Recipe, prepared: Prepared, trainer: T
         {
             "event": "start",
             "parameters": parameter_count(trainer.model),
-            "tokens": [len(prepared.source_tokenizer), len(prepared.target_tokenizer)],
+            "tokens": [*prepared.vocabularies],
             "pairs": len(prepared.train),
             "filters": str(prepared.report),
             "max_updates": recipe.train.max_updates,
@@ -270,15 +265,12 @@ def begin_with(model: nn.Module, bundle: str | Path) -> list[str]:
 
     Raises ModelError if none fits.
     """
-    held = dict(bundles.load(bundle).model().named_parameters())
-    new = []
+    held, ours = (dict(each.named_parameters()) for each in (bundles.load(bundle).model(), model))
+    new = [name for name, parameter in ours.items() if name not in held or held[name].shape != parameter.shape]
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name in held and held[name].shape == parameter.shape:
-                parameter.copy_(held[name])
-            else:
-                new.append(name)
-    if len(new) == len(list(model.parameters())):
+        for name in ours.keys() - new:
+            ours[name].copy_(held[name])
+    if len(new) == len(ours):
         raise ModelError(
             f"{bundle}: no parameter of this bundle has a name and shape of the recipe's model; give [model] the sizes "
             "of the bundle's recipe, or leave train.start_from out."
@@ -288,37 +280,28 @@ def begin_with(model: nn.Module, bundle: str | Path) -> list[str]:
 
 def _paths(trainer: Trainer, layout: str) -> dict[str, Any]:
     """Which ways of computing this run takes, and why it does not take faster ones."""
-    dtype = torch.bfloat16 if trainer.bfloat16 else torch.float32
-    kernel, refusals = multihead.choose(multihead.probe(trainer.device.type, dtype=dtype, packed=layout == "packed"))
-    return {
-        "attention": kernel.name,
-        "not": {
-            **refusals,
-            **{f"compiled {name}": reason for name, reason in layers.refusals(trainer.device.type, dtype).items()},
-            **({} if trainer.bfloat16 else {"bfloat16": "the recipe or the hardware says so"}),
-            **({} if trainer.constant else {"torch.compile": "it is for packs on a GPU, and train.compile"}),
-        },
-    }
+    device, dtype = trainer.device.type, torch.bfloat16 if trainer.bfloat16 else torch.float32
+    kernel, refusals = multihead.choose(multihead.probe(device, dtype=dtype, packed=layout == "packed"))
+    refused = refusals | {f"compiled {name}": why for name, why in layers.refusals(device, dtype).items()}
+    if not trainer.bfloat16:
+        refused["bfloat16"] = "the recipe or the hardware says so"
+    if not trainer.constant:
+        refused["torch.compile"] = "it is for packs on a GPU, and train.compile"
+    return {"attention": kernel.name, "not": refused}
 
 
-def _begin(recipe: Recipe, run: _Run, corpus: Any) -> tuple[Recipe, Prepared]:
+def _begin(recipe: Recipe, run: _Run, corpus: Texts | None) -> tuple[Recipe, Prepared]:
     """The recipe as it is trained, written down, and its prepared text."""
     out, before = run.out, run.out / "recipe.toml"
     if corpus is not None:
         recipe = with_corpus(recipe, corpus, out, resume=run.resume)
     if run.resume and recipe.data.batch_tokens == 0 and before.exists():
         recipe = _with_batches_of(recipe, recipes.load(before).data.batch_tokens)  # what fitted then
-    _check_place(recipe, out, run.resume)
+    _check_directory(recipe, out, run.resume)
     check_tests(recipe)
-    check_search(recipe)
     write_atomically(before, recipes.to_toml(recipe))
-    prepared = prepare(
-        recipe.corpus,
-        recipe.spelling,
-        out,
-        given=given_by(recipe),
-        longest=longest_of(recipe),
-        progress=lambda what, count: run.report({"event": "prepare", "what": what, "count": count}),
+    prepared = prepare_for(
+        recipe, out, lambda what, count: run.report({"event": "prepare", "what": what, "count": count})
     )
     if len(prepared.train) == 0:
         raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
@@ -338,10 +321,10 @@ def _with_batches_of(recipe: Recipe, tokens: int) -> Recipe:
 
 def _fitting(recipe: Recipe, prepared: Prepared, device: torch.device) -> int:
     """Tokens of the largest batch that fits into the memory that is free now."""
-    train, tokens = prepared.train, (len(prepared.source_tokenizer), len(prepared.target_tokenizer))
+    tokens = prepared.vocabularies
     bfloat16 = resolve_precision(recipe.train.precision, device)
     costs = count_costs(recipe.model, *tokens, bfloat16=bfloat16, objective=recipe.objective)
-    longest = recipe.data.context or 1 + int(max(train.source_lengths.max(), train.target_lengths.max()))
+    longest = recipe.data.context or prepared.train.longest
     return fitting_tokens(costs, recipe.train, device.type, free=free_memory(device), longest=longest)
 
 
@@ -351,18 +334,15 @@ def _forget(out: Path) -> None:
     (out / "best.safetensors").unlink(missing_ok=True)
 
 
-def _check_place(recipe: Recipe, out: Path, resume: bool) -> None:
+def _check_directory(recipe: Recipe, out: Path, resume: bool) -> None:
     """A run is never overwritten, and never continued under another recipe."""
     begun = (out / "recipe.toml").exists()
     if begun and not resume and any((out / "checkpoints").glob("update-*")):
         raise RecipeError(f"{out}: holds a run already; go on with --resume, or choose another --out.")
     if begun and resume:
-        before = recipes.load(out / "recipe.toml").model_dump(mode="json")
-        now = recipe.model_dump(mode="json")
+        before, now = (each.model_dump(mode="json") for each in (recipes.load(out / "recipe.toml"), recipe))
+        before["train"]["parallel"] = now["train"]["parallel"]  # how the work is shared changes no result
         for table in ("seed", "data", "text", "model", "train"):
-            if table == "train":  # how the work is shared changes no result
-                before[table].pop("parallel")
-                now[table].pop("parallel")
             if before[table] != now[table]:
                 keys = [k for k in now[table] if before[table].get(k) != now[table][k]] if table != "seed" else []
                 raise RecipeError(
@@ -375,18 +355,16 @@ def _check_place(recipe: Recipe, out: Path, resume: bool) -> None:
 def _stopping(trainer: Trainer) -> Iterator[None]:
     """While inside, the first Ctrl-C or SIGTERM asks the trainer to save and stop; a second one interrupts at once."""
 
-    def ask(number: int, frame: Any) -> None:
+    def ask(number: int, frame: FrameType | None) -> None:
         # torchrun passes on what a terminal has sent to every process already; and one must not leave the others.
         if trainer.stop and trainer.parallel.alone:
             raise KeyboardInterrupt
         trainer.stop = True
 
     before: dict[signal.Signals, Any] = {}
-    try:
+    with suppress(ValueError):  # not the main thread: signals are the caller's business
         for number in (signal.SIGINT, signal.SIGTERM):
             before[number] = signal.signal(number, ask)
-    except ValueError:  # not the main thread: signals are the caller's business
-        pass
     try:
         yield
     finally:

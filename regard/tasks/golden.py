@@ -33,12 +33,12 @@ Ids = Sequence[int]
 def golden(model: nn.Module, recipe: Recipe, source: Tokenizer, target: Tokenizer, store: Store) -> list[Golden]:
     """A few lines of a store, spread over the lengths, with the answers to them."""
     pairs = recipe.data.texts == ()
-    lengths = store.source_lengths if pairs else store.target_lengths
+    side = store.source if pairs else store.target
+    lengths = side.lengths
     order = sorted((i for i in range(len(store)) if pairs or lengths[i] > 1), key=lambda i: int(lengths[i]))
     lines = [order[i * (len(order) - 1) // max(1, _COUNT - 1)] for i in range(min(_COUNT, len(order)))]
-    text = store.source_text if pairs else store.target_text
     question = OBJECTIVES[recipe.objective].example
-    asked = [question(source, text(i)) for i in dict.fromkeys(lines)]
+    asked = [question(source, side.text(i)) for i in dict.fromkeys(lines)]
     ids = [source.encode(line) for line in asked]
     return [
         Golden(source=line, source_ids=tuple(read), target_ids=tuple(found), output=target.decode(found))

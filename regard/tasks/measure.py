@@ -149,7 +149,7 @@ def _of_masked(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[
             yield [*ids[:position], mask, *ids[position + 1 :]], ids, position
 
 
-_ROWS: dict[str, Any] = {"language-model": _of_lines, "reader": _of_masked}
+_ROWS = {"language-model": _of_lines, "reader": _of_masked}
 
 
 def _by_unit(total: float, tokens: int, lines: Sequence[str], *, ends: bool = True) -> dict[str, Score]:

@@ -5,6 +5,7 @@ Sizes: S source and T target tokens of a pair, ends counted.
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
 from collections.abc import Iterator
@@ -18,26 +19,26 @@ import torch
 from torch import nn
 
 from regard.data.batches import Batch
+from regard.data.reading import pairs_of
+from regard.data.store import Progress
 from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.models.interface import device_named
 from regard.recipe import Recipe
-from regard.text import PAD
-from regard.train import OBJECTIVES, Options, Trainer, resolve_precision
-from regard.train.memory import is_out_of_memory
+from regard.text import PAD, write_lines
+from regard.text.formats import Pair
+from regard.train import OPTIMIZERS, Event, Options, resolve_precision
+from regard.train.step import is_out_of_memory
 
 from .costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
-from .fit import batches_of, counts_of
-from .survey import Progress, Survey, survey
+from .fit import batches_of, trainer_of
+from .prepare import Prepared, check_lines, check_tests, given_by, longest_of, prepare, prepare_for
 
-_BATCHES = 200
-"""Batches that stand for an epoch's."""
-_LAUNCHING = 0.015
-"""Seconds that a GPU takes for a batch at least, since its kernels are started one by one. An assumption."""
-_SECONDS = 4.0
-"""Of training that is timed."""
-_FIRST_TOKENS = 512
-"""Of the batch that tells how large a batch takes about two seconds."""
+_BATCHES = 200  # that stand for an epoch's
+_SAMPLE = 20_000  # pairs that stand for the corpus where it is not prepared
+_LAUNCHING = 0.015  # seconds that a GPU takes for a batch at least, its kernels being started one by one: an assumption
+_SECONDS = 4.0  # of training that is timed
+_FIRST_TOKENS = 512  # of the batch that tells how large a batch takes about two seconds
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,9 @@ class Gpu:
     """A GPU as its maker describes it."""
 
     name: str
-    teraflops: float
-    """Peak of dense products in bfloat16, or in float16 where it has no bfloat16, summed in float32; 10^12 a second."""
+    teraflops: float  # peak of dense products in bfloat16 (without it, float16), summed in float32; 10^12 a second
     gigabytes: int
-    utilisation: float
-    """Share of the peak that training is assumed to reach. An assumption, nothing measured."""
+    utilisation: float  # share of the peak that training is assumed to reach: nothing measured
     note: str = ""
 
 
@@ -75,12 +74,9 @@ class Measured:
     device: str
     precision: str
     batch_tokens: int
-    tokens_per_second: float
-    """Target tokens."""
-    flops_per_second: float
-    """Model FLOPs."""
-    seconds: float
-    """Of the whole run at that rate, without validation, saving and scoring."""
+    tokens_per_second: float  # target tokens
+    flops_per_second: float  # model FLOPs
+    seconds: float  # of the whole run at that rate, without validation, saving and scoring
 
 
 @dataclass(frozen=True)
@@ -95,32 +91,23 @@ class OnGpu(Gpu):
 class Plan:
     """A run, foreseen."""
 
-    parts: dict[str, int]
-    """Parameters by the model's parts; a shared matrix counts for the first that has it."""
-    tokens: tuple[int, int]
-    """Of the source's and the target's vocabulary."""
-    exact: bool
-    """Whether pairs and tokens were counted in the prepared store; else a sample of the raw files stands for them."""
+    parts: dict[str, int]  # parameters by the model's parts; a shared matrix counts for the first that has it
+    tokens: tuple[int, int]  # of the source's and the target's vocabulary
+    exact: bool  # pairs and tokens were counted in the prepared store; else a sample of the raw files stands for them
     pairs: int
-    source_tokens: int
-    """An epoch's, ends counted, like those of the target."""
+    source_tokens: int  # an epoch's, ends counted, like those of the target
     target_tokens: int
     longest: int
     device: str
     batch_tokens: int
-    chosen: bool
-    """Whether `batch_tokens` is what fits on `device`, the recipe having left it open."""
-    batches: int
-    """An epoch's, about: the order of each epoch cuts a little differently."""
+    chosen: bool  # whether `batch_tokens` is what fits on `device`, the recipe having left it open
+    batches: int  # an epoch's, about: the order of each epoch cuts a little differently
     updates: int
     epochs: float
-    flops_per_token: float
-    """Model FLOPs of training for a target token; its share of the source's included."""
+    flops_per_token: float  # model FLOPs of training for a target token; its share of the source's included
     flops: float
-    memory: dict[str, dict[str, int]]
-    """Bytes of each thing that stands in memory, on "cpu" and on "cuda"."""
-    free: int
-    """Bytes of memory that are free on `device`."""
+    memory: dict[str, dict[str, int]]  # bytes of each thing that stands in memory, on "cpu" and on "cuda"
+    free: int  # bytes of memory that are free on `device`
     disk: dict[str, int]
     disk_free: int
     measured: Measured | None
@@ -149,7 +136,7 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
     """
     out, device = Path(out), device_named(recipe.train.device)
     with TemporaryDirectory(prefix="regard-plan-") as folder:
-        corpus = survey(recipe, out, Path(folder), progress)
+        corpus = _survey(recipe, out, Path(folder), progress)
         bfloat16 = resolve_precision(recipe.train.precision, device)
         here = count_costs(recipe.model, *corpus.tokens, bfloat16=bfloat16, objective=recipe.objective)
         made = _foreseen(recipe, corpus, here, device, out)
@@ -172,7 +159,8 @@ def _foreseen(recipe: Recipe, corpus: Survey, here: Costs, device: torch.device,
     train, on_gpu = recipe.train, here
     if here.bfloat16 != (train.precision != "float32"):
         on_gpu = count_costs(recipe.model, *corpus.tokens, bfloat16=not here.bfloat16, objective=recipe.objective)
-    longest, tokens, free = recipe.data.context or corpus.longest, recipe.data.batch_tokens, free_memory(device)
+    tokens, free = recipe.data.batch_tokens, free_memory(device)
+    longest = recipe.data.context or corpus.held.train.longest
     if chosen := tokens == 0:
         tokens = fitting_tokens(here, train, device.type, free=free, longest=longest)
     batches = list(islice(batches_of(recipe, corpus.held, tokens), _BATCHES))
@@ -226,10 +214,10 @@ def _flops(costs: Costs, batch: Batch) -> float:
 def _disk(recipe: Recipe, parameters: int, corpus: Survey) -> dict[str, int]:
     """Bytes on disk when the run has ended; one more checkpoint stands while one is saved."""
     weights, train = 4 * parameters, recipe.train
-    checkpoint = weights * (4 if train.average == "ema" else 3) + (weights if train.accumulate > 1 else 0)
+    copies = 1 + OPTIMIZERS[train.optimizer].state + (train.average == "ema") + (train.accumulate > 1)
     return {
         "store": corpus.bytes,
-        "checkpoints": checkpoint * (train.keep_checkpoints + 1),
+        "checkpoints": round(weights * copies) * (train.keep_checkpoints + 1),
         "snapshots": weights * train.average_last if train.average == "last" else 0,
         "best weights": weights if train.keep == "best" else 0,
         "bundle": weights,
@@ -275,7 +263,7 @@ def _trained(recipe: Recipe, corpus: Survey, model: nn.Module, tokens: int, seco
     """Train for at least two updates and about `seconds` after the first, which is slow; target tokens a second."""
     began: list[tuple[float, int]] = []
 
-    def listen(event: dict[str, Any]) -> None:
+    def listen(event: Event) -> None:
         if event["event"] != "train":
             return
         began.append((time.perf_counter(), event["tokens"]))
@@ -285,18 +273,9 @@ def _trained(recipe: Recipe, corpus: Survey, model: nn.Module, tokens: int, seco
     # So many updates that nothing else than training happens before it is enough.
     never: dict[str, float] = {"max_updates": 10**9, "save_every": 10**9, "average_every": 10**9}
     never |= {"minutes": 0.0, "epochs": 0, "patience": 0, "accumulate": 1, "log_every": 1}
-    trainer = Trainer(
-        model,
-        batches_of(recipe, corpus.held, tokens),
-        recipe.train.model_copy(update=never),
-        folder,
-        seed=recipe.seed,
-        width=recipe.model.width,
-        objective=OBJECTIVES[recipe.objective],
-        options=Options(report=listen, counts=counts_of(recipe, corpus.held)),
-    )
+    changed = recipe.model_copy(update={"train": recipe.train.model_copy(update=never)})
     try:
-        trainer.run()
+        trainer_of(changed, corpus.held, model, folder, Options(report=listen), tokens).run()
     except _Enough:
         pass
     except (RuntimeError, MemoryError) as error:
@@ -307,3 +286,109 @@ def _trained(recipe: Recipe, corpus: Survey, model: nn.Module, tokens: int, seco
             "as fit."
         ) from None
     return (began[-1][1] - began[0][1]) / (began[-1][0] - began[0][0])
+
+
+# -- the corpus --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a corpus holds; token counts are an epoch's, ends counted."""
+
+    held: Prepared  # the store, or that of the sample
+    tokens: tuple[int, int]  # of the source's and the target's vocabulary
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    bytes: int  # of the store
+    exact: bool  # whether all of it was counted; else these are estimates from the sample
+
+
+def _survey(recipe: Recipe, out: Path, folder: Path, progress: Progress | None) -> Survey:
+    """What the corpus of a run into `out` holds; a sample, where one is needed, is prepared in `folder`."""
+    check_tests(recipe)
+    held = _found(recipe, out)
+    if held is None:
+        return _of_sample(recipe, folder, progress)
+    train = held.train
+    return Survey(
+        held,
+        held.vocabularies,
+        len(train),
+        int(train.source.lengths.sum()) + len(train),
+        int(train.target.lengths.sum()) + len(train),
+        _size(train.path.parent),
+        exact=True,
+    )
+
+
+def _of_sample(recipe: Recipe, folder: Path, progress: Progress | None) -> Survey:
+    pairs, sample = _sampled(pairs_of(recipe.data), progress)
+    files = [folder / "sample.source", folder / "sample.target"]
+    for side, file in enumerate(files):
+        write_lines(file, (pair[side] for pair in sample))
+    names = {"text": str(files[1])} if recipe.data.texts else {"source": str(files[0]), "target": str(files[1])}
+    none = dict.fromkeys(("valid_source", "valid_target", "valid_text", "cache"))
+    sampled = recipe.corpus.model_copy(update={**names, **none, "labels": "", "valid_lines": max(1, len(sample) // 10)})
+    text = recipe.spelling.model_copy(update={"shrink": True})
+    held = prepare(sampled, text, folder, given=given_by(recipe), progress=progress)
+    for store in (held.train, held.valid):
+        check_lines(store, recipe.corpus, longest_of(recipe), valid=False)
+    # What the subwords were not learnt from tells how many tokens a line has: what they were learnt from has fewer.
+    unseen, share = held.valid, pairs / len(sample)
+    kept = pairs * held.report.kept / held.report.read
+    if not recipe.data.valid_files:
+        kept -= min(recipe.data.valid_lines, pairs / 10)
+    whole = recipe.text.shrink and pairs <= _SAMPLE
+    kinds = recipe.text.kind, recipe.text.target_kind or recipe.text.kind
+    source, target = (
+        size if whole or kind in ("characters", "words") else recipe.text.size
+        for size, kind in zip(held.vocabularies, kinds, strict=True)
+    )
+    return Survey(
+        held,
+        (source, target),
+        round(kept),
+        round(kept * (float(unseen.source.lengths.mean()) + 1)),
+        round(kept * (float(unseen.target.lengths.mean()) + 1)),
+        round(_size(held.train.path.parent) * share),
+        exact=False,
+    )
+
+
+class _NotThere(Exception):  # noqa: N818  (it is no error)
+    """Something would have to be prepared."""
+
+
+def _found(recipe: Recipe, out: Path) -> Prepared | None:
+    """What `prepare` left for exactly these files and settings, or None."""
+    if not Path(recipe.data.cache or out / "prepared" / "train").is_dir():
+        return None
+
+    def stop(what: str, number: int) -> None:
+        # `prepare` tells of its progress only when it makes something, and keeps nothing that is cut off.
+        raise _NotThere
+
+    try:
+        return prepare_for(recipe, out, stop)
+    except _NotThere:
+        return None
+
+
+def _sampled(pairs: Iterator[Pair], progress: Progress | None) -> tuple[int, list[Pair]]:
+    """How many pairs there are, and up to `_SAMPLE` of them, each with the same chance."""
+    chance = random.Random(0)
+    kept: list[Pair] = []
+    count = 0
+    for count, pair in enumerate(pairs, start=1):
+        if len(kept) < _SAMPLE:
+            kept.append(pair)
+        elif (index := chance.randrange(count)) < _SAMPLE:
+            kept[index] = pair
+        if progress is not None and count % 10_000 == 0:
+            progress("pairs read", count)
+    return count, kept
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

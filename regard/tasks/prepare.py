@@ -1,35 +1,47 @@
-"""Raw text files to subword models and token stores: what training reads."""
+"""Raw text files to tokenizers and token stores: what training reads."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.data.batches import Sampling
 from regard.data.corpus import Corpus, write_corpus
-from regard.data.filters import Overlap, Report
-from regard.data.reading import hash_of, how_read, line_of, lowest_of, pairs_of
-from regard.data.store import Store, fingerprint
+from regard.data.corpus import Given as Texts
+from regard.data.reading import Overlap, hash_of, how_read, line_of, lowest_of, pairs_of
+from regard.data.shards import Report
+from regard.data.store import Progress, Store, fingerprint
 from regard.disk import digest
-from regard.errors import DataError, TextError
+from regard.errors import DataError, ModelError, RecipeError, TextError
+from regard.models import FAMILIES
+from regard.nn.layers import only_references
 from regard.recipe import Recipe
-from regard.settings.data import DataConfig, Filters
-from regard.text.config import TextConfig
+from regard.settings import DataConfig, Filters
+from regard.text import PAD
+from regard.text.config import Kind, TextConfig
 from regard.text.formats import Pair
-from regard.text.languages import split_tag
+from regard.text.languages import split_tag, tag
 from regard.text.lines import iter_lines
 from regard.text.tokenizer import Tokenizer
+from regard.train import OBJECTIVES, Inputs
 
-from .tokenizers import MOST_PAIRS, Given, Notes, Progress, tokenizers
-
-Lengths = tuple[int, int]
-"""Most tokens of a source and of a target, ends counted; 0: any number."""
+Given = tuple[Tokenizer | None, Tokenizer | None]
 Select = Callable[[Pair], bool]
+
+MOST_PAIRS = 2_000_000
+"""Subwords need no more text than this, and learning them holds it in memory."""
+_SIDES = ("source.model", "target.model")
 
 # Validation text is scored as it is: nothing in it is dropped.
 _KEEP_ALL = Filters(max_length=2**31, max_ratio=2.0**31, drop_empty=False)
@@ -45,7 +57,12 @@ class Prepared:
     valid: Store
     report: Report  # of the training pairs
     data_hashes: dict[str, str]  # input file -> SHA-256 of its bytes, in hex
-    longest: Lengths  # see `prepare`
+    longest: tuple[int, int]  # see `prepare`
+
+    @property
+    def vocabularies(self) -> tuple[int, int]:
+        """Tokens of both sides."""
+        return len(self.source_tokenizer), len(self.target_tokenizer)
 
     def sampling(self, alpha: float) -> Sampling | None:
         """Subword sampling as training does it; None for none."""
@@ -58,7 +75,7 @@ def prepare(
     out: Path,
     *,
     given: Given = (None, None),
-    longest: Lengths = (0, 0),
+    longest: tuple[int, int] = (0, 0),
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Prepared:
@@ -104,33 +121,32 @@ def prepare(
         valid_files = [hashes[name] for name in data.valid_files]
         valid = store("valid", pairs_of(data, valid=True), None, _KEEP_ALL, "valid", valid_files, data.fields, *kind)
     else:
-        pairs = _counted(data, "pairs searched for those held out", progress)
-        valid = store("valid", pairs, _held_out(limit, data), _filters(data), "held out", training)
+        pairs, most = _counted(data, "pairs searched for those held out", progress), limit
+        valid = store("valid", pairs, lambda pair: hash_of(pair, data) <= most, _filters(data), "held out", training)
     for made, of_valid in ((train, False), (valid, limit is None)):
         check_lines(made, data, longest, valid=of_valid)
     return Prepared(source, target, train, valid, train.report, hashes, longest)
 
 
-def check_lines(store: Store, data: DataConfig, longest: Lengths, *, valid: bool) -> None:
+def check_lines(store: Store, data: DataConfig, longest: tuple[int, int], *, valid: bool) -> None:
     """Raises DataError for a line that is longer than the model can take, and for a label that is no single token."""
 
-    def pair(line: int) -> Pair:
-        return store.source_text(line), store.target_text(line)
+    def where(line: int) -> str:
+        return line_of(data, store.pair(line), valid=valid)
 
     sides = (("source", store.source), ("target", store.target)) if not data.context else ()
     for (name, side), most in zip(sides, longest, strict=False):
         for line in np.flatnonzero(side.lengths >= most)[:1].tolist() if most else ():
             way = "split or remove it" if valid else f"set data.filters.max_length to at most {most - 1:,}"
             raise DataError(
-                f"{line_of(data, pair(line), valid=valid)}: the {name} has {side.lengths[line] + 1:,} tokens, its end "
+                f"{where(line)}: the {name} has {side.lengths[line] + 1:,} tokens, its end "
                 f"counted, and the model has positions for {most:,}; {way}, or give the model more positions."
             )
     if data.target_kind.one_token:
-        for line in np.flatnonzero(store.target_lengths != 1)[:1].tolist():
+        for line in np.flatnonzero(store.target.lengths != 1)[:1].tolist():
             raise DataError(
-                f"{line_of(data, pair(line), valid=valid)}: the label {store.target_text(line)!r} is "
-                f'{store.target_lengths[line]} tokens, and a class is one; set text.target_kind = "words" and '
-                "text.joint = false, and write labels without spaces."
+                f"{where(line)}: the label {store.target.text(line)!r} is {store.target.lengths[line]} tokens, and a "
+                'class is one; set text.target_kind = "words" and text.joint = false, and write labels without spaces.'
             )
 
 
@@ -163,24 +179,23 @@ def _hashes(names: Iterable[str]) -> dict[str, str]:
     return hashes
 
 
-def with_corpus(recipe: Recipe, corpus: Any, out: Path, *, resume: bool = False) -> Recipe:
+def with_corpus(recipe: Recipe, corpus: Texts, out: Path, *, resume: bool = False) -> Recipe:
     """The recipe with a corpus that was handed in written down under `out` and named in its `[data]`.
 
     `corpus` is whatever `Corpus.of` takes. Raises DataError and TextError for one that cannot be used, RecipeError for
     one of another kind than the recipe's objective wants, and, with `resume`, for another than the run was begun with.
     """
+
     data = write_corpus(Corpus.of(corpus), recipe.data, out / "corpus", resume=resume)
-    tables = recipe.model_dump(mode="json", exclude_none=True)
-    return recipes.validate({**tables, "data": data.model_dump(mode="json", exclude_none=True)}, name="the corpus")
+    return recipes.changed(recipe, {"data": data.model_dump(mode="json", exclude_none=True)}, name="the corpus")
 
 
 def _filters(data: DataConfig) -> Filters:
     """Of text of one side only the lines' length is looked at, of a stream nothing, of labels not their length."""
     if data.context:
         return _KEEP_ALL
-    if data.texts:
-        return data.filters.model_copy(update={"drop_empty": False, "max_ratio": 2.0**31})
-    return data.filters if data.target_kind.like_source else data.filters.model_copy(update={"max_ratio": 2.0**31})
+    any_ratio = {"drop_empty": data.filters.drop_empty and not data.texts, "max_ratio": _KEEP_ALL.max_ratio}
+    return data.filters.model_copy(update=any_ratio if data.texts or not data.target_kind.like_source else {})
 
 
 def _learnt_from(limit: int | None, data: DataConfig) -> Select | None:
@@ -194,10 +209,6 @@ def _learnt_from(limit: int | None, data: DataConfig) -> Select | None:
         overlap = Overlap((line for name in data.excludes for line in iter_lines(name)), data.exclude_words)
         rules.append(lambda pair: not any(side in overlap for side in (split_tag(pair[0])[1], pair[1])))
     return (lambda pair: all(rule(pair) for rule in rules)) if rules else None
-
-
-def _held_out(limit: int, data: DataConfig) -> Select:
-    return lambda pair: hash_of(pair, data) <= limit
 
 
 def _limit(data: DataConfig, notes: Notes, training: str, progress: Progress | None) -> int:
@@ -220,3 +231,159 @@ def _counted(data: DataConfig, what: str, progress: Progress | None) -> Iterator
         if progress is not None and count % 10_000 == 0:
             progress(what, count)
         yield pair
+
+
+# -- what would fail only after hours of training ----------------------------------------------------------------------
+
+
+def prepare_for(recipe: Recipe, out: Path, progress: Progress | None = None) -> Prepared:
+    """What `prepare` makes of a recipe's corpus, each line of which its model takes."""
+    longest = longest_of(recipe)
+    return prepare(recipe.corpus, recipe.spelling, out, given=given_by(recipe), longest=longest, progress=progress)
+
+
+def longest_of(recipe: Recipe) -> tuple[int, int]:
+    """The most tokens of a source and of a target, ends counted, that the model takes; 0: any number.
+
+    A model of these sizes without memory is asked. Raises RecipeError where a window of a stream is longer.
+    """
+    family, context = FAMILIES[recipe.model.family], recipe.data.context
+    if (most := family.capacity(recipe.model)) is None:
+        return 0, 0
+    if context > most:
+        raise RecipeError(
+            f"data.context ({context}) is more than the {most} positions of the model; lower it, or raise "
+            "model.max_positions."
+        )
+    if OBJECTIVES[recipe.objective].reads == "text":
+        return 0, 0 if context else most
+    with FakeTensorMode(), only_references(), torch.random.fork_rng(devices=()), torch.no_grad():
+        model = family.build(recipe.model, 50, 50, PAD).eval()
+        source, target = (not _takes(model, recipe, *tokens) for tokens in ((most + 1, 1), (1, most + 1)))
+    return most if source else 0, most if target and not recipe.corpus.target_kind.one_token else 0
+
+
+def _takes(model: nn.Module, recipe: Recipe, *tokens: int) -> bool:
+    """Whether the model takes a pair of so many source and target tokens."""
+    try:
+        OBJECTIVES[recipe.objective].hidden(model, Inputs.of_size(1, *tokens), None)
+    except ModelError:
+        return False
+    return True
+
+
+def check_shortest(recipe: Recipe, valid: Store) -> None:
+    """Raises RecipeError where `[search]` asks for more tokens than it permits for a short line of the dev set."""
+    side, search = valid.target if recipe.data.texts else valid.source, recipe.search
+    if FAMILIES[recipe.model.family].kind != "encoder-decoder" or not (search.min_length and len(valid)):
+        return
+    line = int(np.argmin(side.lengths))
+    if search.min_length > (most := int(side.lengths[line]) + search.extra_length):
+        where = line_of(recipe.corpus, valid.pair(line), valid=bool(recipe.data.valid_files))
+        raise RecipeError(
+            f"[search] min_length = {search.min_length}: {where} permits at most {most} tokens (its own "
+            f"{side.lengths[line]} and extra_length = {search.extra_length}); lower min_length or raise extra_length."
+        )
+
+
+def check_tests(recipe: Recipe) -> None:
+    """Raises DataError for a test set whose file is not there, and for metrics that there are not."""
+    for name, files in recipe.data.test.items():
+        for file in files.files:
+            if not Path(file).is_file():
+                raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
+    if recipe.data.metrics and not recipe.data.trees:
+        from .evaluate import wanted_of
+
+        wanted_of(recipe.data.metrics)
+
+
+# -- tokenizers -------------------------------------------------------------------------------------------------------
+
+
+class Notes:
+    """What is known about the files in a directory, on disk: each entry with the fingerprint it holds for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.folder = path, path.parent
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            found = {}
+        self._entries: dict[str, object] = found if isinstance(found, dict) else {}
+
+    def get(self, name: str, fingerprint: str) -> Any:
+        entry = self._entries.get(name)
+        return entry["value"] if isinstance(entry, dict) and entry.get("fingerprint") == fingerprint else None
+
+    def put(self, name: str, fingerprint: str, value: object) -> None:
+        self._entries[name] = {"fingerprint": fingerprint, "value": value}
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(self._entries, indent=1) + "\n", "utf-8")
+        os.replace(part, self.path)
+
+
+def given_by(recipe: Recipe) -> Given:
+    """The vocabularies of the bundle that training starts from; the labels of a classifier are the data's own."""
+    if not recipe.train.start_from:
+        return None, None
+    bundle = bundles.load(recipe.train.start_from)
+    return bundle.source, None if recipe.corpus.target_kind.one_token else bundle.target
+
+
+def tokenizers(
+    data: DataConfig,
+    text: TextConfig,
+    pairs: Iterable[Pair],
+    notes: Notes,
+    fingerprint: str,
+    *,
+    given: Given = (None, None),
+    progress: Progress | None = None,
+) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of both sides: those given, those beside `notes` if their fingerprint is the same, or new ones."""
+    wanted: dict[str, tuple[Kind, tuple[int, ...]]] = {
+        "source.model": (text.kind, (0,)),
+        "target.model": (text.target_kind or text.kind, (1,)),
+    }
+    if given != (None, None):
+        wanted = {name: wanted[name] for name, model in zip(_SIDES, given, strict=True) if model is None}
+    elif text.joint or data.texts:
+        wanted = {"subwords.model": (text.kind, (0, 1))}
+    if (models := _known(notes.folder, list(wanted), notes.get("subwords", fingerprint))) is None:
+        sample = _thinned(pairs, MOST_PAIRS)
+        if progress is not None:
+            progress("pairs to learn subwords from", len(sample))
+        models = []
+        symbols = [*dict.fromkeys([*map(tag, data.target_languages), *text.symbols])]
+        for name, (kind, sides) in wanted.items():
+            lines = [pair[side] for side in sides for pair in sample]
+            models.append(
+                Tokenizer.train(lines, size=text.size, kind=kind, symbols=symbols, shrink=text.shrink, settings=text)
+            )
+            models[-1].save(notes.folder / name)
+        notes.put("subwords", fingerprint, [model.digest for model in models])
+    return given[0] or models[0], given[1] or models[-1]
+
+
+def _known(folder: Path, names: list[str], digests: object) -> list[Tokenizer] | None:
+    if not isinstance(digests, list) or len(digests) != len(names):
+        return None
+    try:
+        models = [Tokenizer.load(folder / name) for name in names]
+    except TextError:
+        return None
+    return models if [model.digest for model in models] == digests else None
+
+
+def _thinned(pairs: Iterable[Pair], most: int) -> list[Pair]:
+    """Every pair, or every 2nd, 4th, 8th … so that at most `most` are kept; spread evenly over the corpus."""
+    kept: list[Pair] = []
+    step = 1
+    for index, pair in enumerate(pairs):
+        if index % step == 0:
+            kept.append(pair)
+            if len(kept) > most:
+                kept = kept[::2]
+                step *= 2
+    return kept

@@ -1,15 +1,13 @@
 """Training: batches, a model and an objective -> checkpoints."""
 
 from regard.errors import Interrupted
-from regard.settings.train import TrainConfig
+from regard.settings import TrainConfig
 
-from .loop import Trainer
-from .losses import label_smoothed, projected_loss, token_log_probabilities
-from .objectives import OBJECTIVES, Inputs, Objective, Outputs
-from .optimizers import OPTIMIZERS, Optimizer
-from .progress import Callback, Event, Options, Progress, Report
+from .checkpoint import Event, Progress, Report
+from .loop import TABLES, Callback, Options, Trainer
+from .objectives import OBJECTIVES, Inputs, Objective, Outputs, label_smoothed, projected_loss, token_log_probabilities
+from .optimizers import OPTIMIZERS, SCHEDULES, Optimizer, Plateau, Schedule
 from .regularizers import REGULARIZERS, Counts, Regularizer
-from .schedules import SCHEDULES, Plateau, Schedule
 from .step import Step, Weights, inputs, resolve_precision
 
 __all__ = [
@@ -17,6 +15,7 @@ __all__ = [
     "OPTIMIZERS",
     "REGULARIZERS",
     "SCHEDULES",
+    "TABLES",
     "Callback",
     "Counts",
     "Event",

@@ -1,8 +1,8 @@
-"""Checkpoints: everything needed to go on exactly, saved so that a crash at any moment leaves the last whole one.
+"""What a run leaves on disk: how far it is, checkpoints to go on from exactly, and averages of its weights.
 
 A checkpoint is a directory: `tensors.safetensors`, and `state.json` with the SHA-256 of the tensors and of itself. It
-is written under another name, forced to disk, and renamed; a directory without a valid `state.json` is never taken for
-one.
+is written under another name, forced to disk, and renamed, so that a crash at any moment leaves the last whole one; a
+directory without a valid `state.json` is never taken for one.
 
 Where weights are sharded each process writes a file of its own, with its rows of every tensor; end to end, in the order
 of their names, they are the whole tensors, whatever number of processes reads them. (PyTorch's own distributed
@@ -14,23 +14,89 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from regard.disk import atomic_rename, digest, sync
 from regard.errors import CheckpointError, ParallelError, TrainingError
+from regard.settings import TrainConfig
 
+from .optimizers import Plateau
 from .parallel import Parallel
-from .progress import Event, Report
 
 _VERSION = 3
+
+Event = dict[str, Any]
+"""What happened, by the name under "event", in plain values."""
+Report = Callable[[Event], None]
+"""Hears of events."""
+
+
+@dataclass
+class Progress:
+    """How far a run is: plain values that every checkpoint holds."""
+
+    update: int = 0  # updates done
+    microstep: int = 0  # batches done
+    pending: int = 0  # target tokens whose gradients wait for the next update
+    pending_loss: float = 0.0
+    tokens: int = 0  # target tokens seen, padding not counted
+    window: dict[str, float] = field(default_factory=lambda: {"loss": 0.0, "tokens": 0.0, "seconds": 0.0})
+    """What was summed since the last "train" event."""
+    best: Event = field(default_factory=lambda: {"value": None, "update": 0, "scores": {}})
+    """The best validation so far; of the value that is judged by, higher is better."""
+    waited: int = 0  # validations since the best one
+    plateau: Plateau = field(default_factory=Plateau)
+    seconds: float = 0.0  # spent training, validation included, over all resumptions
+    trained: float = 0.0  # of these, what went into batches and updates; with several processes, the mean of theirs
+    cuts: int = 0  # batches cut in two because they did not fit in memory
+
+    @classmethod
+    def restored(cls, values: Event) -> Progress:
+        """As it was when `asdict` made these values of it."""
+        return cls(**{**values, "plateau": Plateau(**values["plateau"])})
+
+
+class Averaging:
+    """Which weights a run ends with, as `train.average` and `train.keep` say; snapshots lie in its directory."""
+
+    def __init__(self, config: TrainConfig, directory: Path, parameters: Mapping[str, nn.Parameter]) -> None:
+        self.config, self.snapshots, self.best = config, directory / "snapshots", directory / "best.safetensors"
+        moving = config.average == "ema"
+        self.ema: dict[str, Tensor] = {n: p.detach().clone() for n, p in parameters.items()} if moving else {}
+
+    def follow(self, parameters: Mapping[str, nn.Parameter], update: int) -> None:
+        """Move the average towards the parameters after an update."""
+        # Early on the average must not remember the random start.
+        decay = min(self.config.ema_decay, (1 + update) / (10 + update))
+        torch._foreach_lerp_(list(self.ema.values()), [p.detach() for p in parameters.values()], 1.0 - decay)
+
+    def snapshot(self, weights: dict[str, Tensor], update: int) -> None:
+        """Keep these weights, and of all that were kept the last `average_last`."""
+        self.snapshots.mkdir(parents=True, exist_ok=True)
+        write_durably(self.snapshots / f"update-{update:09d}.safetensors", weights)
+        for old in sorted(self.snapshots.glob("*.safetensors"))[: -self.config.average_last]:
+            old.unlink()
+
+    def final(self, trained: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The weights that the bundle gets; `trained` are the moving average, or without one those trained last."""
+        if self.config.keep == "best" and self.best.exists():
+            return load_file(self.best)
+        snapshots = sorted(self.snapshots.glob("*.safetensors"))
+        if self.config.average == "last" and snapshots:
+            held = [load_file(path) for path in snapshots]
+            return {n: torch.stack([h[n] for h in held]).double().mean(0).to(held[0][n]) for n in held[0]}
+        return trained
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -39,8 +105,11 @@ class Checkpoint:
 
     tensors: Mapping[str, Tensor]
     state: Event
-    path: Path | None = None
-    """Where it was read."""
+    path: Path | None = None  # where it was read
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    save_file({k: v.detach().contiguous() for k, v in tensors.items()}, path)
 
 
 def write_durably(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -48,13 +117,18 @@ def write_durably(path: Path, tensors: dict[str, Tensor]) -> None:
     _check_finite(path, tensors, Parallel())
     part = path.with_name(path.name + ".part")
     try:
-        save_file({k: v.detach().contiguous() for k, v in tensors.items()}, part)
+        _write(part, tensors)
         atomic_rename(part, path)
     except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"{path}: could not be saved ({error}); the checkpoints are whole. Free some space and go on with --resume"
-        ) from error
+        raise _not_saved(path, error) from error
+
+
+def _not_saved(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: could not be saved ({error}); the checkpoints before it are whole. Free some space and go on with "
+        "--resume"
+    )
 
 
 def _check_finite(path: Path, tensors: Mapping[str, Tensor], parallel: Parallel) -> None:
@@ -78,19 +152,18 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, parallel
     part, path = directory / f"{name}.part", directory / name
     tensors = _own(checkpoint.tensors, parallel) if parallel.sharded else checkpoint.tensors
     _check_finite(path, tensors, parallel)
+    files, written = ["tensors.safetensors"], ""
+    if parallel.sharded:
+        files = [f"tensors-{i + 1:05d}-of-{parallel.world:05d}.safetensors" for i in range(parallel.world)]
     try:
         if parallel.main:
             for left in directory.glob("*.part"):  # what a crash left behind
                 shutil.rmtree(left, ignore_errors=True)
             part.mkdir()
         parallel.barrier()
-        files = ["tensors.safetensors"]
-        if parallel.sharded:
-            files = [f"tensors-{i + 1:05d}-of-{parallel.world:05d}.safetensors" for i in range(parallel.world)]
-        written = ""
         if parallel.main or parallel.sharded:
             file = part / files[parallel.rank]
-            save_file({k: v.detach().contiguous() for k, v in tensors.items()}, file)
+            _write(file, tensors)
             sync(file)
             written = digest(file)
         digests = parallel.digests(written) if parallel.sharded else [written]
@@ -98,8 +171,8 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, parallel
             held = {"version": _VERSION, "sha256": dict(zip(files, digests, strict=True)), "state": checkpoint.state}
             state = {**held, "own_sha256": _digest_of(held)}
             (part / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-            for written_path in (part / "state.json", part):
-                sync(written_path)
+            sync(part / "state.json")
+            sync(part)
             if path.exists():
                 shutil.rmtree(path)
             part.rename(path)
@@ -107,10 +180,7 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, parallel
     except (OSError, SafetensorError) as error:
         if parallel.main:
             shutil.rmtree(part, ignore_errors=True)
-        raise CheckpointError(
-            f"{path}: could not be saved ({error}); the checkpoints before it are whole. "
-            "Free some space and go on with --resume"
-        ) from error
+        raise _not_saved(path, error) from error
     if parallel.main:
         for old in _all(directory)[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
@@ -133,6 +203,9 @@ def _own(tensors: Mapping[str, Tensor], parallel: Parallel) -> dict[str, Tensor]
         elif local is None and parallel.main:
             found[name] = tensor
     return found
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def _all(directory: Path) -> list[Path]:
@@ -168,18 +241,14 @@ def load(path: Path) -> Checkpoint:
         if held["version"] != _VERSION:
             raise CheckpointError(f"{path}: checkpoint version {held['version']}, this Regard reads {_VERSION}")
         own = held.pop("own_sha256")
-        if own != _digest_of(held):
+        files = {path / name: known for name, known in held["sha256"].items()}
+        wrong = None if own == _digest_of(held) else path / "state.json"
+        if wrong := wrong or next((file for file, known in files.items() if digest(file) != known), None):
             raise CheckpointError(
-                f"{path / 'state.json'}: not the file that was saved (its SHA-256 differs); "
-                f"remove {path} to resume from the one before"
+                f"{wrong}: not the file that was saved (its SHA-256 differs); remove {path} to resume from the one "
+                "before"
             )
-        for name, known in held["sha256"].items():
-            if digest(path / name) != known:
-                raise CheckpointError(
-                    f"{path / name}: not the file that was saved (its SHA-256 differs); "
-                    f"remove {path} to resume from the one before"
-                )
-        return Checkpoint(_Whole([path / name for name in sorted(held["sha256"])]), held["state"], path)
+        return Checkpoint(_Whole(sorted(files)), held["state"], path)
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
         raise CheckpointError(
             f"{path}: damaged checkpoint ({error}); remove it to resume from the one before"
@@ -201,7 +270,7 @@ def newest_whole(directory: Path, parallel: Parallel, report: Report) -> Checkpo
     while paths:
         path = paths.pop()
         try:
-            found = load(path)
+            return load(path)
         except CheckpointError as error:
             parallel.barrier()  # nobody reads it any more
             if not paths:
@@ -211,6 +280,4 @@ def newest_whole(directory: Path, parallel: Parallel, report: Report) -> Checkpo
                 aside = path.with_name(f"damaged-{path.name}")
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
-        else:
-            return found
     return None

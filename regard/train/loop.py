@@ -11,31 +11,71 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Batch, Batches
-from regard.data.prefetch import Prefetcher
+from regard.data.batches import Batch, Batches, Prefetcher
 from regard.errors import CheckpointError, Interrupted, ModelError, TrainingError
+from regard.extensions import entry
 from regard.kernels import native
 from regard.models.interface import capacity_of, device_of
-from regard.settings.train import TrainConfig
+from regard.settings import TrainConfig
 
 from . import checkpoint
-from .averaging import Averaging
-from .memory import halves, is_out_of_memory
+from .checkpoint import Averaging, Event, Progress, Report
 from .objectives import OBJECTIVES, Objective
-from .optimizers import OPTIMIZERS, Settings, restore_state, state_of
-from .parallel import like, whole
-from .progress import Event, Options, Progress
-from .regularizers import terms_of
-from .schedules import SCHEDULES, Plateau, Schedule
-from .step import Step, Weights, inputs, resolve_precision
-from .tables import check_names
+from .optimizers import OPTIMIZERS, SCHEDULES, Plateau, Schedule, restore_state, state_of
+from .parallel import Parallel, like, whole
+from .regularizers import REGULARIZERS, Counts, terms_of
+from .step import Step, Weights, halves, inputs, is_out_of_memory, resolve_precision
+
+TABLES: dict[str, Mapping[str, object]] = {
+    "objective": OBJECTIVES,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "regularizers": REGULARIZERS,
+}
+"""What the names in `[train]` may be: the keys of these; scripts and packages may add theirs."""
+
+
+class Callback:
+    """What is called while training runs, in every process; a callback overrides what it needs.
+
+    It may read the trainer (`model`, `progress`, `parameters`) and set `trainer.stop = True`. What it keeps itself is
+    not part of checkpoints.
+    """
+
+    def on_update(self, trainer: Trainer) -> None:
+        """An update was made."""
+
+    def on_validation(self, trainer: Trainer, scores: dict[str, float]) -> None:
+        """The model was judged; only the first process is given scores."""
+
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+        """A checkpoint was saved."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run may be given beside its model, batches and settings."""
+
+    validate: Callable[[nn.Module], dict[str, float]] | None = None
+    """A model -> its scores on the dev set, "loss" among them."""
+    report: Report = lambda event: None
+    """Hears of "train", "validate", "cut" and "damaged" as dicts."""
+    callbacks: Sequence[Callback] = ()
+    parallel: Parallel = field(default_factory=Parallel)
+    counts: Counts | None = None
+    """How often tokens occur, for the regularisers that need it."""
+    loops: bool = False
+    """Whether the model goes token by token in training: see `regard.models.Family`."""
+    shares_parts: bool = False
+    """Whether all layers of the model share a part."""
 
 
 class Trainer:
@@ -61,11 +101,11 @@ class Trainer:
         if self.device.type == "cpu":
             native.keep_memory()
         self.bfloat16 = resolve_precision(config.precision, self.device)
-        check_names(config)
-        entry = OPTIMIZERS[config.optimizer]
-        if self.parallel.sharded and not entry.sharded:
+        optimizer = entry(OPTIMIZERS, config.optimizer, "train.optimizer", ModelError)
+        self.rate = entry(SCHEDULES, config.schedule, "train.schedule", ModelError)
+        if self.parallel.sharded and not optimizer.sharded:
             raise ModelError(f'train.optimizer = "{config.optimizer}" needs whole weights; set train.parallel = "ddp".')
-        terms = terms_of(config.regularizers, options.counts, self.device)
+        terms = terms_of(config.regularizers, options.counts, self.device) if config.regularizers else []
         for term in terms:
             if term.entry.model is not None:
                 term.entry.model(term.value, model)
@@ -76,25 +116,19 @@ class Trainer:
         step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, terms)
         self.positions = capacity_of(model)
         self.step = self.parallel.wrap(step, self.bfloat16, by_layers=not (options.loops or options.shares_parts))
+        # Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes.
         self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0
-        """Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes."""
         self.weights = Weights(trained, self.bfloat16 and self.parallel.alone)
         self.parameters = self.weights.masters
         if self.parallel.sharded:
             model.to("cpu")
-        settings = Settings(config.beta1, config.beta2, config.epsilon, config.weight_decay)
-        self.optimizers = entry.build(trained, self.parameters, settings)
+        self.optimizers = optimizer.build(trained, self.parameters, config)
         self.averaging = Averaging(config, directory, self.parameters)
         self.progress = Progress(plateau=Plateau(config.plateau_factor, config.plateau_patience))
         self.schedule = Schedule(config.learning_rate, config.warmup, config.max_updates, width)
-        self.stop = False
-        """Set from outside (a signal, a callback) to stop after the batch at hand."""
-        self.saved: Path | None = None
-        """The checkpoint last saved or taken up."""
-        self.threads = torch.get_num_threads()
-        """What the checkpoint that was taken up was computed with; without one, what this process computes with."""
-
-    # -- one update ----------------------------------------------------------------------------------------------------
+        self.stop = False  # set from outside (a signal, a callback) to stop after the batch at hand
+        self.saved: Path | None = None  # the checkpoint last saved or taken up
+        self.threads = torch.get_num_threads()  # what the checkpoint taken up was computed with, else this process's
 
     def _backward(self, batch: Batch, part: int = 1) -> float:
         """The batch's summed loss; its gradients are added to those that wait.
@@ -149,7 +183,7 @@ class Trainer:
             total = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.config.clip)
             norm = float(total if self.parallel.alone else whole(total))
         self.progress.update += 1
-        rate = SCHEDULES[self.config.schedule](self._schedule(), self.progress.update)
+        rate = self.rate(self._schedule(), self.progress.update)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -167,8 +201,6 @@ class Trainer:
             return scaled
         total = round(self.progress.update * 60 * self.config.minutes / self.progress.trained)
         return replace(scaled, total=min(self.schedule.total, max(total, self.progress.update)))
-
-    # -- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Train to the end; raises Interrupted, with a checkpoint saved, where `stop` was set.
@@ -208,7 +240,9 @@ class Trainer:
                 for callback in self.callbacks:
                     callback.on_update(self)
                 if config.average == "last" and now.update % config.average_every == 0:
-                    self._snapshot()
+                    weights = self._whole_weights()
+                    if parallel.main:
+                        self.averaging.snapshot(weights, now.update)
                 last = now.update == config.max_updates or self._late()
                 if self.validate and (now.update % config.validate_every == 0 or last):
                     self._validate()
@@ -252,8 +286,6 @@ class Trainer:
         self.report({**event, "seconds": now.seconds, "trained": now.trained})
         now.window = dict.fromkeys(now.window, 0.0)
 
-    # -- validation ----------------------------------------------------------------------------------------------------
-
     def _validate(self) -> None:
         """Judge the averaged weights, or those trained; the first process does, the others hear how good they are."""
         now, parallel = self.progress, self.parallel
@@ -269,7 +301,7 @@ class Trainer:
         if improved:
             now.best = {"value": value, "update": now.update, "scores": scores}
             if self.config.keep == "best" and parallel.main:
-                self.averaging.keep_best(judged)
+                checkpoint.write_durably(self.averaging.best, judged)
         now.waited = 0 if improved else now.waited + 1
         now.plateau.validated(improved)
         self.report({"event": "validate", "update": now.update, "improved": improved, **scores})
@@ -294,18 +326,13 @@ class Trainer:
         self.weights.copy_to_model(trained)
         return scores
 
-    # -- weights and checkpoints ---------------------------------------------------------------------------------------
-
-    def _snapshot(self) -> None:
-        weights = self.parallel.whole({n: p.detach() for n, p in self.parameters.items()})
-        if self.parallel.main:
-            self.averaging.snapshot(weights, self.progress.update)
+    def _whole_weights(self) -> dict[str, Tensor]:
+        return self.parallel.whole({n: p.detach() for n, p in self.parameters.items()})
 
     def final_weights(self) -> dict[str, Tensor]:
         """The weights that the bundle gets, as `keep` and `average` say; all processes must ask."""
-        return self.averaging.final(
-            self.parallel.whole(self.averaging.ema or {n: p.detach() for n, p in self.parameters.items()})
-        )
+        ema = self.averaging.ema
+        return self.averaging.final(self.parallel.whole(ema) if ema else self._whole_weights())
 
     def save(self) -> Path:
         """Save everything needed to go on exactly; returns where. Nothing is written twice."""
@@ -314,9 +341,9 @@ class Trainer:
         if self.saved is not None and self.saved.name == title:
             return self.saved
         kept, values = state_of(self.optimizers, self.parameters)
-        tensors = kept | {f"model.{name}": p.detach() for name, p in self.parameters.items()}
-        groups = {"gradient": self.weights.gradients, "ema": self.averaging.ema}
-        tensors |= {f"{group}.{name}": t for group, held in groups.items() for name, t in held.items()}
+        groups: dict[str, Mapping[str, Tensor]]
+        groups = {"model": self.parameters, "gradient": self.weights.gradients, "ema": self.averaging.ema}
+        tensors = kept | {f"{group}.{name}": t.detach() for group, held in groups.items() for name, t in held.items()}
         state = {
             "progress": asdict(now),
             "optimizer": values,
@@ -331,10 +358,7 @@ class Trainer:
         return self.saved
 
     def resume(self) -> Path | None:
-        """Take up the newest checkpoint that is whole, if there is one; returns its path.
-
-        Newer ones that are damaged are set aside and reported. Raises CheckpointError where no whole one is left.
-        """
+        """Take up the newest checkpoint that is whole, if there is one; returns its path. See `newest_whole`."""
         held = checkpoint.newest_whole(self.checkpoints, self.parallel, self.report)
         if held is None:
             return None

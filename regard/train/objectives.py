@@ -1,9 +1,7 @@
-"""Objectives: what training makes small. One more is one more entry of `OBJECTIVES`.
+"""Objectives: what training makes small, and the losses. One more is one more entry of `OBJECTIVES`.
 
-An entry carries all that the rest of the program needs to know of an objective: how it sees a batch, what a model
-computes for it, its loss, how validation judges it, and what a trained bundle is asked as its golden question.
-Sizes: B lines, S and T longest source and target, N targets, D width. Losses are sums over targets in natural
-logarithms. A target below 0 is padding: it is not scored and gives no gradient.
+Sizes: B lines, S and T longest source and target, N targets, D width, V vocabulary. Losses are sums over targets in
+natural logarithms; who reports divides. A target below 0 is padding: it is not scored and gives no gradient.
 """
 
 from __future__ import annotations
@@ -11,20 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from functools import cache, partial
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.data.batches import View
 from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
 from regard.errors import ModelError
 from regard.models.interface import Classifier, EncoderDecoder, Kind, LanguageModel, MaskedLM
+from regard.nn.layers import applied, stand_in
 from regard.nn.state import Layout, Observer, Packed, Padded, Part
 from regard.text.tokenizer import GAPS, MASK, Tokenizer
 
-from .losses import projected_loss, token_log_probabilities
-
-Side = Literal["source", "target"]
 Model = Any
 """A model of one of the objective's kinds, each of which has a protocol of its own in `regard.models.interface`."""
 
@@ -33,22 +32,29 @@ Model = Any
 class Inputs:
     """A batch as tensors on the model's device: ids (B, S) and (B, T), or packed (L,); targets below 0 are padding."""
 
-    kind: str
+    kind: str  # "padded" or "packed"
     source: Tensor
     source_lengths: Tensor
     tokens: Tensor
     targets: Tensor
     target_lengths: Tensor
-    widths: tuple[int, int]
-    """S and T."""
+    widths: tuple[int, int]  # S and T
 
-    def layout(self, side: Side) -> Layout:
+    @classmethod
+    def of_size(cls, rows: int, source: int, target: int) -> Inputs:
+        """Padded rows of zeros of these lengths, with which a model is probed."""
+        read, written = (torch.zeros(rows, size, dtype=torch.long) for size in (source, target))
+        lengths = [torch.full((rows,), size) for size in (source, target)]
+        return cls("padded", read, lengths[0], written, written, lengths[1], (source, target))
+
+    def layout(self, side: Literal["source", "target"]) -> Layout:
         """Where the lines of a side lie."""
-        source = side == "source"
-        lengths, width = (self.source_lengths, self.widths[0]) if source else (self.target_lengths, self.widths[1])
-        if self.kind == "padded":
-            return Padded(lengths, width)
-        return Packed(lengths, width, len(self.source if source else self.tokens))
+        ids, lengths, width = (
+            (self.source, self.source_lengths, self.widths[0])
+            if side == "source"
+            else (self.tokens, self.target_lengths, self.widths[1])
+        )
+        return Padded(lengths, width) if self.kind == "padded" else Packed(lengths, width, len(ids))
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,8 @@ class Outputs:
     """What a model computed for the N targets of a batch: what losses and regularisers are given."""
 
     inputs: Inputs
-    hidden: Tensor
-    """(N, D), what the model's `output` projects."""
-    targets: Tensor
-    """(N,), below 0 for padding."""
+    hidden: Tensor  # (N, D), what the model's `output` projects
+    targets: Tensor  # (N,), below 0 for padding
     attention: Part
     """Whose attention the objective trains: see `weights`."""
     lines: Tensor | None = None
@@ -74,37 +78,135 @@ class Outputs:
         return each.new_zeros(count + 1).index_add(0, self.lines, each)[:count]
 
 
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+
+def _smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """Of each token (N,) what `label_smoothed` sums."""
+    log_probabilities = logits.float().log_softmax(-1)
+    right = log_probabilities.gather(-1, targets.clamp(min=0)[:, None])[:, 0]
+    losses = -((1.0 - smoothing) * right + smoothing * log_probabilities.mean(-1))
+    return losses.masked_fill(targets < 0, 0.0)
+
+
+def label_smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """Sum over tokens of cross-entropy with `smoothing` of the mass spread over V (Szegedy et al. 2016, section 7)."""
+    return _smoothed(logits, targets, smoothing).sum()
+
+
+def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """What `label_smoothed` sums, (n,), of logits (n, V), and its gradient in their own type, in few passes over V.
+
+    The logits are spent.
+    """
+    if (fast := stand_in("loss", logits)) is not None:
+        return fast(logits, targets, smoothing), logits
+    real = targets >= 0
+    right = targets.clamp(min=0)[:, None]
+    largest, where = logits.max(-1, keepdim=True)
+    gradient = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    # The likeliest token has at least 1 / V, so its logarithm is always finite.
+    normalizer = largest.to(gradient.dtype) - gradient.gather(-1, where).log()
+    chosen = logits.gather(-1, right).to(gradient.dtype)
+    losses = normalizer - (1.0 - smoothing) * chosen - smoothing * logits.mean(-1, keepdim=True, dtype=gradient.dtype)
+    gradient -= smoothing / logits.shape[-1]
+    gradient.scatter_add_(-1, right, gradient.new_full(right.shape, smoothing - 1.0))
+    gradient *= real[:, None]
+    return losses[:, 0].masked_fill(~real, 0.0), gradient.to(logits.dtype)
+
+
+@cache
+def _compiled() -> Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]:
+    return torch.compile(_loss_and_gradient, dynamic=False)
+
+
+class _ProjectedLoss(torch.autograd.Function):
+    """Makes the gradients beside the loss, `chunk` tokens at a time, so that N·V logits never stand at once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *settings: Any
+    ) -> Tensor:
+        smoothing, chunk, compiled, token_weights = settings
+        fast = None if token_weights is not None else stand_in("projected_loss", hidden, weight, bias)
+        if fast is not None:
+            losses, *made = fast(hidden, weight, bias, targets, smoothing)
+            ctx.save_for_backward(*made)
+            total: Tensor = losses.sum()
+            return total
+        score = _compiled() if compiled else _loss_and_gradient
+        total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
+        into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
+        for start in range(0, len(hidden), chunk):
+            token = hidden[start : start + chunk]
+            logits = F.linear(token, weight, bias)
+            losses, gradient = score(logits, targets[start : start + chunk], smoothing)
+            if token_weights is not None:
+                counts = token_weights[start : start + chunk]
+                losses, gradient = losses * counts, gradient * counts[:, None].to(gradient.dtype)
+            total += losses.sum()
+            torch.mm(gradient, weight, out=into[0][start : start + chunk])
+            into[1].addmm_(gradient.T, token)
+            if into[2] is not None:
+                into[2].add_(gradient.sum(0))
+        ctx.save_for_backward(*into)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        scale = gradients[0]
+        if scale.device.type == "cpu" and scale == 1:  # as in training: no need to go through them all
+            return (*ctx.saved_tensors, *[None] * 5)
+        made = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
+        return (*made, *[None] * 5)
+
+
+def projected_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float,
+    chunk: int,
+    compiled: bool = False,
+    token_weights: Tensor | None = None,
+) -> Tensor:
+    """`label_smoothed` of hidden (N, D) projected by weight (V, D) and bias (V,), targets (N,) -> a scalar sum.
+
+    Equal to the plain composition, but needs memory for `chunk` tokens' logits only; `compiled`: by PyTorch. Each
+    token's loss is multiplied with its `token_weights` (N,).
+    """
+    if torch.is_grad_enabled():
+        settings = smoothing, chunk, compiled, token_weights
+        total: Tensor = applied(_ProjectedLoss, hidden, weight, bias, targets, *settings)
+        return total
+    losses = token_losses(hidden, weight, bias, targets, smoothing, chunk)
+    return (losses if token_weights is None else losses * token_weights).sum()
+
+
+@torch.no_grad()
+def token_losses(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, chunk: int
+) -> Tensor:
+    """Of each token (N,) what `projected_loss` sums; no gradient flows."""
+    chunks = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    return torch.cat([_smoothed(F.linear(h, weight, bias), t, smoothing) for h, t in chunks])
+
+
+def token_log_probabilities(project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, chunk: int) -> Tensor:
+    """log p of each target: hidden (N, D), targets (N,) -> (N,) float32."""
+    chunks = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    return torch.cat([-F.cross_entropy(project(h).float(), t, reduction="none") for h, t in chunks])
+
+
 @dataclass(frozen=True)
 class LossSettings:
     """What a recipe says to a loss."""
 
-    smoothing: float
-    """Mass of label smoothing."""
-    chunk: int
-    """Targets whose logits may stand in memory at a time."""
-    compiled: bool = False
-    """Whether PyTorch is to compile it."""
-    token_weights: Tensor | None = None
-    """(N,), what each target counts; None: all count 1."""
-
-
-class Forward(Protocol):
-    """What a model computes for an objective."""
-
-    def __call__(
-        self,
-        model: Model,
-        source: Tensor,
-        reading: Layout,
-        tokens: Tensor,
-        writing: Layout,
-        observe: Observer | None = None,
-    ) -> Tensor:
-        """Source ids and where they lie, target ids and where they lie -> hidden (…, D) for each target.
-
-        `observe` is given the weights and auxiliary losses that it wants.
-        """
-        ...
+    smoothing: float  # mass of label smoothing
+    chunk: int  # targets whose logits may stand in memory at a time
+    compiled: bool = False  # by PyTorch
+    token_weights: Tensor | None = None  # (N,), what each target counts; None: all count 1
 
 
 def cross_entropy(model: Model, outputs: Outputs, settings: LossSettings) -> Tensor:
@@ -115,36 +217,23 @@ def cross_entropy(model: Model, outputs: Outputs, settings: LossSettings) -> Ten
     )
 
 
-def perplexity(model: Model, batches: Iterable[Outputs], chunk: int) -> dict[str, float]:
-    """The mean negative log-probability of a target ("loss") and its exponential ("perplexity")."""
-    return _judged(model, batches, chunk, classes=False)
+def perplexity(model: Model, batches: Iterable[Outputs], chunk: int, *, classes: bool = False) -> dict[str, float]:
+    """The mean negative log-probability of a target ("loss") and its exponential ("perplexity").
 
-
-def accuracy(model: Model, batches: Iterable[Outputs], chunk: int) -> dict[str, float]:
-    """What `perplexity` gives, and how many targets of a hundred are the likeliest token ("accuracy")."""
-    return _judged(model, batches, chunk, classes=True)
-
-
-def _judged(model: Model, batches: Iterable[Outputs], chunk: int, *, classes: bool) -> dict[str, float]:
+    With `classes` also how many targets of a hundred are the likeliest token ("accuracy").
+    """
     total, count, right = 0.0, 0, 0
     for each in batches:
         hidden, targets = each.hidden[each.targets >= 0], each.targets[each.targets >= 0]
         total += float(token_log_probabilities(model.output, hidden, targets, chunk).double().sum())
-        if classes:
-            right += int((model.output(hidden).argmax(-1) == targets).sum())
+        right += int((model.output(hidden).argmax(-1) == targets).sum()) if classes else 0
         count += len(targets)
     loss = -total / max(1, count)
     scores = {"loss": loss, "perplexity": math.exp(min(50.0, loss))}
     return {**scores, "accuracy": 100.0 * right / max(1, count)} if classes else scores
 
 
-def _unchanged(tokenizer: Tokenizer) -> View | None:
-    """Batches are used as they are."""
-    return None
-
-
-def _whole_line(tokenizer: Tokenizer, line: str) -> str:
-    return line
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -155,7 +244,8 @@ class Objective:
     """Kinds of model families that can learn it."""
     reads: Literal["pairs", "text"]
     """Whether it learns from pairs of lines or from text of one side."""
-    hidden: Forward
+    hidden: Callable[[Model, Inputs, Observer | None], Tensor]
+    """The model, a batch, what is given the weights and auxiliary losses that it wants -> (…, D) for each target."""
     attention: Part
     """Whose attention it trains: the encoder's or the decoder's to its own side, or the decoder's to the source."""
     targets: Literal["every", "some", "one"] = "every"
@@ -168,66 +258,48 @@ class Objective:
     """Of the positions that `hidden` is of, how many have a target, on average: what is projected to the vocabulary."""
     stream: bool = False
     """Whether it can learn from one stream of text cut into windows (data.context)."""
-    view: Callable[[Tokenizer], View | None] = _unchanged
+    view: Callable[[Tokenizer], View | None] = lambda tokenizer: None
     """The target's tokenizer -> how batches are changed before the model is given them; None: they are not."""
     loss: Callable[[Model, Outputs, LossSettings], Tensor] = cross_entropy
     """The model, what it computed, settings -> the summed loss."""
     judge: Callable[[Model, Iterable[Outputs], int], dict[str, float]] = perplexity
-    """The model, what it computed of each dev batch, the chunk -> scores by name, "loss" among them (lower is better).
-    """
+    """The model, what it computed of each dev batch, the chunk -> scores, "loss" among them (lower is better)."""
     measures: tuple[str, ...] = ("loss",)
     """What `train.validate_with` may name: scores of `judge`, and "bleu" for what writes translations."""
-    example: Callable[[Tokenizer, str], str] = _whole_line
+    example: Callable[[Tokenizer, str], str] = lambda tokenizer, line: line
     """The source's tokenizer, a line of the corpus -> what a bundle is asked as its golden question."""
     scored: Literal["outputs", "predictions", ""] = ""
     """How dev and test sets are scored in the end: by what the bundle writes, by the probabilities that it gives, or
     by the dev loss alone."""
 
 
-def _translate(
-    model: EncoderDecoder,
-    source: Tensor,
-    reading: Layout,
-    tokens: Tensor,
-    writing: Layout,
-    observe: Observer | None = None,
-) -> Tensor:
-    memory = model.encode(source, reading, observe)
-    return model.decode(tokens, model.start(memory, reading), writing, observe)[0]
+def _translate(model: EncoderDecoder, x: Inputs, observe: Observer | None = None) -> Tensor:
+    reading = x.layout("source")
+    memory = model.encode(x.source, reading, observe)
+    return model.decode(x.tokens, model.start(memory, reading), x.layout("target"), observe)[0]
 
 
-def _continue(
-    model: LanguageModel,
-    source: Tensor,
-    reading: Layout,
-    tokens: Tensor,
-    writing: Layout,
-    observe: Observer | None = None,
-) -> Tensor:
-    return model.decode(tokens, model.start(), writing, observe)[0]
+def _continue(model: LanguageModel, x: Inputs, observe: Observer | None = None) -> Tensor:
+    return model.decode(x.tokens, model.start(), x.layout("target"), observe)[0]
 
 
-def _fill(
-    model: MaskedLM, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
-) -> Tensor:
-    return model.head(model.encode(source, reading, observe))
+def _fill(model: MaskedLM, x: Inputs, observe: Observer | None = None) -> Tensor:
+    return model.head(model.encode(x.source, x.layout("source"), observe))
 
 
-def _classify(
-    model: Classifier, source: Tensor, reading: Layout, tokens: Tensor, writing: Layout, observe: Observer | None = None
-) -> Tensor:
-    return model.classify(source, reading, observe)
+def _classify(model: Classifier, x: Inputs, observe: Observer | None = None) -> Tensor:
+    return model.classify(x.source, x.layout("source"), observe)
 
 
 def _ids(tokenizer: Tokenizer, symbols: tuple[str, ...]) -> tuple[int, ...]:
     """The ids of those symbols that a vocabulary has; raises ModelError if it has none of them."""
-    found = [i for symbol in symbols if (i := tokenizer.id_of(symbol)) is not None]
+    found = tuple(i for symbol in symbols if (i := tokenizer.id_of(symbol)) is not None)
     if not found:
         raise ModelError(
             f"the vocabulary has no {symbols[0]}, which the objective needs; leave train.start_from out, or start from "
             f'a bundle whose recipe has text.symbols = ["{symbols[0]}"].'
         )
-    return tuple(found)
+    return found
 
 
 def _beginning(tokenizer: Tokenizer, line: str) -> str:
@@ -238,14 +310,14 @@ def _beginning(tokenizer: Tokenizer, line: str) -> str:
 
 def _masked(tokenizer: Tokenizer, line: str) -> str:
     """The line with its middle token masked."""
-    ids, (mask,) = tokenizer.encode(line), _ids(tokenizer, (MASK,))
-    return tokenizer.decode([*ids[: len(ids) // 2], mask, *ids[len(ids) // 2 + 1 :]])
+    ids = tokenizer.encode(line)
+    return tokenizer.decode([*ids[: len(ids) // 2], *_ids(tokenizer, (MASK,)), *ids[len(ids) // 2 + 1 :]])
 
+
+_WRITTEN: dict[str, Any] = {"measures": ("loss", "bleu"), "scored": "outputs"}
 
 OBJECTIVES: dict[str, Objective] = {
-    "translate": Objective(
-        ("encoder-decoder",), "pairs", _translate, "cross", measures=("loss", "bleu"), scored="outputs"
-    ),
+    "translate": Objective(("encoder-decoder",), "pairs", _translate, "cross", **_WRITTEN),
     "cmlm": Objective(
         ("mask-predictor",),
         "pairs",
@@ -255,8 +327,7 @@ OBJECTIVES: dict[str, Objective] = {
         symbols=(MASK,),
         share=0.5,
         view=lambda tokenizer: CMLMMask(*_ids(tokenizer, (MASK,))),
-        measures=("loss", "bleu"),
-        scored="outputs",
+        **_WRITTEN,
     ),
     "denoise": Objective(
         ("encoder-decoder",),
@@ -288,7 +359,7 @@ OBJECTIVES: dict[str, Objective] = {
         targets="one",
         target="labels",
         view=lambda tokenizer: Label(),
-        judge=accuracy,
+        judge=partial(perplexity, classes=True),
         measures=("loss", "accuracy"),
         scored="predictions",
     ),

@@ -1,17 +1,20 @@
-"""Optimisers: how gradients change weights. One more is one more entry of `OPTIMIZERS`.
+"""How weights are changed: optimisers, and learning rates over time. One more is one more entry of its table.
 
-An entry builds PyTorch optimisers; the loop sets the learning rate of all their groups before each step. Checkpoints
-hold whatever tensors and numbers an optimiser keeps for each parameter, by the parameter's name.
+An entry of `OPTIMIZERS` builds PyTorch optimisers; the loop sets the learning rate of all their groups before each
+step, as an entry of `SCHEDULES` says. Checkpoints hold whatever tensors and numbers an optimiser keeps for a parameter.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from regard.settings import TrainConfig
 
 from .parallel import like
 
@@ -21,21 +24,11 @@ State = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a recipe's `[train]` says to an optimiser; the learning rate is set by the loop."""
-
-    beta1: float = 0.9
-    beta2: float = 0.98
-    epsilon: float = 1e-9
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True)
 class Optimizer:
     """What the rest of the program needs to know of an optimiser."""
 
-    build: Callable[[nn.Module, Named, Settings], Sequence[torch.optim.Optimizer]]
-    """The model, its float32 parameters by name, the settings -> optimisers that share the parameters out."""
+    build: Callable[[nn.Module, Named, TrainConfig], Sequence[torch.optim.Optimizer]]
+    """The model, its float32 parameters by name, `[train]` -> optimisers that share the parameters out."""
     state: float = 2.0
     """How many numbers it keeps for each weight, about: for the memory that `regard plan` foresees."""
     sharded: bool = True
@@ -48,16 +41,15 @@ def decayed(parameters: Named, weight_decay: float) -> list[State]:
         return [{"params": list(parameters.values()), "weight_decay": 0.0}]
     matrices = [p for p in parameters.values() if p.dim() > 1]
     vectors = [p for p in parameters.values() if p.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+    return [{"params": p, "weight_decay": d} for p, d in ((matrices, weight_decay), (vectors, 0.0)) if p]
 
 
-def _adamw(model: nn.Module, parameters: Named, s: Settings) -> list[torch.optim.Optimizer]:
+def _adamw(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torch.optim.Optimizer]:
     groups, betas = decayed(parameters, s.weight_decay), (s.beta1, s.beta2)
     return [torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=s.epsilon, weight_decay=s.weight_decay, fused=True)]
 
 
-def _adafactor(model: nn.Module, parameters: Named, s: Settings) -> list[torch.optim.Optimizer]:
+def _adafactor(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torch.optim.Optimizer]:
     """Shazeer and Stern 2018: second moments as the product of a row and a column; no first moments.
 
     A parameter moves by at most the learning rate times its own size, so rates around 1e-2 are usual.
@@ -65,11 +57,11 @@ def _adafactor(model: nn.Module, parameters: Named, s: Settings) -> list[torch.o
     return [torch.optim.Adafactor(decayed(parameters, s.weight_decay), lr=0.0, weight_decay=s.weight_decay)]
 
 
-def _lion(model: nn.Module, parameters: Named, s: Settings) -> list[torch.optim.Optimizer]:
+def _lion(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torch.optim.Optimizer]:
     return [Lion(decayed(parameters, s.weight_decay), (s.beta1, s.beta2))]
 
 
-def _muon(model: nn.Module, parameters: Named, s: Settings) -> list[torch.optim.Optimizer]:
+def _muon(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torch.optim.Optimizer]:
     """Jordan et al. 2024: orthogonal steps for the matrices inside of the model, AdamW for all else.
 
     Steps are scaled to the size of AdamW's (Liu et al. 2025), so one learning rate serves both.
@@ -82,8 +74,7 @@ def _muon(model: nn.Module, parameters: Named, s: Settings) -> list[torch.optim.
     rest = {name: p for name, p in parameters.items() if name not in hidden}
     made: list[torch.optim.Optimizer] = []
     if inside:
-        decay = s.weight_decay
-        made.append(torch.optim.Muon(inside, lr=0.0, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+        made += [torch.optim.Muon(inside, lr=0.0, weight_decay=s.weight_decay, adjust_lr_fn="match_rms_adamw")]
     return made + (_adamw(model, rest, s) if rest else [])
 
 
@@ -94,7 +85,7 @@ class Lion(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # the loop needs no closure
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # the loop needs no closure
         """Change the parameters by their gradients."""
         for group in self.param_groups:
             rate, (beta1, beta2) = group["lr"], group["betas"]
@@ -148,19 +139,17 @@ def restore_state(
     values: Mapping[str, State],
 ) -> None:
     """Give optimisers back what `state_of` took from them; other tensors of a checkpoint are left alone."""
-    keys: dict[str, list[str]] = {}
-    for held in tensors:
-        if held.startswith(_PREFIX):
-            key, _, name = held.removeprefix(_PREFIX).partition(".")
-            keys.setdefault(name, []).append(key)
     names = {parameter: name for name, parameter in parameters.items()}
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                name = names[parameter]
-                if name in keys or name in values:
-                    state = {k: _like(tensors[f"{_PREFIX}{k}.{name}"], k, parameter, group) for k in keys.get(name, ())}
-                    optimizer.state[parameter] = {**values.get(name, {}), **state}
+    titles: dict[str, dict[str, str]] = {name: {} for name in values}
+    for title in tensors:
+        if title.startswith(_PREFIX):
+            key, _, name = title.removeprefix(_PREFIX).partition(".")
+            titles.setdefault(name, {})[key] = title
+    for optimizer, group in ((o, g) for o in optimizers for g in o.param_groups):
+        for parameter in group["params"]:
+            if (name := names[parameter]) in titles:
+                state = {k: _like(tensors[title], k, parameter, group) for k, title in titles[name].items()}
+                optimizer.state[parameter] = {**values.get(name, {}), **state}
 
 
 def _like(value: Tensor, key: str, parameter: nn.Parameter, group: State) -> Tensor:
@@ -170,3 +159,60 @@ def _like(value: Tensor, key: str, parameter: nn.Parameter, group: State) -> Ten
     # PyTorch keeps the count of steps on the CPU, except where one kernel does all of an update.
     on_cpu = key == "step" and not (group.get("fused") or group.get("capturable"))
     return value if on_cpu else value.to(parameter.device)
+
+
+# -- learning rates ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a schedule may depend on."""
+
+    peak: float  # the highest learning rate; with the paper's schedule a factor
+    warmup: int  # updates of warm-up
+    total: int  # updates in all
+    width: int  # of the model
+    scale: float = 1.0  # what validations without gain have made of the peak so far: see `Plateau`
+
+    def ramp(self, update: int) -> float:
+        """The rise from 0 to 1 in the warm-up."""
+        return min(1.0, update / self.warmup) if self.warmup else 1.0
+
+    def done(self, update: int) -> float:
+        """How much of what comes after the warm-up is over, from 0 to 1."""
+        return min(1.0, max(0, update - self.warmup) / max(1, self.total - self.warmup))
+
+
+def paper(s: Schedule, update: int) -> float:
+    """peak · d_model^-0.5 · min(n^-0.5, n · warmup^-1.5) (Vaswani et al. 2017, equation 3, with peak 1)."""
+    return s.peak / math.sqrt(s.width) * min(1 / math.sqrt(update), update / math.pow(max(s.warmup, 1), 1.5))
+
+
+SCHEDULES: dict[str, Callable[[Schedule, int], float]] = {
+    "paper": paper,
+    # a linear rise to the peak, then the paper's curve with its height given
+    "inverse-sqrt": lambda s, update: s.peak * min(s.ramp(update), math.sqrt(max(s.warmup, 1) / update)),
+    # after the rise half a cosine, or a line, down to 0 at the last update
+    "cosine": lambda s, update: s.peak * s.ramp(update) * 0.5 * (1.0 + math.cos(math.pi * s.done(update))),
+    "linear": lambda s, update: s.peak * s.ramp(update) * (1.0 - s.done(update)),
+    "constant": lambda s, update: s.peak * s.ramp(update),
+    "plateau": lambda s, update: s.peak * s.ramp(update) * s.scale,
+}
+"""What `train.schedule` names: settings and the update's number, counted from 1 -> the learning rate."""
+
+
+@dataclass
+class Plateau:
+    """A scale of the learning rate, multiplied by `factor` when `patience` validations in a row bring no gain."""
+
+    factor: float = 0.5
+    patience: int = 3
+    scale: float = 1.0
+    waited: int = 0  # validations without gain since the last gain, or since the scale was last lowered
+
+    def validated(self, improved: bool) -> None:
+        """Count one validation."""
+        self.waited = 0 if improved else self.waited + 1
+        if self.waited > self.patience:
+            self.scale *= self.factor
+            self.waited = 0

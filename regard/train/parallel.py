@@ -10,8 +10,9 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -25,8 +26,6 @@ from torch.func import functional_call
 from regard.data.batches import Batch
 from regard.errors import ModelError, ParallelError
 
-from .memory import part
-
 _SILENCE = timedelta(minutes=10)
 """How long a process waits for the others at an update before it takes them for dead."""
 _PATIENCE = timedelta(days=7)
@@ -39,18 +38,15 @@ class Parallel:
 
     rank: int = 0
     world: int = 1
-    local: int = 0
-    """Its number on its own machine."""
+    local: int = 0  # its number on its own machine
     kind: Literal["ddp", "fsdp"] = "ddp"
-    attempt: int = 0
-    """How often torchrun has started this run again, as far as all processes know it: on one machine."""
-    patient: Any = None
-    """The group of processes that wait for the first one; from `joined`."""
-    alone: bool = field(init=False)
-    """Whether there is no other process."""
+    attempt: int = 0  # how often torchrun has started this run again, as far as all know it: on one machine
+    patient: dist.ProcessGroup | None = None  # the group of processes that wait for the first one; from `joined`
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "alone", self.world == 1)
+    @cached_property
+    def alone(self) -> bool:
+        """Whether there is no other process."""
+        return self.world == 1
 
     @classmethod
     def started(cls, kind: Literal["auto", "ddp", "fsdp"] = "auto") -> Parallel:
@@ -83,8 +79,6 @@ class Parallel:
             raise ModelError(f"process {self.local + 1} of this machine has no GPU of its own; there are {there} GPUs.")
         return torch.device("cuda", self.local)
 
-    # -- agreeing ------------------------------------------------------------------------------------------------------
-
     def sum(self, *values: float) -> list[float]:
         """Each value summed over the processes, in float64."""
         if self.alone:
@@ -107,8 +101,6 @@ class Parallel:
         dist.all_gather(found, mine)
         return [bytes(each.tolist()).hex() for each in found]
 
-    # -- batches -------------------------------------------------------------------------------------------------------
-
     def share(self, batch: Batch) -> Batch:
         """This process's rows of a batch: neighbours, with as many tokens as the other shares to half a row.
 
@@ -121,15 +113,13 @@ class Parallel:
         owners = middles * self.world // (2 * tokens.sum())
         start, end = np.searchsorted(owners, [self.rank, self.rank + 1]).tolist()
         if start < end:
-            return part(batch, start, end)
-        row = part(batch, 0, 1)
+            return batch.part(start, end)
+        row = batch.part(0, 1)
         return replace(row, target_output=np.full_like(row.target_output, -1))
 
     def seed(self, seed: int) -> int:
         """A seed of this process's own; the first one's, or that of one alone, is `seed`."""
         return (seed + self.rank * 0xD1B54A32D192ED03) % 2**63
-
-    # -- weights and gradients -----------------------------------------------------------------------------------------
 
     def wrap(self, step: nn.Module, bfloat16: bool, by_layers: bool = True) -> nn.Module:
         """A `Step` whose backward pass leaves the processes' mean gradient, in float32, in its float32 parameters.
@@ -224,15 +214,15 @@ class _Cast(nn.Module):
         super().__init__()
         self.step = step
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: object) -> object:
         casts = {p: p.bfloat16() for p in self.step.parameters()}
         # Each module once, though it be shared: functional_call would not put back what it finds in two places.
-        places = {
+        copies = {
             f"{module}.{name}": casts[p]
             for module, held in self.step.named_modules()
             for name, p in held.named_parameters(recurse=False)
         }
-        return functional_call(self.step, places, (x,), tie_weights=False)
+        return functional_call(self.step, copies, (x,), tie_weights=False)
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ModelError
+from regard.extensions import entry as found
 from regard.nn.positions import scale_rows
 from regard.text.tokenizer import END, UNK
 
@@ -36,8 +37,7 @@ class Regularizer:
     Each part is given what `prepare` made of the strength, or without one the strength as a tensor.
     """
 
-    description: str
-    """What its strength means."""
+    description: str  # what its strength means
     prepare: Callable[[float, Counts], Tensor] | None = None
     """Made once, before training, from the strength and the counts of the tokens."""
     model: Callable[[Tensor, nn.Module], None] | None = None
@@ -64,15 +64,12 @@ def terms_of(strengths: Mapping[str, float], counts: Counts | None, device: torc
     """The regularisers that a recipe asks for, made ready on a device; those of strength 0 are left out."""
     terms = []
     for name, strength in strengths.items():
-        entry = REGULARIZERS[name]
+        entry = found(REGULARIZERS, name, "train.regularizers", ModelError)
         if not strength:
             continue
-        if entry.prepare is None:
-            value = torch.tensor(strength)
-        elif counts is None:
+        if entry.prepare and counts is None:
             raise ModelError(f"train.regularizers: {name} needs to know how often each token occurs; give its counts.")
-        else:
-            value = entry.prepare(strength, counts)
+        value = entry.prepare(strength, counts) if entry.prepare and counts else torch.tensor(strength)
         terms.append(Term(entry, value.to(device)))
     return terms
 

@@ -1,4 +1,4 @@
-"""One training step's forward pass, a batch in, its summed loss out; and the weights that it computes with.
+"""One training step's forward pass, a batch in, its summed loss out; the weights it computes with; want of memory.
 
 `Step` is the module that is wrapped for many processes and compiled, so everything that needs a gradient is inside it.
 Sizes: B sentences, S and T longest source and target, L all tokens of a side, padding included.
@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batches import Batch
+from regard.data.batches import Batch, Ints
+from regard.errors import ModelError
 from regard.nn.layers import unavailable
 from regard.nn.state import Observer, Packed
 
-from .losses import token_losses
-from .objectives import OBJECTIVES, Inputs, LossSettings, Objective, Outputs
+from .objectives import OBJECTIVES, Inputs, LossSettings, Objective, Outputs, token_losses
 from .regularizers import Term
 
 _ROWS, _COLUMNS, _TOKENS, _LINES = 8, 4, 128, 256
@@ -44,7 +43,7 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, positions: int 
     steps = (full or few,) if packed else (_ROWS, _COLUMNS)
     lines = (_LINES if full else 1) if packed else _ROWS
 
-    def padded(x: NDArray[Any], steps: tuple[int, ...], value: int = 0) -> Tensor:
+    def padded(x: Ints, steps: tuple[int, ...], value: int = 0) -> Tensor:
         room = [(0, -size % step if positions != 0 else 0) for size, step in zip(x.shape, steps, strict=False)]
         if x.ndim == 2 and positions is not None:
             room[1] = (0, max(0, min(room[1][1], positions - x.shape[1])))
@@ -52,7 +51,7 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, positions: int 
         # From pinned memory a copy to a GPU goes on while the one before is still computed with.
         return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)
 
-    def width(lengths: NDArray[Any]) -> int:
+    def width(lengths: Ints) -> int:
         longest = int(lengths.max())
         whole = 1 << (longest - 1).bit_length() if full else longest
         return whole if positions is None else max(longest, min(whole, positions))
@@ -88,14 +87,14 @@ class Step(nn.Module):
         terms: Sequence[Term] = (),
     ) -> None:
         super().__init__()
-        self.objective, self.terms = objective, tuple(terms)
+        self.objective, self.terms = objective, terms
         self.model, self.smoothing, self.chunk, self.compiled = model, smoothing, chunk, compiled
         plain = not any(term.entry.attention for term in terms)
         self._run = torch.compile(self.hidden, dynamic=False) if compiled and plain else self.hidden
 
     def hidden(self, x: Inputs, observe: Observer | None = None) -> Tensor:
         """The model's output for every target, (B, T, D), (B, D) or (L, D); `observe` is given what it wants to see."""
-        return self.objective.hidden(self.model, x.source, x.layout("source"), x.tokens, x.layout("target"), observe)
+        return self.objective.hidden(self.model, x, observe)
 
     def targets(self, x: Inputs) -> Tensor:
         """The target of every row of `hidden`, (N,)."""
@@ -128,9 +127,8 @@ class Step(nn.Module):
         loss = self.objective.loss(self.model, outputs, LossSettings(self.smoothing, self.chunk, self.compiled, counts))
         if not adding:
             return loss
-        added = [*self._auxiliary(outputs, observe.losses)]
-        added += [entry.add(value, self.model, outputs) for entry, value in active if entry.add]
-        total = torch.stack(added).sum()
+        added = [entry.add(value, self.model, outputs) for entry, value in active if entry.add]
+        total = torch.stack([*self._auxiliary(outputs, observe.losses), *added]).sum()
         return loss + total - total.detach()  # what is reported is the model's own loss
 
     def _lines(self, x: Inputs) -> Tensor:
@@ -152,9 +150,6 @@ class Step(nn.Module):
         return [part(each, tokens) for part in parts]
 
 
-# -- weights -----------------------------------------------------------------------------------------------------------
-
-
 def resolve_precision(precision: str, device: torch.device) -> bool:
     """Whether training computes in bfloat16; "auto" says yes where the hardware multiplies it faster."""
     if precision != "auto":
@@ -172,12 +167,9 @@ class Weights:
     """
 
     def __init__(self, model: nn.Module, bfloat16: bool) -> None:
-        self.used = dict(model.named_parameters())
-        """What the model computes with."""
-        self.masters: dict[str, nn.Parameter] = dict(self.used) if bfloat16 else self.used
-        """What the optimiser changes."""
-        self.gradients: dict[str, Tensor] = {}
-        """Summed since the last update, in float32."""
+        self.used = dict(model.named_parameters())  # what the model computes with
+        self.masters: dict[str, nn.Parameter] = dict(self.used) if bfloat16 else self.used  # what the optimiser changes
+        self.gradients: dict[str, Tensor] = {}  # summed since the last update, in float32
         if bfloat16:
             # Parameters that are not trained, such as running averages, stay as they are, in float32.
             for name, used in self.used.items():
@@ -206,3 +198,29 @@ class Weights:
         """Let the model compute with these values; `copy_to_model(masters)` brings the optimiser's own."""
         if values is not self.used:
             torch._foreach_copy_(list(self.used.values()), [values[name] for name in self.used])
+
+
+_SAID = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "alloc_failed")
+"""What PyTorch's allocators and the libraries below them say in a plain RuntimeError."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory, of a device or of the machine, did not suffice."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(said in str(error).lower() for said in _SAID)
+
+
+def halves(batch: Batch) -> tuple[Batch, Batch]:
+    """The first and the second half of a batch's rows, which go on where the whole does not fit in memory.
+
+    Dropout aside, their losses and gradients add up to the batch's own, to rounding. Raises ModelError for a single
+    row, which cannot be cut.
+    """
+    rows = len(batch)
+    if rows < 2:
+        raise ModelError(
+            f"one pair of {batch.source_tokens} source and {batch.target_tokens} target tokens does not fit in memory; "
+            "lower data.filters.max_length or train.chunk, choose a smaller model, or free some memory."
+        )
+    return batch.part(0, (rows + 1) // 2), batch.part((rows + 1) // 2, rows)

@@ -16,9 +16,9 @@ from bundles import small_bundle
 from rich.console import Console
 
 from regard.apps.cli import main
-from regard.apps.make import _fit
 from regard.apps.show import show_inspection
 from regard.apps.terminal import cell, printable, say
+from regard.apps.training import _fit
 from regard.errors import Interrupted, ModelError
 from regard.models.interface import device_named
 from regard.tasks.inspect import Inspection

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import recipe
-from regard.apps.make import _recipe
+from regard.apps.training import _recipe
 from regard.errors import RecipeError
 from regard.models import FAMILIES
 from regard.recipe.commented import template

@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batches import Batch, Batches, Sampling, _permuted
-from regard.data.prefetch import Prefetcher
+from regard.data.batches import Batch, Batches, Prefetcher, Sampling, _permuted
 from regard.data.store import Store
 from regard.errors import DataError
-from regard.settings.data import Filters
+from regard.settings import Filters
 from regard.text import BEGIN, END, PAD, Tokenizer
 from regard.text.formats import read_pairs
 
@@ -125,11 +124,11 @@ def test_each_line_is_there_exactly_once_an_epoch_and_within_the_budget(
 def test_rows_are_the_lines_with_their_ends(store: Store, layout: Any) -> None:
     for batch in epoch_of(Batches(store, batch_tokens=300, layout=layout)):
         for line, row in zip(batch.lines.tolist(), rows(batch, "source"), strict=True):
-            assert row == [*store.source_ids(line), END]
+            assert row == [*store.source.line_ids(line), END]
         both = zip(batch.lines.tolist(), rows(batch, "target_input"), rows(batch, "target_output"), strict=True)
         for line, before, after in both:
-            assert before == [BEGIN, *store.target_ids(line)]
-            assert after == [*store.target_ids(line), END]
+            assert before == [BEGIN, *store.target.line_ids(line)]
+            assert after == [*store.target.line_ids(line), END]
         assert batch.source.dtype == batch.target_input.dtype == batch.target_output.dtype == np.int64
 
 
@@ -209,7 +208,7 @@ def test_one_epoch_is_in_order_and_leaves_the_position(store: Store, tokenizer: 
     made = list(batches.one_epoch())
     assert [line for batch in made for line in batch.lines] == list(range(len(store)))
     assert [row for batch in made for row in rows(batch, "source")] == [
-        [*store.source_ids(line), END] for line in range(len(store))
+        [*store.source.line_ids(line), END] for line in range(len(store))
     ]
     assert sorted(line for batch in batches.one_epoch(sort=True) for line in batch.lines) == list(range(len(store)))
     assert batches.position() == position
@@ -229,15 +228,15 @@ def test_sampling_changes_the_tokens_but_not_the_text(store: Store, tokenizer: T
 
     found = sampled(1, 0)
     for line, (source, target) in found.items():
-        assert tokenizer.decode(source) == store.source_text(line)
-        assert tokenizer.decode(target) == store.target_text(line)
-    plain = [line for line in found if found[line][0] == [*store.source_ids(line), END]]
+        assert tokenizer.decode(source) == store.source.text(line)
+        assert tokenizer.decode(target) == store.target.text(line)
+    plain = [line for line in found if found[line][0] == [*store.source.line_ids(line), END]]
     assert len(plain) < len(store) / 2
     assert sampled(1, 0, pool=50, layout="packed") == found, "a line's tokens do not depend on how lines are batched"
     for other in (sampled(1, 1), sampled(2, 0)):
         assert sum(other[line] != found[line] for line in found) > len(store) / 2
-    alike = [line for line in found if store.source_text(line) == store.target_text(line)]
-    assert all(found[line][0] != found[line][1] for line in alike if len(store.source_text(line)) > 50)
+    alike = [line for line in found if store.source.text(line) == store.target.text(line)]
+    assert all(found[line][0] != found[line][1] for line in alike if len(store.source.text(line)) > 50)
 
 
 @settings(deadline=None)
@@ -337,7 +336,7 @@ def test_real_batches_are_full(tmp_path: Path) -> None:
 
 
 def test_a_line_drawn_longer_than_a_model_takes_keeps_its_tokens(store: Store, tokenizer: Tokenizer) -> None:
-    longest = int(store.source_lengths.max()) + 1, int(store.target_lengths.max()) + 1
+    longest = int(store.source.lengths.max()) + 1, int(store.target.lengths.max()) + 1
     free, bound = (
         Batches(store, batch_tokens=4000, seed=1, sampling=Sampling(0.9, tokenizer, tokenizer, most))
         for most in ((0, 0), longest)
@@ -348,7 +347,7 @@ def test_a_line_drawn_longer_than_a_model_takes_keeps_its_tokens(store: Store, t
         assert batch.source_lengths.max() <= longest[0]
         assert batch.target_lengths.max() <= longest[1]
         kept += sum(
-            row == [*store.source_ids(line), END]
+            row == [*store.source.line_ids(line), END]
             for line, row in zip(batch.lines.tolist(), rows(batch, "source"), strict=True)
         )
     assert 0 < kept < len(store)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from regard import recipe
-from regard.data.filters import Overlap, Repeats, Report
-from regard.settings.data import Filters
+from regard.data.reading import Overlap
+from regard.data.shards import Repeats, Report
+from regard.settings import Filters
 from regard.tasks.prepare import _learnt_from
 from regard.text import read_lines
 from regard.text.formats import read_pairs
@@ -60,7 +62,7 @@ def test_a_report_counts_every_pair_once() -> None:
         report.count(line, reason)
     assert str(report) == "5 pairs read, 2 kept; dropped: 2 empty (line 2), 1 long (line 3)"
     assert report.kept + sum(report.dropped.values()) == report.read
-    assert Report(**json.loads(json.dumps(report.to_dict()))) == report
+    assert Report(**json.loads(json.dumps(asdict(report)))) == report
     assert str(Report(1000, 1000)) == "1,000 pairs read, 1,000 kept"
 
 

@@ -19,7 +19,7 @@ from regard.data import store as module
 from regard.data.batches import Batches
 from regard.data.store import Store
 from regard.errors import DataError
-from regard.settings.data import Filters
+from regard.settings import Filters
 from regard.text import Tokenizer
 
 Pair = tuple[str, str]
@@ -68,11 +68,11 @@ def test_what_went_in_comes_out(
     store = Store.build(tmp_path_factory.mktemp("store") / "s", iter(pairs), *tokenizer, KEEP_ALL, "f")
     assert len(store) == len(pairs)
     for line, (source, target) in enumerate(pairs):
-        assert (store.source_text(line), store.target_text(line)) == (source, target)
-        assert store.source_ids(line).tolist() == tokenizer[0].encode(source)
-        assert store.target_ids(line).tolist() == tokenizer[1].encode(target)
-    assert store.source_lengths.tolist() == [len(tokenizer[0].encode(pair[0])) for pair in pairs]
-    assert store.target_lengths.tolist() == [len(tokenizer[1].encode(pair[1])) for pair in pairs]
+        assert (store.source.text(line), store.target.text(line)) == (source, target)
+        assert store.source.line_ids(line).tolist() == tokenizer[0].encode(source)
+        assert store.target.line_ids(line).tolist() == tokenizer[1].encode(target)
+    assert store.source.lengths.tolist() == [len(tokenizer[0].encode(pair[0])) for pair in pairs]
+    assert store.target.lengths.tolist() == [len(tokenizer[1].encode(pair[1])) for pair in pairs]
 
 
 def test_chunks_leave_no_seam(
@@ -105,7 +105,7 @@ def test_shards_leave_no_seam(
     lines = np.random.default_rng(0).permutation(len(store))
     for side, same in ((store.source, whole.source), (store.target, whole.target)):
         assert side.lengths.tolist() == same.lengths.tolist()
-        assert side.lengths_of(lines).tolist() == same.lengths_of(lines).tolist() == same.lengths[lines].tolist()
+        assert side.lengths[lines].tolist() == same.lengths[lines].tolist()
         assert side.ids_of(lines).tolist() == same.ids_of(lines).tolist()
         assert [side.text(line) for line in lines.tolist()] == [same.text(line) for line in lines.tolist()]
     batches, same_batches = (Batches(s, batch_tokens=200, pool=50).one_epoch(sort=True) for s in (store, whole))
@@ -122,7 +122,7 @@ def test_filters_and_selection_are_reported_with_the_files_line_numbers(
     store = Store.build(
         tmp_path / "s", (pair if pair[0] != "skip" else None for pair in pairs), *tokenizer, filters, "f"
     )
-    assert [store.source_text(line) for line in range(len(store))] == ["a", "c"]
+    assert [store.source.text(line) for line in range(len(store))] == ["a", "c"]
     assert str(store.report) == "4 pairs read, 2 kept; dropped: 1 empty (line 3), 1 duplicate (line 5)"
     assert Store.open(tmp_path / "s").report == store.report
 
@@ -139,7 +139,7 @@ def test_the_same_fingerprint_is_used_again_and_another_replaces(
     assert Store.matching(tmp_path / "s", "two") is None
     second = Store.build(tmp_path / "s", some_pairs(3), *tokenizer, KEEP_ALL, "two")
     assert (len(second), second.fingerprint) == (3, "two")
-    assert first.source_text(0) == "a", "whoever has the old one open still reads it"
+    assert first.source.text(0) == "a", "whoever has the old one open still reads it"
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
@@ -195,7 +195,7 @@ def test_ids_take_two_bytes_and_four_where_they_must(
     small = Store.build(tmp_path / "small", some_pairs(5), *tokenizer, KEEP_ALL, "f")
     monkeypatch.setattr(Tokenizer, "__len__", lambda self: 70_000)
     large = Store.build(tmp_path / "large", some_pairs(5), *tokenizer, KEEP_ALL, "f")
-    assert (small.source_ids(0).dtype, large.source_ids(0).dtype) == (np.uint16, np.uint32)
+    assert (small.source.line_ids(0).dtype, large.source.line_ids(0).dtype) == (np.uint16, np.uint32)
     lines = np.arange(5)
     assert np.array_equal(small.target.ids_of(lines), large.target.ids_of(lines))
 
@@ -244,7 +244,7 @@ def test_the_header_is_plain_json(tmp_path: Path, tokenizer: tuple[Tokenizer, To
     store = Store.build(tmp_path / "s", some_pairs(5), *tokenizer, KEEP_ALL, "f")
     header = json.loads((tmp_path / "s" / "store.json").read_text())
     assert header["format"] == module.FORMAT
-    assert [shard["source"]["tokens"] for shard in header["shards"]] == [int(store.source_lengths.sum())]
+    assert [shard["source"]["tokens"] for shard in header["shards"]] == [int(store.source.lengths.sum())]
 
 
 def test_fingerprints_tell_settings_apart() -> None:

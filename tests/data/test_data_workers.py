@@ -18,7 +18,7 @@ import pytest
 from regard.data import shards
 from regard.data.store import Store
 from regard.errors import DataError, TextError
-from regard.settings.data import Filters
+from regard.settings import Filters
 from regard.text import Tokenizer, write_lines
 from regard.text.formats import read_pairs
 
@@ -78,7 +78,7 @@ def test_the_store_is_the_same_however_many_made_it(tmp_path: Path, tokenizer: t
     assert str(several.report) == str(one.report)
     assert told[2] == sorted(told[2])
     assert told[2][-1] == told[1][-1] == one.report.read
-    kept = [(one.source_text(line), one.target_text(line)) for line in range(len(one))]
+    kept = [(one.source.text(line), one.target.text(line)) for line in range(len(one))]
     assert len(set(kept)) == len(kept)
     assert kept == sorted(kept, key=pairs.index), "in order, and each where it first stood"
     reasons = one.report.examples
@@ -90,7 +90,7 @@ def test_the_store_is_the_same_however_many_made_it(tmp_path: Path, tokenizer: t
 def test_a_corpus_of_one_shard_needs_no_processes(
     tmp_path: Path, tokenizer: tuple[Tokenizer, Tokenizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("regard.data.workers.get_context")
+    monkeypatch.delattr("regard.data.shards.get_context")
     assert len(Store.build(tmp_path / "s", some_pairs(20), *tokenizer, Filters(), "f", workers=8)) > 5
 
 

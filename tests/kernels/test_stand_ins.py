@@ -21,7 +21,7 @@ from regard.nn.attention.multihead import Call, choose, run
 from regard.nn.layers import STAND_INS, Linear, only_references, refusal, stand_in, unavailable
 from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
 from regard.train import projected_loss
-from regard.train.losses import _loss_and_gradient
+from regard.train.objectives import _loss_and_gradient
 
 ROWS, WIDTH = 64, 32
 TARGETS = torch.arange(ROWS) % WIDTH

@@ -25,7 +25,7 @@ from regard.data.store import Store, fingerprint
 from regard.models import FAMILIES
 from regard.nn.attention import SCORES
 from regard.search.config import SearchConfig
-from regard.settings.data import Filters
+from regard.settings import Filters
 from regard.tasks.decode import decode
 from regard.tasks.engine import backend_of
 from regard.tasks.fit import fit

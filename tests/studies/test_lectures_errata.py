@@ -18,11 +18,11 @@ from regard.nn.attention.core import matrix
 from regard.nn.attention.scores import Additive, ReducedRank
 from regard.nn.positions import sinusoids
 from regard.nn.recurrent import GRU
-from regard.settings.train import TrainConfig
+from regard.settings import TrainConfig
 from regard.studies.lectures import attention, generation, measures
 from regard.studies.lectures.every import lecture
 from regard.studies.lectures.positions import rotation_matrix
-from regard.train.schedules import Schedule, paper
+from regard.train.optimizers import Schedule, paper
 
 ROOT = Path(__file__).resolve().parents[2]
 SLIPS = tomllib.loads((ROOT / "docs/lectures/errata.toml").read_text("utf-8"))["slip"]

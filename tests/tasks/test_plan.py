@@ -30,8 +30,8 @@ from regard.tasks.costs import MOST_TOKENS, _kept, count_costs, fitting_tokens, 
 from regard.tasks.fit import fit
 from regard.tasks.plan import plan
 from regard.tasks.prepare import prepare
-from regard.train import OBJECTIVES, Step, TrainConfig, inputs
-from regard.train.memory import halves, is_out_of_memory
+from regard.train import OBJECTIVES, OPTIMIZERS, Step, TrainConfig, inputs
+from regard.train.step import halves, is_out_of_memory
 
 # -- costs -------------------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ def test_a_plan_estimates_from_the_files_and_counts_in_the_store(recipe: Recipe,
     assert after.exact
     assert after.notes == ()
     assert after.pairs == len(prepared.train)
-    assert after.target_tokens == int(prepared.train.target_lengths.sum()) + after.pairs
+    assert after.target_tokens == int(prepared.train.target.lengths.sum()) + after.pairs
     assert after.tokens == before.tokens == (500, 500)
     for name in ("pairs", "source_tokens", "target_tokens", "batches", "flops_per_token"):
         assert getattr(before, name) == pytest.approx(getattr(after, name), rel=0.1), name
@@ -317,3 +317,10 @@ def test_halves_add_up_to_the_whole(layout: str) -> None:
 def test_a_single_pair_cannot_be_cut() -> None:
     with pytest.raises(ModelError, match=r"one pair of 40 source and 30 target tokens .*data\.filters\.max_length"):
         halves(_batch("padded", [(40, 30)]))
+
+
+def test_memory_counts_the_state_of_the_optimiser_that_is_named() -> None:
+    costs = count_costs(TransformerConfig(width=16, heads=2, feedforward=16), 20, 20, bfloat16=False)
+    for name, entry in OPTIMIZERS.items():
+        memory = training_memory(costs, TrainConfig(optimizer=name), "cpu", tokens=50, longest=10)
+        assert memory["optimiser state"] == round(entry.state * memory["weights"])

@@ -10,7 +10,7 @@ import pytest
 from bundles import ENGLISH, GERMAN
 
 from regard.errors import TextError
-from regard.settings.data import DataConfig
+from regard.settings import DataConfig
 from regard.tasks.choose import choose, count
 
 CHINESE = [

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from regard.data.reading import lowest_of
 from regard.errors import DataError, TextError
-from regard.settings.data import DataConfig, Filters
-from regard.tasks import tokenizers
+from regard.settings import DataConfig, Filters
+from regard.tasks import prepare as preparing
 from regard.tasks.prepare import Prepared, prepare
 from regard.text import TextConfig, read_lines, write_lines
 
@@ -48,7 +48,7 @@ def with_valid(files: dict[str, str], **other: Any) -> DataConfig:
 
 def sources(prepared: Prepared, name: str = "train") -> list[str]:
     store = getattr(prepared, name)
-    return [store.source_text(line) for line in range(len(store))]
+    return [store.source.text(line) for line in range(len(store))]
 
 
 def made(root: Path) -> dict[Path, int]:
@@ -153,8 +153,8 @@ def test_the_lowest_values_are_found_in_little_memory() -> None:
 
 def test_thinning_spreads_over_the_corpus() -> None:
     pairs = [(str(index), "") for index in range(1000)]
-    assert tokenizers._thinned(pairs, 1000) == pairs
-    kept = [int(source) for source, _ in tokenizers._thinned(pairs, 100)]
+    assert preparing._thinned(pairs, 1000) == pairs
+    kept = [int(source) for source, _ in preparing._thinned(pairs, 100)]
     assert kept == list(range(0, 1000, 16))
 
 
@@ -266,7 +266,7 @@ def test_a_line_longer_than_the_models_positions_is_named_before_anything_is_lea
     lines[123] = " ".join(["x y z"] * 40)
     write_lines(files["train.en"], lines)
     data, out = with_valid(files), tmp_path / "run"
-    most = int(prepare(data, TEXT, out).train.source_lengths.max()) + 1
+    most = int(prepare(data, TEXT, out).train.source.lengths.max()) + 1
     with pytest.raises(
         DataError, match=rf"train\.en\.gz: line 124: the source has {most} tokens.*{most - 1}; set data.*{most - 2}"
     ):
@@ -305,6 +305,6 @@ def test_the_languages_of_a_translation_memory_decide_what_is_read(tmp_path: Pat
     (tmp_path / "a.tmx").write_text(f"<tmx><body>{units}</body></tmx>", "utf-8")
     data = DataConfig(source=str(tmp_path / "a.tmx"), source_language="en", target_language="de")
     german = prepare(data, TEXT, tmp_path / "run")
-    assert german.train.target_text(0).startswith("de ")
+    assert german.train.target.text(0).startswith("de ")
     french = prepare(data.model_copy(update={"target_language": "fra"}), TEXT, tmp_path / "run")
-    assert french.train.target_text(0).startswith("fr ")
+    assert french.train.target.text(0).startswith("fr ")

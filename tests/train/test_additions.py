@@ -27,10 +27,10 @@ from regard.train import (
     Interrupted,
     Optimizer,
     Regularizer,
+    TrainConfig,
     Trainer,
 )
 from regard.train.objectives import LossSettings, Outputs, cross_entropy
-from regard.train.optimizers import Settings
 
 LETTERS = "abcdef"
 
@@ -84,7 +84,7 @@ def _trained_resumed_and_used(tables: dict[str, Any], folder: Path) -> dict[int,
     return _losses(events)
 
 
-def _sgd(model: nn.Module, parameters: Mapping[str, nn.Parameter], s: Settings) -> list[torch.optim.Optimizer]:
+def _sgd(model: nn.Module, parameters: Mapping[str, nn.Parameter], s: TrainConfig) -> list[torch.optim.Optimizer]:
     return [torch.optim.SGD(parameters.values(), lr=0.0, momentum=s.beta1)]
 
 

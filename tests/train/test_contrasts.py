@@ -25,7 +25,7 @@ from regard.models.self_attentive import SelfAttentiveConfig
 from regard.models.transformer import TransformerConfig
 from regard.nn.layers import only_references
 from regard.parsing.parse import parse
-from regard.settings.data import Filters
+from regard.settings import Filters
 from regard.tasks.align import align_lines
 from regard.tasks.constraints import Constraints
 from regard.tasks.fit import fit

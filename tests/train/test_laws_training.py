@@ -18,7 +18,7 @@ from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.layers import only_references
 from regard.search.config import SearchConfig
-from regard.settings.data import Filters
+from regard.settings import Filters
 from regard.tasks.decode import decode
 from regard.text import Tokenizer
 from regard.train import (

@@ -17,14 +17,13 @@ import regard
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.data.batches import Batch, Batches, key_of
-from regard.data.store import Store, fingerprint
+from regard.data.store import Store, Windows, fingerprint
 from regard.data.views import Label, Masks, SpanCorruption
-from regard.data.windows import Windows
 from regard.errors import DataError, ModelError, TextError
 from regard.models.bert import BERTClassifierConfig, BERTConfig
 from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig
-from regard.settings.data import Filters
+from regard.settings import Filters
 from regard.tasks.fit import fit
 from regard.tasks.generate import stream
 from regard.tasks.inspect import inspect
@@ -85,7 +84,7 @@ def _rows(ids: Any, batch: Batch, lengths: Any) -> list[list[int]]:
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 @pytest.mark.parametrize("size", [1, 7, 64, 5000])
 def test_a_stream_is_cut_into_windows_and_each_token_predicted_once(text: Store, layout: Any, size: int) -> None:
-    whole = [i for line in range(len(text)) for i in (*text.target_ids(line).tolist(), END)]
+    whole = [i for line in range(len(text)) for i in (*text.target.line_ids(line).tolist(), END)]
     batches = Batches(text, batch_tokens=150, layout=layout, seed=2, pool=40, context=size)
     orders = []
     for _ in range(2):
@@ -110,7 +109,7 @@ def test_a_stream_is_cut_into_windows_and_each_token_predicted_once(text: Store,
 
 def test_a_window_reads_any_place_of_the_ring(text: Store) -> None:
     windows = Windows(text.target, 10)
-    whole = [i for line in range(len(text)) for i in (*text.target_ids(line).tolist(), END)]
+    whole = [i for line in range(len(text)) for i in (*text.target.line_ids(line).tolist(), END)]
     assert windows.tokens == len(whole)
     for offset in (0, 1, len(whole) - 3):
         found = windows.read(np.array([0, len(windows) - 1]), offset)
@@ -138,7 +137,7 @@ def test_masks_hide_their_share_and_do_not_depend_on_the_batch(text: Store, toke
             rows |= dict(zip(batch.lines.tolist(), zip(read, sought, strict=True), strict=True))
         found.append(rows)
     for line, (read, sought) in found[0].items():
-        ids = [*text.target_ids(line).tolist(), END]
+        ids = [*text.target.line_ids(line).tolist(), END]
         wanted = 0 if len(ids) == 1 else max(1, round(0.15 * (len(ids) - 1)))
         assert sum(i >= 0 for i in sought) == wanted
         assert read[-1] == END
@@ -167,7 +166,7 @@ def test_what_fell_into_gaps_can_be_put_back(text: Store, tokenizer: Tokenizer, 
             sources = _rows(batch.source, batch, batch.source_lengths)
             targets = _rows(batch.target_output, batch, batch.target_lengths)
             for line, source, target in zip(batch.lines.tolist(), sources, targets, strict=True):
-                ids = text.target_ids(line).tolist()
+                ids = text.target.line_ids(line).tolist()
                 assert source[-1] == target[-1] == END
                 fallen = {
                     mark: target[target.index(mark) + 1 : target.index(following)]
@@ -187,7 +186,7 @@ def test_what_fell_into_gaps_can_be_put_back(text: Store, tokenizer: Tokenizer, 
 def test_a_short_line_may_fall_into_a_gap_anywhere() -> None:
     """Were something kept before every gap and nothing behind the last, it would always be the end that falls in."""
     gaps, ids, mark = SpanCorruption(marks=(99,)), np.arange(10), 99
-    sources = [gaps._mended(ids, key_of(0, line))[0] for line in range(1000)]
+    sources = [gaps._corrupted(ids, key_of(0, line))[0] for line in range(1000)]
     places = Counter(source.index(mark) for source in sources)
     assert set(places) == set(range(9))
     assert min(places.values()) > 70, places
@@ -197,7 +196,7 @@ def test_a_short_line_may_fall_into_a_gap_anywhere() -> None:
 def test_a_label_is_the_only_target(labelled: Store, tokenizer: Tokenizer, layout: Any) -> None:
     yes, no = (tokenizer.encode(word)[0] for word in ("yes", "no"))
     for batch in _epoch(Batches(labelled, batch_tokens=90, layout=layout, view=Label())):
-        wanted = [yes if "a" in labelled.source_text(line) else no for line in batch.lines.tolist()]
+        wanted = [yes if "a" in labelled.source.text(line) else no for line in batch.lines.tolist()]
         assert batch.target_output.flatten().tolist() == wanted
         assert batch.target_tokens == len(batch)
 

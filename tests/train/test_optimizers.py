@@ -14,11 +14,10 @@ from regard.data.batches import Batches
 from regard.data.store import Store, fingerprint
 from regard.errors import ModelError
 from regard.models.transformer import TransformerConfig, build
-from regard.settings.data import Filters
-from regard.settings.train import TrainConfig
+from regard.settings import Filters, TrainConfig
 from regard.text import Tokenizer
 from regard.train import OPTIMIZERS, Callback, Interrupted, Options, Trainer
-from regard.train.optimizers import Lion, Settings
+from regard.train.optimizers import Lion
 from regard.train.parallel import Parallel
 
 SIZES = TransformerConfig(width=16, heads=2, feedforward=16, encoder_layers=1, decoder_layers=1, dropout=0.1)
@@ -48,7 +47,7 @@ def test_adamw_without_decay_is_pytorchs_own_bit_for_bit() -> None:
     for plain in (False, True):
         model = _model()
         parameters = dict(model.named_parameters())
-        ours = OPTIMIZERS["adamw"].build(model, parameters, Settings())
+        ours = OPTIMIZERS["adamw"].build(model, parameters, TrainConfig())
         settings: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.0, "fused": True}
         theirs = [torch.optim.AdamW(parameters.values(), lr=0.0, **settings)]
         found.append(_stepped(theirs if plain else ours, parameters, 0.01))
@@ -61,7 +60,7 @@ def test_norms_and_biases_do_not_decay_and_matrices_do(name: str) -> None:
     for decay in (0.0, 0.5):
         model = _model()
         parameters = dict(model.named_parameters())
-        built = OPTIMIZERS[name].build(model, parameters, Settings(weight_decay=decay))
+        built = OPTIMIZERS[name].build(model, parameters, TrainConfig(weight_decay=decay))
         assert {p for o in built for g in o.param_groups for p in g["params"]} == set(parameters.values())
         found.append(_stepped(built, parameters, 0.01))
     alike = {name for name in found[0] if torch.equal(found[0][name], found[1][name])}
@@ -83,7 +82,7 @@ def test_lion_is_algorithm_2() -> None:
 def test_muon_is_for_the_matrices_inside() -> None:
     model = _model()
     parameters = dict(model.named_parameters())
-    muon, rest = OPTIMIZERS["muon"].build(model, parameters, Settings())
+    muon, rest = OPTIMIZERS["muon"].build(model, parameters, TrainConfig())
     names = {parameter: name for name, parameter in parameters.items()}
     inside = {names[p] for group in muon.param_groups for p in group["params"]}
     matrices = {name for name, parameter in parameters.items() if parameter.dim() == 2}

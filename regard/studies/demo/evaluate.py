@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from regard.models.transformer import TransformerConfig
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
-from regard.settings.data import DataConfig
-from regard.settings.train import TrainConfig
+from regard.settings import DataConfig, TrainConfig
 from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import write_lines

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from regard.nn import ACTIVATIONS, BatchNorm, FeedForward, LayerNorm, Padded, PostNorm
 from regard.pictures import bars, curves
-from regard.train.losses import label_smoothed
-from regard.train.schedules import Schedule, paper
+from regard.train.objectives import label_smoothed
+from regard.train.optimizers import Schedule, paper
 
 from .page import Lecture, heat, listed
 

@@ -11,7 +11,7 @@ from regard.errors import DataError
 from regard.metrics import bleu
 from regard.models.transformer import TransformerConfig
 from regard.recipe import Recipe
-from regard.settings.data import DataConfig
+from regard.settings import DataConfig
 from regard.tasks.score import perplexity_of, score_lines
 from regard.tasks.translate import load
 from regard.text import write_lines

@@ -47,7 +47,7 @@ class Result:
         if test := self.recipe.data.test.get(self.set):
             return read_lines(test.files[0]), read_lines(test.files[1])
         valid = prepare(self.recipe.corpus, self.recipe.spelling, self.path).valid
-        return [valid.source_text(i) for i in range(len(valid))], [valid.target_text(i) for i in range(len(valid))]
+        return [valid.source.text(i) for i in range(len(valid))], [valid.target.text(i) for i in range(len(valid))]
 
 
 def results(out: Path, variables: Mapping[str, str] | None = None) -> list[Result]:

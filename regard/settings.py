@@ -1,13 +1,15 @@
-"""Which text is learnt from and how it is cut into batches: the settings of a recipe's `[data]` table."""
+"""What the tables `[data]` and `[train]` of a recipe may say. Using a model loads no training for it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
+from regard.extensions import load_installed
 from regard.text.formats import FIELDS, holds_both
 from regard.text.languages import is_code, split_tag
 
@@ -16,12 +18,9 @@ from regard.text.languages import is_code, split_tag
 class TargetKind:
     """What follows from what a target line is."""
 
-    metrics: tuple[str, ...] = ()
-    """The only metrics that score it; none: any that scores text."""
-    one_token: bool = False
-    """Whether each target is a single token of a closed vocabulary."""
-    like_source: bool = True
-    """Whether a target is about as long as its source, so that `filters.max_ratio` finds wrong pairs."""
+    metrics: tuple[str, ...] = ()  # the only ones that score it; none: any that scores text
+    one_token: bool = False  # each target is a single token of a closed vocabulary
+    like_source: bool = True  # a target is about as long as its source, so that `filters.max_ratio` finds wrong pairs
 
 
 TARGET_KINDS = {
@@ -48,15 +47,13 @@ class Filters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_length: int = Field(default=256, ge=1, description="Drop a pair if either side has more tokens than this.")
+    max_length: int = Field(256, ge=1, description="Drop a pair if either side has more tokens than this.")
     max_ratio: float = Field(
-        default=9.0,
-        ge=1.0,
-        description="Drop a pair if one side has more than this many times the tokens of the other.",
+        9.0, ge=1.0, description="Drop a pair if one side has more than this many times the tokens of the other."
     )
-    drop_empty: bool = Field(default=True, description="Drop a pair if either side is empty or only spaces.")
-    drop_duplicates: bool = Field(default=False, description="Drop a pair that occurred before, both sides alike.")
-    drop_identical: bool = Field(default=False, description="Drop a pair whose target is its source.")
+    drop_empty: bool = Field(True, description="Drop a pair if either side is empty or only spaces.")
+    drop_duplicates: bool = Field(False, description="Drop a pair that occurred before, both sides alike.")
+    drop_identical: bool = Field(False, description="Drop a pair whose target is its source.")
 
     def reason(self, source: str, target: str, source_tokens: int, target_tokens: int, *, again: bool) -> str | None:
         """Why this pair is dropped: empty, identical, long, ratio, duplicate; None if it is kept.
@@ -84,14 +81,12 @@ class TestSet(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str = Field(
-        default="",
+        "",
         description="File of source lines; or one of both sides (.tsv, .jsonl, .parquet, .tmx), where a source that "
         "comes again in the next line has several references.",
     )
-    reference: str = Field(default="", description="File of reference translations, or labels, untouched.")
-    text: str = Field(
-        default="", description="File of text, where training has one side only; or of lines as `labels` says."
-    )
+    reference: str = Field("", description="File of reference translations, or labels, untouched.")
+    text: str = Field("", description="File of text, where training has one side only; or of lines as `labels` says.")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -110,88 +105,94 @@ class TestSet(BaseModel):
         return tuple(filter(None, (self.text, self.source, self.reference)))
 
 
+class _Files:
+    """Reads what a key names, one file, several or none, always as a tuple."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def __get__(self, config: BaseModel, owner: type[BaseModel]) -> tuple[str, ...]:
+        value = getattr(config, self.key)
+        return () if value is None else (value,) if isinstance(value, str) else value
+
+
+Paths = str | tuple[str, ...] | None
+
+
 class DataConfig(BaseModel):
     """Files, languages, filters and batches."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: str | tuple[str, ...] | None = Field(
-        default=None,
+    source: Paths = Field(
+        None,
         description="Source side: a text file or a list of them; or files with both sides (.tsv, .jsonl, .parquet, "
         ".tmx). Files of lines may end in .gz or .zst too.",
     )
-    target: str | tuple[str, ...] | None = Field(
-        default=None, description="Target side, line by line with the source; left out if the source's files hold both."
+    target: Paths = Field(
+        None, description="Target side, line by line with the source; left out if the source's files hold both."
     )
-    valid_source: str | tuple[str, ...] | None = Field(
-        default=None, description="Validation source; if left out, `valid_lines` pairs are split off."
+    valid_source: Paths = Field(None, description="Validation source; if left out, `valid_lines` pairs are split off.")
+    valid_target: Paths = Field(None, description="Validation target.")
+    text: Paths = Field(
+        None, description="Text of one side, instead of source and target: to be continued, filled in or denoised."
     )
-    valid_target: str | tuple[str, ...] | None = Field(default=None, description="Validation target.")
-    text: str | tuple[str, ...] | None = Field(
-        default=None,
-        description="Text of one side, instead of source and target: to be continued, filled in or mended.",
-    )
-    valid_text: str | tuple[str, ...] | None = Field(default=None, description="Validation text of one side.")
+    valid_text: Paths = Field(None, description="Validation text of one side.")
     context: int = Field(
-        default=0,
+        0,
         ge=0,
         description="Of text: one stream, each line with its end, cut into windows of so many tokens; 0: line by line.",
     )
     targets: str = Field(
-        default="text",
+        "text",
         description="What a target is: text, labels (each a class and one token) or trees (which are parsed and scored "
         "by brackets).",
     )
     labels: Literal["", "first"] = Field(
-        default="", description="first: the source's lines are a label, a space and the text; there is no target."
+        "", description="first: the source's lines are a label, a space and the text; there is no target."
     )
     valid_lines: int = Field(
-        default=1000,
-        ge=1,
-        description="Pairs split off for validation (at most a tenth), chosen by a hash of the source line.",
+        1000, ge=1, description="Pairs split off for validation (at most a tenth), chosen by a hash of the source line."
     )
     fields: tuple[str, ...] = Field(
-        default=FIELDS,
+        FIELDS,
         min_length=1,
         max_length=2,
         description="The fields read from .jsonl and .parquet files and from dicts: of source and target, or the one "
         "of text (text, if left out); a.b is field b of a record in field a.",
     )
-    source_language: str = Field(default="", description="Code of the source language, like 'en'; may be left empty.")
-    target_language: str = Field(default="", description="Code of the target language, like 'de'; may be left empty.")
+    source_language: str = Field("", description="Code of the source language, like 'en'; may be left empty.")
+    target_language: str = Field("", description="Code of the target language, like 'de'; may be left empty.")
     target_languages: tuple[str, ...] = Field(
-        default=(), description="Several target languages: each source line then starts with a tag, like '<2de> '."
+        (), description="Several target languages: each source line then starts with a tag, like '<2de> '."
     )
     test: dict[str, TestSet] = Field(default_factory=dict, description="Test sets by name: source and reference.")
     metrics: tuple[str, ...] = Field(
-        default=(),
+        (),
         description="What translations of dev and test sets are scored with beside BLEU; none named: chrf, ter, "
         "exact-match and perplexity.",
     )
-    exclude: str | tuple[str, ...] | None = Field(
-        default=None,
+    exclude: Paths = Field(
+        None,
         description="Files of text that must not be learnt from: a pair is left out that has `exclude_words` in a row "
         "with a line of theirs, on either side.",
     )
     exclude_words: int = Field(
-        default=8,
-        ge=1,
-        description="How many words, or characters of a script without spaces; of shorter lines all of them.",
+        8, ge=1, description="How many words, or characters of a script without spaces; of shorter lines all of them."
     )
-    filters: Filters = Field(default=Filters(), description="Which pairs are kept.")
+    filters: Filters = Field(Filters(), description="Which pairs are kept.")
     layout: Literal["padded", "packed"] = Field(
-        default="packed",
-        description="packed: sequences end to end, no padding; padded: rectangles of near-equal length.",
+        "packed", description="packed: sequences end to end, no padding; padded: rectangles of near-equal length."
     )
     batch_tokens: int = Field(
-        default=4096,
+        4096,
         ge=0,
         description="Most tokens in a batch on either side, ends included, padding included if padded; "
         "0: as many as fit in memory when training begins, at most 25,000.",
     )
-    pool: int = Field(default=50_000, ge=1, description="Lines that are sorted by length together.")
+    pool: int = Field(50_000, ge=1, description="Lines that are sorted by length together.")
     cache: str | None = Field(
-        default=None, description="Directory for the token store, shared between runs; by default inside the run's own."
+        None, description="Directory for the token store, shared between runs; by default inside the run's own."
     )
 
     @field_validator("targets")
@@ -225,6 +226,15 @@ class DataConfig(BaseModel):
             if not only and (wrong := [name for name in self.metrics if name in known.metrics]):
                 raise ValueError(f"metrics has {wrong[0]}, which scores {kind}; set targets = {kind!r}, or leave it.")
         return self
+
+    # The files of each kind as a tuple: none, one or more.
+    sources: ClassVar[_Files] = _Files("source")
+    target_files: ClassVar[_Files] = _Files("target")
+    texts: ClassVar[_Files] = _Files("text")
+    valid_sources: ClassVar[_Files] = _Files("valid_source")
+    valid_target_files: ClassVar[_Files] = _Files("valid_target")
+    valid_texts: ClassVar[_Files] = _Files("valid_text")
+    excludes: ClassVar[_Files] = _Files("exclude")
 
     @property
     def target_kind(self) -> TargetKind:
@@ -283,46 +293,6 @@ class DataConfig(BaseModel):
         return self
 
     @property
-    def text_language(self) -> str:
-        """The language of text of one side."""
-        return self.source_language or self.target_language
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Source files, always as a tuple."""
-        return _files(self.source)
-
-    @property
-    def target_files(self) -> tuple[str, ...]:
-        """Target files, as many as source files, or none."""
-        return _files(self.target)
-
-    @property
-    def valid_sources(self) -> tuple[str, ...]:
-        """Validation source files; none if validation is split off."""
-        return _files(self.valid_source)
-
-    @property
-    def valid_target_files(self) -> tuple[str, ...]:
-        """Validation target files, as many as source files, or none."""
-        return _files(self.valid_target)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Files of one side, or none."""
-        return _files(self.text)
-
-    @property
-    def valid_texts(self) -> tuple[str, ...]:
-        """Validation files of one side, or none."""
-        return _files(self.valid_text)
-
-    @property
-    def excludes(self) -> tuple[str, ...]:
-        """Files of text that must not be learnt from, or none."""
-        return _files(self.exclude)
-
-    @property
     def files(self) -> tuple[str, ...]:
         """All that is trained on."""
         return (*self.sources, *self.target_files, *self.texts)
@@ -333,5 +303,95 @@ class DataConfig(BaseModel):
         return (*self.valid_sources, *self.valid_target_files, *self.valid_texts)
 
 
-def _files(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    return () if value is None else (value,) if isinstance(value, str) else value
+class TrainConfig(BaseModel):
+    """How weights are found; the defaults follow the paper (sections 5.3 and 5.4).
+
+    Objectives, optimisers, schedules and regularisers are named as the visible tables of `regard.train` have them, to
+    which a script may have added its own. A recipe that is to be trained is validated with these as its context.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    objective: str = Field(
+        "",
+        description="what is learnt: translate, cmlm (translate at masked positions), denoise (fill gaps in text), "
+        "language-model, masked-lm or classify; empty: what the model's family and the data are for",
+    )
+    start_from: str = Field(
+        "",
+        description="a bundle whose vocabularies are used, and its parameters of the same names and shapes begun with",
+    )
+    max_updates: int = Field(100_000, gt=0, description="optimiser updates in all")
+    epochs: int = Field(0, ge=0, description="stop after this many epochs even if updates are left; 0: no limit")
+    minutes: float = Field(
+        0.0,
+        ge=0,
+        description="stop by the clock after so many minutes of batches and updates (no validating, no saving), the "
+        "schedule ending there; not reproducible bit for bit; 0: no limit",
+    )
+    accumulate: int = Field(1, gt=0, description="batches whose gradients are summed for one update")
+    optimizer: str = Field("adamw", description="how weights are changed: adamw, adafactor, lion or muon")
+    schedule: str = Field(
+        "paper", description="learning rate over time: paper, inverse-sqrt, cosine, linear, constant or plateau"
+    )
+    learning_rate: float = Field(
+        1.0, gt=0, description="peak learning rate; with the paper's schedule a factor, 1 in the paper"
+    )
+    warmup: int = Field(4000, ge=0, description="updates of linear warm-up")
+    plateau_factor: float = Field(0.5, gt=0, lt=1, description="plateau: what the rate is multiplied by")
+    plateau_patience: int = Field(3, ge=0, description="plateau: validations without gain before that")
+    beta1: float = Field(0.9, ge=0, lt=1, description="of momentum: Adam's beta 1, and Lion's")
+    beta2: float = Field(0.98, ge=0, lt=1, description="of the second moment: Adam's beta 2; of Lion's momentum")
+    epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, not of norms and biases")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread evenly over the vocabulary")
+    regularizers: dict[str, float] = Field(
+        default_factory=dict,
+        description="what is added to training, each with its strength: token-weights, input-weights, attention-cost "
+        "or word-dropout",
+    )
+    clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="bfloat16: products in bfloat16 beside float32 weights; auto: where the machine has it"
+    )
+    average: Literal["none", "last", "ema"] = Field(
+        "last", description="weights of the bundle: as trained, the mean of the last few snapshots, or a moving average"
+    )
+    average_last: int = Field(5, gt=0, description="last: how many snapshots are averaged")
+    average_every: int = Field(1000, gt=0, description="last: updates between snapshots")
+    ema_decay: float = Field(0.999, gt=0, lt=1, description="ema: decay an update")
+    validate_every: int = Field(1000, gt=0, description="updates between validations")
+    validate_with: str = Field(
+        "loss",
+        description="what tells better from worse on the dev set: loss, bleu (translations) or accuracy (classes)",
+    )
+    patience: int = Field(0, ge=0, description="validations without gain before training stops; 0: never")
+    keep: Literal["last", "best"] = Field("last", description="the bundle holds the last weights, or those best on dev")
+    save_every: int = Field(500, gt=0, description="updates between checkpoints")
+    keep_checkpoints: int = Field(2, gt=0, description="checkpoints left on disk")
+    log_every: int = Field(50, gt=0, description="updates between lines of the log")
+    chunk: int = Field(1024, gt=0, description="target tokens projected to the vocabulary at a time")
+    parallel: Literal["auto", "ddp", "fsdp"] = Field(
+        "auto", description="under torchrun: all weights in each process (ddp, auto), or a part of each (fsdp)"
+    )
+    compile: bool = Field(True, description="on a GPU: PyTorch compiles the step, which takes minutes at the beginning")
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
+
+    @field_validator("objective", "optimizer", "schedule", "regularizers")
+    @classmethod
+    def _known(cls, value: str | dict[str, float], info: ValidationInfo) -> str | dict[str, float]:
+        table = (info.context or {}).get("tables", {}).get(info.field_name)
+        if table is None or (info.field_name == "objective" and not value):
+            return value
+        for name in [value] if isinstance(value, str) else value:
+            if name not in table and not (load_installed() and name in table):
+                raise PydanticCustomError("unknown_name", "must be a known name", {"names": [*table], "name": name})
+        return value
+
+    @field_validator("regularizers")
+    @classmethod
+    def _at_least_0(cls, value: dict[str, float]) -> dict[str, float]:
+        for name, strength in value.items():
+            if not 0 <= strength < float("inf"):
+                raise ValueError(f"{name} = {strength} is a strength, and must be a number of at least 0.")
+        return value
