@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TypeVar
@@ -40,21 +40,16 @@ def load_installed() -> bool:
         _looked = True
         found = entry_points(group=GROUP)
         for point in found:
-            _load(point)
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
+            try:
+                if callable(extension := point.load()):
+                    extension()
+            except Exception as error:  # somebody else's program may raise anything
+                raise ExtensionError(
+                    f"the extension {point.name!r} of {package} ({point.value}) cannot be loaded: {_told(error)}; "
+                    f"correct it, or uninstall {package}."
+                ) from error
         return bool(found)
-
-
-def _load(point: EntryPoint) -> None:
-    package = f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
-    try:
-        found = point.load()
-        if callable(found):
-            found()
-    except Exception as error:  # somebody else's program may raise anything
-        raise ExtensionError(
-            f"the extension {point.name!r} of {package} ({point.value}) cannot be loaded: {_told(error)}; "
-            f"correct it, or uninstall {package}."
-        ) from error
 
 
 def run_script(path: str | Path) -> None:

@@ -19,6 +19,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,9 +82,8 @@ def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., Non
             command(**given, **objects)
 
         signature = inspect.signature(command, eval_str=True)
-        each = ([p.replace(kind=p.KEYWORD_ONLY)] if p.name not in made else made[p.name] for p in _all(signature))
-        parameters = [parameter for some in each for parameter in some]
-        with_flags.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # of inspect
+        each = (made.get(p.name, [p.replace(kind=p.KEYWORD_ONLY)]) for p in signature.parameters.values())
+        with_flags.__signature__ = signature.replace(parameters=[*chain(*each)])  # type: ignore[attr-defined]  # of inspect
         return with_flags
 
     return decorate
@@ -100,10 +100,6 @@ def _made(model: type[BaseModel], given: dict[str, Any]) -> BaseModel:
         return model(**given)
     except ValidationError as error:
         raise ModelError(explained(error)) from None
-
-
-def _all(signature: inspect.Signature) -> list[inspect.Parameter]:
-    return list(signature.parameters.values())
 
 
 def _taken(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -20,7 +19,6 @@ from regard.tasks.options import Options
 
 if TYPE_CHECKING:
     from regard.tasks.long import Translate
-    from regard.tasks.translate import Translator
     from regard.tasks.translation import Translation
 
 T = TypeVar("T")
@@ -65,7 +63,9 @@ def translate(
     if shown.split and (whole or shown.stream):
         raise ModelError("--split cuts lines, and --samples, --include, --prefix and --stream speak of whole lines.")
     if shown.stream:
-        _stream(translator, file, options)
+        for part in in_chunks(file, 1, lambda line, n: chain(translator.stream(line[0], options, number=n), "\n")):
+            sys.stdout.write(part)
+            sys.stdout.flush()
         return
 
     split = None if whole else shown.split  # None: no line is cut, False: only those too long for the model
@@ -86,23 +86,17 @@ def translate(
     put(lines(), output, file)
 
 
-def _stream(translator: Translator, file: str, options: Options) -> None:
-    """Writes each line's translation as it comes."""
-    for number, line in enumerate(_read(file), start=1):
-        with _named(file):
-            for part in translator.stream(line, options, number=number):
-                sys.stdout.write(part)
-                sys.stdout.flush()
-        sys.stdout.write("\n")
-
-
 def in_chunks(file: str, size: int, work: Callable[[list[str], int], Iterable[T]]) -> Iterator[T]:
     """What `work` makes of lines and their first number, so many at a time, so that a file may be of any length."""
-    lines = _read(file)
+    from regard.text.lines import iter_lines
+
+    lines = iter(iter_lines(sys.stdin.buffer if file == "-" else file, allow_empty=file == "-"))
     number = 1
     while chunk := list(islice(lines, 1 if _typed(file) else size)):
-        with _named(file):
+        try:
             yield from work(chunk, number)
+        except TextError as error:
+            raise TextError(f"{'standard input' if file == '-' else file}: {error}") from None
         number += len(chunk)
 
 
@@ -123,12 +117,6 @@ def _typed(file: str) -> bool:
     return file == "-" and sys.stdin.isatty()
 
 
-def _read(file: str) -> Iterator[str]:
-    from regard.text.lines import iter_lines
-
-    return iter(iter_lines(sys.stdin.buffer if file == "-" else file, allow_empty=file == "-"))
-
-
 def _lines_of(number: int, found: Translation, several: bool, scores: bool) -> Iterator[str]:
     if several:
         for candidate in found.hypotheses:
@@ -137,12 +125,3 @@ def _lines_of(number: int, found: Translation, several: bool, scores: bool) -> I
             yield f"{number}\t{found.log_probability:.4f}\t{found.text}"
     else:
         yield f"{found.log_probability:.4f}\t{found.text}" if scores else found.text
-
-
-@contextmanager
-def _named(file: str) -> Iterator[None]:
-    """Puts the file's name before what is wrong with a line of it."""
-    try:
-        yield
-    except TextError as error:
-        raise TextError(f"{'standard input' if file == '-' else file}: {error}") from None

@@ -163,7 +163,7 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
         ),
         (["score", "bundle", "good.en", "recipe.toml"], "60 source lines but 3 target lines"),
         (["inspect", "recipe.toml"], "a bundle is a directory, and this is a file"),
-        (["get", "multi40k"], "Did you mean 'multi30k'"),
+        (["get", "multi40k"], "did you mean multi30k"),
         (["init", "recipe.toml"], "recipe.toml: exists already"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
