@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import takewhile
+from typing import Generic
 
 import torch
 from torch import Tensor
@@ -29,12 +30,8 @@ class Beams:
 
     def agreed(self) -> list[int]:
         """Of a search for one sentence: the tokens that its best hypothesis begins with, whatever is still to come."""
-        rows = [h.ids for h in self.finished[0][:1]]
-        rows += [ids for of_one in self.open() for ids in of_one]
-        same = 0
-        while rows and same < min(map(len, rows)) and len({row[same] for row in rows}) == 1:
-            same += 1
-        return rows[0][:same] if rows else []
+        rows = [h.ids for h in self.finished[0][:1]] + [ids for of_one in self.open() for ids in of_one]
+        return [column[0] for column in takewhile(lambda column: len({*column}) == 1, zip(*rows, strict=False))]
 
     def open(self) -> list[list[list[int]]]:
         """The ids of each row's open hypotheses."""
@@ -153,12 +150,12 @@ Taken = Counter[tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
-class _Grouped:
-    inner: Any
+class _Grouped(Generic[S]):
+    inner: S
     sentences: tuple[int, ...]
     position: int = 0
 
-    def select(self, rows: Tensor) -> _Grouped:
+    def select(self, rows: Tensor) -> _Grouped[S]:
         return _Grouped(self.inner.select(rows), tuple(self.sentences[i] for i in rows.tolist()), self.position)
 
 
@@ -196,10 +193,10 @@ def diverse_search(
     return [sorted(each.values(), key=lambda h: -h.score)[:n_best] for each in found]
 
 
-def _shunning(problem: Problem[S], taken: Taken, taking: Taken, diversity: float) -> Problem[_Grouped]:
+def _shunning(problem: Problem[S], taken: Taken, taking: Taken, diversity: float) -> Problem[_Grouped[S]]:
     """The problem with `diversity` lost for each token in `taken`; what goes on is counted in `taking`."""
 
-    def step(tokens: Tensor, state: _Grouped) -> tuple[Tensor, _Grouped]:
+    def step(tokens: Tensor, state: _Grouped[S]) -> tuple[Tensor, _Grouped[S]]:
         if state.position:
             taking.update((s, state.position, token) for s, token in zip(state.sentences, tokens.tolist(), strict=True))
         log_probabilities, inner = problem.step(tokens, state.inner)

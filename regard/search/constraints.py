@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from regard.nn.state import State
 
 from .automaton import FAR, Phrases
 from .hypotheses import StepFunction
@@ -127,7 +129,7 @@ class PhraseState:
 class ConstrainedState:
     """A state and its rows' hypotheses."""
 
-    inner: Any
+    inner: State
     rows: tuple[RuleState, ...]
     begun: bool = False
 
@@ -135,12 +137,12 @@ class ConstrainedState:
         return ConstrainedState(self.inner.select(rows), tuple(self.rows[i] for i in rows.tolist()), self.begun)
 
 
-def start_constrained(state: Any, rules: Sequence[Rule]) -> ConstrainedState:
+def start_constrained(state: State, rules: Sequence[Rule]) -> ConstrainedState:
     """The state before the first token, with the rules of each row."""
     return ConstrainedState(state, tuple(each.start() for each in rules))
 
 
-def constrained_step(step: StepFunction[Any], end: int) -> StepFunction[ConstrainedState]:
+def constrained_step(step: StepFunction[State], end: int) -> StepFunction[ConstrainedState]:
     """The step function under the rows' rules: what breaks one has log-probability -inf."""
 
     def keeping(tokens: Tensor, state: ConstrainedState) -> tuple[Tensor, ConstrainedState]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from regard.nn.state import State
 
 from .hypotheses import StepFunction
 
@@ -24,13 +25,13 @@ from .hypotheses import StepFunction
 class Together:
     """A state of each member of an ensemble, row by row the same hypotheses."""
 
-    members: tuple[Any, ...]
+    members: tuple[State, ...]
 
     def select(self, rows: Tensor) -> Together:
         return Together(tuple(member.select(rows) for member in self.members))
 
 
-def ensemble(steps: Sequence[StepFunction[Any]], average: str = "probabilities") -> StepFunction[Together]:
+def ensemble(steps: Sequence[StepFunction[State]], average: str = "probabilities") -> StepFunction[Together]:
     """The members' mean: of probabilities, or of "logs" (the geometric mean, scaled so that it sums to one)."""
 
     def step(tokens: Tensor, state: Together) -> tuple[Tensor, Together]:
@@ -52,7 +53,7 @@ Lists = Sequence[NDArray[np.int32]]
 class MaskedState:
     """A state, and the sentence whose list each of its rows has."""
 
-    inner: Any
+    inner: State
     sentences: Tensor  # (N,)
 
     def select(self, rows: Tensor) -> MaskedState:
@@ -64,13 +65,13 @@ def shortlist_union(lists: Lists, device: torch.device) -> Tensor:
     return torch.from_numpy(np.unique(np.concatenate(lists)).astype(np.int64)).to(device)
 
 
-def start_masked(state: Any, lists: Lists, device: torch.device) -> MaskedState:
+def start_masked(state: State, lists: Lists, device: torch.device) -> MaskedState:
     """The state before the first token, whose rows are the sentences."""
     return MaskedState(state, torch.arange(len(lists), device=device))
 
 
 def masked_step(
-    step: StepFunction[Any], lists: Lists, vocabulary: int, device: torch.device
+    step: StepFunction[State], lists: Lists, vocabulary: int, device: torch.device
 ) -> StepFunction[MaskedState]:
     """A step function over `shortlist_union(lists)`, (N, U), as one over all tokens (N, V).
 
@@ -91,7 +92,7 @@ def masked_step(
 
 # -- coverage ----------------------------------------------------------------------------------------------------------
 
-LookingStep = Callable[[Tensor, Any], tuple[Tensor, Any, Tensor]]
+LookingStep = Callable[[Tensor, State], tuple[Tensor, State, Tensor]]
 """A step function that also returns where it looked: weights (N, S) that sum to one."""
 
 _LEAST = 1e-9  # what a token that nobody looked at counts as having, since the logarithm of 0 would forbid it
@@ -101,7 +102,7 @@ _LEAST = 1e-9  # what a token that nobody looked at counts as having, since the 
 class Covered:
     """A state and the weights that its rows have given to the source so far."""
 
-    inner: Any
+    inner: State
     looked: Tensor  # (N, S)
     present: Tensor  # (N, S); false beyond a source's end
 

@@ -18,6 +18,8 @@ from .config import SearchConfig
 from .hypotheses import Hypothesis, Problem, R, Stop
 
 if TYPE_CHECKING:
+    from regard.nn.state import State
+
     from .paths import Draw
     from .refine import Blanks
 
@@ -42,39 +44,39 @@ class Search:
     """Whether the compiled decoder has it inside: as a beam of width max(beam, n), greedy where that is 1."""
 
 
-def _beam(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+def _beam(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
     from .beam import beam_search
 
     return beam_search(problem, width=max(settings.beam, n_best), n_best=n_best, stop=settings.stop)
 
 
-def _beam_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
+def _beam_stream(problem: Problem[State], settings: SearchConfig) -> Stream:
     from .beam import Beams, beam_steps
 
     steps = beam_steps(problem, width=settings.beam, stop=settings.stop)
     return next(iter((yield from _shown(steps, Beams.agreed))[0]), None)
 
 
-def _greedy(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+def _greedy(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
     from .paths import greedy_search
 
     return [[hypothesis] for hypothesis in greedy_search(problem)]
 
 
-def _greedy_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
+def _greedy_stream(problem: Problem[State], settings: SearchConfig) -> Stream:
     from .paths import greedy_steps
 
     return (yield from _shown(greedy_steps(problem), lambda ids: list(ids[0])))[0]
 
 
-def _diverse(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+def _diverse(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
     from .beam import diverse_search
 
     shape = {"groups": settings.groups, "width": max(settings.beam, n_best), "n_best": n_best}
     return diverse_search(problem, diversity=settings.diversity, stop=settings.stop, **shape)
 
 
-def _sample(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found:
+def _sample(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
     import torch
 
     from .paths import sample_search
@@ -86,7 +88,7 @@ def _sample(problem: Problem[Any], settings: SearchConfig, n_best: int) -> Found
     return [drawn[start : start + number] for start in range(0, len(drawn), number)]
 
 
-def _sample_stream(problem: Problem[Any], settings: SearchConfig) -> Stream:
+def _sample_stream(problem: Problem[State], settings: SearchConfig) -> Stream:
     from .paths import sample_steps
 
     steps = sample_steps(problem, draw=_draw(settings), keys=[(problem.line(0), 1)])

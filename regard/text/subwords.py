@@ -179,7 +179,7 @@ class Sampler:
         self._lowest = min(self._scores.values(), default=0.0) - _UNKNOWN_PENALTY
         self._beginnings = {token[:end] for token in self._scores for end in range(1, len(token) + 1)}
         symbols = sorted((token.text for _, token in tokens if token.kind == Kind.SYMBOL), key=len, reverse=True)
-        self._symbols = re.compile(f"({'|'.join(map(re.escape, symbols))})") if symbols else None
+        self._symbols = re.compile(f"({'|'.join(map(re.escape, symbols)) or '(?!)'})")
 
     def sample(self, normalized: str, *, alpha: float, seed: int) -> list[int]:
         """Ids of a line that SentencePiece has normalised (spaces are U+2581), drawn by `seed`.
@@ -188,10 +188,9 @@ class Sampler:
         token's probability (Kudo 2018, equation 8, over all segmentations).
         """
         draw = Random(seed).random
-        parts = self._symbols.split(normalized) if self._symbols else [normalized]
         ids: list[int] = []
         after_unknown = False
-        for index, part in enumerate(parts):
+        for index, part in enumerate(self._symbols.split(normalized)):
             # Every other part is a symbol, which is always one token.
             for token in [part] if index % 2 else self._segment(part, alpha, draw) if part else []:
                 number = self._ids.get(token)

@@ -131,9 +131,9 @@ class Tokenizer:
         try:
             model = attempt(size)
         except RuntimeError as error:
-            largest = re.search(r"Please set it to a value <= (\d+)", str(error))
+            largest = re.search(_LARGEST, str(error))
             if largest is None or not (shrink or kind in ("characters", "words")):
-                raise TextError(_why_not_learnt(str(error), size, largest)) from None
+                raise TextError(_why_not_learnt(str(error), size)) from None
             model = attempt(int(largest[1]))
         return cls(model + _REMEMBERED.get(settings.normalization, b""))
 
@@ -311,9 +311,8 @@ class Tokenizer:
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         wanted = [int(i) for i in ids]
-        if wanted and (min(wanted) < 0 or max(wanted) >= self._size):
-            wrong = next(i for i in wanted if not 0 <= i < self._size)
-            raise TextError(f"id {wrong} is outside of the vocabulary, which has ids 0 to {self._size - 1}.")
+        if wrong := [i for i in wanted if not 0 <= i < self._size]:
+            raise TextError(f"id {wrong[0]} is outside of the vocabulary, which has ids 0 to {self._size - 1}.")
         return wanted
 
 
@@ -335,21 +334,21 @@ def _rising(ends: Sequence[int]) -> list[int]:
     return list(accumulate(reversed(ends), min))[::-1]
 
 
-def _why_not_learnt(error: str, size: int, largest: re.Match[str] | None) -> str:
-    if largest is not None:
-        return (
-            f"a vocabulary of {size:,} tokens is more than this text can give: set size to at most "
-            f"{int(largest[1]):,}, set shrink = true, or give more text."
-        )
-    if "(vocab_size) >= (0)" in error:
-        return (
-            f"a vocabulary of {size:,} characters has no room for the 256 bytes that spell others: "
-            "set size to at least 261, or byte_fallback = false."
-        )
-    if found := re.search(r"smaller than required_chars. (\d+) vs (\d+)", error):
-        return (
-            f"a vocabulary of {size:,} tokens has no room for all characters of this text: set size to more than "
-            f"{int(found[2]):,}, or character_coverage below 1 (0.9995, say): "
-            "rarer characters are then spelt in bytes."
-        )
+_LARGEST = r"Please set it to a value <= (\d+)"
+_REASONS = {
+    _LARGEST: "a vocabulary of {size:,} tokens is more than this text can give: set size to at most {number:,}, set "
+    "shrink = true, or give more text.",
+    r"\(vocab_size\) >= \((0)\)": "a vocabulary of {size:,} characters has no room for the 256 bytes that spell "
+    "others: set size to at least 261, or byte_fallback = false.",
+    r"smaller than required_chars. \d+ vs (\d+)": "a vocabulary of {size:,} tokens has no room for all characters of "
+    "this text: set size to more than {number:,}, or character_coverage below 1 (0.9995, say): rarer characters are "
+    "then spelt in bytes.",
+}
+"""What SentencePiece says of a text that it cannot learn from, and what it means."""
+
+
+def _why_not_learnt(error: str, size: int) -> str:
+    for pattern, meaning in _REASONS.items():
+        if found := re.search(pattern, error):
+            return meaning.format(size=size, number=int(found[1]))
     return f"subwords could not be learnt from this text: {error}"
