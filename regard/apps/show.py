@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import east_asian_width
@@ -120,50 +120,38 @@ def _plain(value: object) -> str:
 def show_findings(findings: list[Finding], console: Console) -> None:
     """What is known of the machine, topic by topic; what may need mending is marked."""
     for topic in dict.fromkeys(f.topic for f in findings):
-        say(console, topic, "bold")
-        table = _table()
-        for finding in findings:
-            if finding.topic == topic:
-                value = cell(finding.value, "" if finding.good else "yellow")
-                table.add_row("", cell(finding.name), value, cell(finding.note, "dim"))
-        console.print(table, highlight=False)
+        found = [f for f in findings if f.topic == topic]
+        _topic(
+            console, topic, ((f.name, cell(f.value, "" if f.good else "yellow"), cell(f.note, "dim")) for f in found)
+        )
 
 
 def show_plan(found: Plan, console: Console) -> None:
     """What a run will need, topic by topic, and whether it fits."""
     about, chosen = "" if found.exact else "about ", " (as many as fit)" if found.chosen else ""
     source, target = found.tokens
-    _topic(
-        console,
-        "model and data",
-        {
-            "parameters": f"{found.parameters:,}",
-            **{f"  {part}": f"{count:,}" for part, count in found.parts.items()},
-            "tokens": f"{source:,} source, {target:,} target",
-            "pairs": f"{about}{found.pairs:,}",
-            "tokens an epoch": f"{about}{found.source_tokens:,} source, {found.target_tokens:,} target, ends counted",
-            "batches": f"of {found.batch_tokens:,} tokens{chosen}, about {found.batches:,} an epoch",
-            "updates": f"{found.updates:,}, about {found.epochs:.1f} epochs",
-            "model FLOPs": f"{found.flops_per_token:.3g} a target token, {found.flops:.3g} in all",
-        },
-    )
+    facts = {
+        "parameters": f"{found.parameters:,}",
+        **{f"  {part}": f"{count:,}" for part, count in found.parts.items()},
+        "tokens": f"{source:,} source, {target:,} target",
+        "pairs": f"{about}{found.pairs:,}",
+        "tokens an epoch": f"{about}{found.source_tokens:,} source, {found.target_tokens:,} target, ends counted",
+        "batches": f"of {found.batch_tokens:,} tokens{chosen}, about {found.batches:,} an epoch",
+        "updates": f"{found.updates:,}, about {found.epochs:.1f} epochs",
+        "model FLOPs": f"{found.flops_per_token:.3g} a target token, {found.flops:.3g} in all",
+    }
+    _topic(console, "model and data", facts.items())
     for kind, parts in found.memory.items():
-        sizes = {name: _bytes(size) for name, size in parts.items() if size}
-        _topic(console, f"memory of training, {kind}", {**sizes, "in all": _bytes(sum(parts.values()))})
+        _topic(console, f"memory of training, {kind}", _sizes(parts))
     way = "fits" if found.fits else "does not fit; lower data.batch_tokens or train.chunk, or choose a smaller model"
     say(console, f"  {_bytes(found.free)} are free on {found.device}: the run {way}")
-    disk = {name: _bytes(size) for name, size in found.disk.items() if size}
-    _topic(console, "disk", {**disk, "in all": _bytes(sum(found.disk.values())), "free": _bytes(found.disk_free)})
+    _topic(console, "disk", [*_sizes(found.disk), ("free", _bytes(found.disk_free))])
     if (measured := found.measured) is not None:
-        _topic(
-            console,
-            f"time here ({measured.device}, {measured.precision}), from a few seconds of training",
-            {
-                "target tokens": f"{measured.tokens_per_second:,.0f} a second, batches of {measured.batch_tokens:,}",
-                "model FLOPs": f"{measured.flops_per_second:.3g} a second",
-                "the whole run": f"{_duration(measured.seconds)}, without validation and saving",
-            },
-        )
+        title = f"time here ({measured.device}, {measured.precision}), from a few seconds of training"
+        speed = f"{measured.tokens_per_second:,.0f} a second, batches of {measured.batch_tokens:,}"
+        whole = f"{_duration(measured.seconds)}, without validation and saving"
+        flops = f"{measured.flops_per_second:.3g} a second"
+        _topic(console, title, [("target tokens", speed), ("model FLOPs", flops), ("the whole run", whole)])
     say(console, "time elsewhere, estimated from data sheets, nothing measured", "bold")
     table = _table("", "GPU", "the whole run", "memory", "peak TFLOP/s", "assumed use", "")
     for gpu in found.gpus:
@@ -175,12 +163,16 @@ def show_plan(found: Plan, console: Console) -> None:
         say(console, f"· {note}")
 
 
-def _topic(console: Console, title: str, rows: Mapping[str, str]) -> None:
+def _topic(console: Console, title: str, rows: Iterable[Sequence[str | Text]]) -> None:
     say(console, title, "bold")
     table = _table()
-    for name, value in rows.items():
-        table.add_row("", cell(name), cell(value))
+    for row in rows:
+        table.add_row("", *(cell(each) if isinstance(each, str) else each for each in row))
     console.print(table, highlight=False)
+
+
+def _sizes(parts: Mapping[str, int]) -> list[tuple[str, str]]:
+    return [*((name, _bytes(size)) for name, size in parts.items() if size), ("in all", _bytes(sum(parts.values())))]
 
 
 def _bytes(size: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from io import BytesIO
 from itertools import pairwise
@@ -274,6 +275,11 @@ def test_a_token_cannot_command_the_terminal() -> None:
     assert "\x1b]" not in capture.get()
     assert "\x9b" not in capture.get()
     assert "a\\x1b]8;;x" in capture.get()
+
+
+def test_the_extra_of_the_lectures_is_another_name_for_that_of_pictures() -> None:
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert extras["optional-dependencies"]["lectures"] == ["regard[pictures]"]
 
 
 @pytest.mark.parametrize(
