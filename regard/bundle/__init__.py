@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .format import FORMAT, SCALE, Calibration, Golden, Provenance, on_curve
-from .load import Bundle, check_golden, load, new_model
+from .load import Bundle, check_golden, load
 from .save import add_calibration, add_shortlist, save
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "add_shortlist",
     "check_golden",
     "load",
-    "new_model",
     "on_curve",
     "save",
 ]

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors import numpy as plain
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from regard.errors import BundleError, RecipeError, RegardError, TextError
-from regard.models import FAMILIES
-from regard.models.interface import NeedsVocabulary
+from regard.errors import BundleError, RecipeError, TextError
 from regard.recipe import Recipe
 from regard.recipe import load as load_recipe
-from regard.text import PAD, Shortlist, Tokenizer
+from regard.text import Shortlist, Tokenizer
 
 from .format import (
     CALIBRATION,
@@ -32,7 +26,6 @@ from .format import (
     JOINT,
     LARGEST,
     RECIPE,
-    SCALE,
     SEPARATE,
     SHORTLIST,
     WEIGHTS,
@@ -43,6 +36,10 @@ from .format import (
     Provenance,
     Shown,
 )
+from .weights import Weights
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _FOREIGN = {
     "tensors.safetensors": "this is a checkpoint, to go on from with `regard train --resume`; a bundle is made when "
@@ -51,13 +48,6 @@ _FOREIGN = {
     "config.json": "this is a model of another library, if anything; `regard import` makes bundles of Marian's.",
 }
 """Files of other directories that people try, and what to do with these."""
-_HEADER = 16 << 20
-"""Bytes of the longest header of weights that is read."""
-_TABLES = 1 << 28
-"""Numbers in the tables that a model computes for itself, such as sinusoids, that are still taken for reasonable."""
-_REPEATS = ("layers", "hops")
-"""Ends of the keys that say how many parts a model has, each with weights of its own."""
-_KINDS = {"F64", "F32", "F16", "BF16", "I8"}
 
 
 @dataclass(frozen=True)
@@ -82,21 +72,26 @@ class Bundle:
         return self.recipe.name or self.path.name
 
     def model(self) -> nn.Module:
-        """The model with the bundle's weights, ready to use (not training), in float32 on the CPU.
+        """The model with the bundle's weights, ready to use (not training), in float32 on the CPU, in PyTorch.
 
         Raises BundleError for weights that are not those of the recipe's model or that are not finite. Before anything
         is allocated the file's header is held against the model.
         """
-        file = self.path / WEIGHTS
-        try:
-            weights = _Stored(file)
-            self._check_weights(weights)
-            with _Unfilled():
-                model = new_model(self.recipe, self.source, self.target)
-            _fill(model, weights, file)
-        except (SafetensorError, OSError) as error:
-            raise BundleError(f"{file}: cannot be read ({error}); get the bundle again.") from None
-        return model.eval()
+        weights = self._weights()
+        from .model import filled
+
+        return filled(self, weights)
+
+    def weights(self, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
+        """The model's weights as arrays by name; raises BundleError unless these are their names and shapes."""
+        weights = self._weights()
+        weights.check(shapes)
+        return weights
+
+    def _weights(self) -> Weights:
+        weights = Weights(self.path / WEIGHTS)
+        weights.check_repeats(self.recipe.model)
+        return weights
 
     def shortlist(self) -> Shortlist | None:
         """The target tokens that each source token goes with; None unless `regard shortlist` learnt them."""
@@ -114,58 +109,6 @@ class Bundle:
         if reason is not None:
             raise BundleError(f"{file}: is no shortlist of this bundle: {reason}; learn one with `regard shortlist`.")
         return shortlist
-
-    def _check_weights(self, weights: _Stored) -> None:
-        """Every name, shape and kind of number in the file against the recipe's model, which is made without memory."""
-        file, config = self.path / WEIGHTS, self.recipe.model
-        for key, value in dict(config).items():
-            if key.endswith(_REPEATS) and isinstance(value, int) and value > len(weights):
-                raise BundleError(
-                    f"{file}: holds {len(weights):,} tensors, and [model] {key} = {value:,} of its recipe needs "
-                    "one for each or more; get the bundle again."
-                )
-        with torch.device("meta"):
-            try:
-                model = new_model(self.recipe, self.source, self.target)
-            except RegardError:
-                raise
-            except Exception as error:  # whatever a page raises for sizes that no recipe of ours has
-                raise BundleError(f"{self.path}: no model can be made of its recipe: {error}") from error
-        if (tables := sum(buffer.numel() for buffer in model.buffers())) > _TABLES:
-            raise BundleError(f"{self.path}: its recipe asks for tables of {tables:,} numbers; get the bundle again.")
-        parameters = dict(model.named_parameters())
-        shapes = weights.shapes()
-        names = {name for name in shapes if not name.endswith(SCALE)}
-        if missing := sorted(parameters.keys() - names) or sorted(names - parameters.keys()):
-            raise BundleError(f"{file}: does not fit the recipe's model: {missing[0]} stands in only one of them.")
-        for name, (shape, kind) in shapes.items():
-            parameter = parameters.get(name.removesuffix(SCALE))
-            needed = tuple(parameter.shape) if parameter is not None else ()
-            if name.endswith(SCALE) and name not in parameters:
-                needed = needed[:1]
-            if shape != needed:
-                raise BundleError(f"{file}: {name} is {shape} and the recipe's model needs {needed}.")
-            if kind not in _KINDS or (kind == "I8") != (name + SCALE in shapes):
-                raise BundleError(f"{file}: {name} is stored as {kind}, which no bundle of ours does; get it again.")
-
-
-class _Unfilled(TorchFunctionMode):
-    """While inside, new parameters are not drawn at random: they are about to be overwritten."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if function in (Tensor.uniform_, Tensor.normal_):
-            return args[0]
-        return function(*args, **(kwargs or {}))
-
-
-def new_model(recipe: Recipe, source: Tokenizer, target: Tokenizer) -> nn.Module:
-    """A randomly initialised model of a recipe, for these vocabularies."""
-    model: nn.Module = FAMILIES[recipe.model.family].build(recipe.model, len(source), len(target), PAD)
-    if FAMILIES[recipe.model.family].needs_vocabulary:
-        cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
-    return model
 
 
 def load(path: str | Path) -> Bundle:
@@ -322,51 +265,6 @@ def _check_file(file: Path, known: File) -> None:
             f"{file}: changed since the bundle was saved: SHA-256 {found[:16]}… and should be {known.sha256[:16]}…; "
             "get the bundle again."
         )
-
-
-def _fill(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
-    """Copy the weights into the model's parameters."""
-    for name, parameter in model.named_parameters():
-        parameter.data.copy_(_finite(weights[name], name, file))
-        if name + SCALE in weights:
-            parameter.data.mul_(_finite(weights[name + SCALE], name, file).reshape(-1, *[1] * (parameter.dim() - 1)))
-
-
-def _finite(weight: Tensor, name: str, file: Path) -> Tensor:
-    if weight.numel() and not all(bound.isfinite() for bound in torch.aminmax(weight)):
-        raise BundleError(f"{file}: {name} has numbers that are not finite, as if training had diverged; train again.")
-    return weight
-
-
-class _Stored(Mapping[str, Tensor]):
-    """The tensors of a file, each read when it is asked for, so that they are never in memory all at once."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        with file.open("rb") as stored:
-            if int.from_bytes(stored.read(8), "little") > min(_HEADER, os.fstat(stored.fileno()).st_size):
-                raise BundleError(f"{file}: has no header of safetensors; get the bundle again.")
-        with safe_open(file, "pt") as opened:
-            self._names = frozenset(opened.keys())
-
-    def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """The shape of each tensor and the kind of its numbers."""
-        with safe_open(self._file, "pt") as stored:
-            slices = {name: stored.get_slice(name) for name in sorted(self._names)}
-            return {name: (tuple(part.get_shape()), str(part.get_dtype())) for name, part in slices.items()}
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._names:  # `in` asks in this way
-            raise KeyError(name)
-        with safe_open(self._file, "pt") as stored:
-            tensor: Tensor = stored.get_tensor(name)
-            return tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 def _short(ids: Sequence[int]) -> str:

@@ -8,12 +8,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from safetensors import numpy as plain
-from safetensors.torch import save_file
-from torch import Tensor
 
 from regard.disk import digest, open_to_umask, sync
 from regard.errors import BundleError
@@ -37,6 +35,9 @@ from .format import (
 )
 from .load import Bundle, digest_of, earlier, load
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 def save(
     path: str | Path,
@@ -53,6 +54,8 @@ def save(
     `weights` are a model's named parameters; where source and target have the same tokenizer, they are stored once.
     Raises BundleError if it cannot be written; nothing half-written is left.
     """
+    from safetensors.torch import save_file
+
     path = Path(path)
 
     def write(part: Path) -> None:

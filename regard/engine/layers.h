@@ -8,12 +8,17 @@ namespace {
 
 struct Norm { const float *gain, *bias; };
 
-void normalise(const float* x, float* out, int D, Norm norm, float epsilon) {
+// x (D), of which the last numbers may be zeros that only fill it up: `features` are its own.
+void normalise(const float* x, float* out, int D, int features, Norm norm, float epsilon) {
     Floats total{}, squares{};
     for (int d = 0; d < D; d += W) total += load(x + d);
-    float mean = sum(total) / D;
-    for (int d = 0; d < D; d += W) { Floats y = load(x + d) - mean; squares += y * y; }
-    float factor = 1.0f / std::sqrt(sum(squares) / D + epsilon);
+    float mean = sum(total) / features;
+    for (int d = 0; d < D; d += W) {
+        Floats y = load(x + d) - mean;
+        for (int i = features - d; i < W; i++) y[i] = 0.0f;
+        squares += y * y;
+    }
+    float factor = 1.0f / std::sqrt(sum(squares) / features + epsilon);
     for (int d = 0; d < D; d += W) store(out + d, (load(x + d) - mean) * factor * load(norm.gain + d) + load(norm.bias + d));
 }
 

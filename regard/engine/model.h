@@ -19,6 +19,7 @@ constexpr int MOST_THREADS = 4096;
 
 struct Sizes {  // in the order in which decoding.py hands them over
     int64_t width, heads, key_width, value_width, inner, encoder_layers, decoder_layers, vocabulary, activation, pre_norm;
+    int64_t features;  // of the width, without the zeros that fill it up
 
     // Sizes that can be counted in int wherever one is multiplied with another of a layer.
     void check() const {
@@ -32,6 +33,8 @@ struct Sizes {  // in the order in which decoding.py hands them over
         within("key width", key_width, W), within("value width", value_width, W), within("number of heads", heads, 1);
         within("width of all keys", heads * key_width, W), within("width of all values", heads * value_width, W);
         within("number of encoder layers", encoder_layers, 1), within("number of decoder layers", decoder_layers, 1);
+        if (features > width || features <= width - W)
+            fail("%lld features cannot fill a width of %lld", (long long)features, (long long)width);
         if (activation < RELU || activation > SILU) fail("activation %lld is not known", (long long)activation);
     }
 };
@@ -65,6 +68,7 @@ struct Hypothesis {
 
 struct Settings {  // in the order in which decoding.py hands them over
     int64_t width, n_best, batch, stop, begin, end, threads;
+    int64_t minimum, no_repeat;  // shortest output, its end counted; how many tokens in a row may not come again, or 0
 };
 
 struct Search {
@@ -224,7 +228,7 @@ template <class Kind> struct Computing {
         const int D = m.z.width;
         float* from = x.data() + int64_t(row) * D;
         float* to = m.z.pre_norm ? y.data() + int64_t(row) * m.widest : from;
-        if (norm) normalise(from, to, D, *norm, m.epsilon);
+        if (norm) normalise(from, to, D, int(m.z.features), *norm, m.epsilon);
         prepare<Kind>(rows, row, norm ? to : from, D);
     }
 

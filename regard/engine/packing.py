@@ -1,138 +1,191 @@
-"""Which models the compiled decoder takes, and a model's weights in the order in which it reads them."""
+"""Which models the compiled decoder takes, and a model's weights in the order in which it reads them.
+
+Weights are arrays by their parameters' names, as a bundle has them. PyTorch is not needed. All widths, and the features
+of each head, are filled up with zeros to whole vectors of the processor, which change no sum.
+
+Sizes: D width, I inner width of the feed-forward network, E and F widths of all heads' keys and values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel
-from torch import Tensor
-from torch.nn import functional as F
+
+from regard.models.choices import PAPER
 
 from . import decoding
-from .decoding import Decoder, Embeddings, Pair, Shape
+from .decoding import Array, Decoder, Embeddings, Pair, Shape
 
-_KNOWN = {
-    "family": {"transformer"},
-    "positions": {"sinusoidal", "sinusoidal-halves", "learned", "none"},
-    "norm": {"post", "pre"},
-    "score": {"scaled_dot", "dot"},
-    "activation": set(decoding.ACTIVATIONS),
-}
-"""Settings of a model and the values that are taken."""
+Weights = Mapping[str, Array]
+"""Parameters by name, in float32; a shared matrix under the first of its names."""
+
 _FREE = {
-    *("width", "encoder_layers", "decoder_layers", "heads", "feedforward", "key_width", "value_width"),
+    *("width", "encoder_layers", "decoder_layers", "heads", "feedforward", "key_width", "value_width", "norm"),
     *("dropout", "activation_dropout", "attention_dropout", "max_positions", "share", "output_bias"),
 }
-"""Settings that may have any value; all others must be at their default, the paper's."""
+"""Settings that may have any value; all others must be at their default, or as the paper has them."""
 _ALIGN = 16
-_Whole = tuple[Tensor, Tensor]
+_EPSILON = 1e-5
+"""Of the norms, as `regard.nn` has it."""
 
 
 def refuses(config: BaseModel, device: str = "cpu") -> str | None:
     """None if a model of this config on this device can be compiled for decoding, else why not."""
     if device != "cpu":
         return f"it is compiled for CPUs, and the model is on {device}"
-    settings = config.model_dump()
+    settings = dict(config)
     if settings["family"] != "transformer":
         return f"it knows the transformer, and this model is a {settings['family']}"
     for key, value in settings.items():
-        allowed = _KNOWN.get(key, {type(config).model_fields[key].default})
-        if key not in _FREE and value not in allowed:
+        if key not in _FREE and value not in PAPER.get(key, (type(config).model_fields[key].default,)):
             return f"it does not know model.{key} = {value!r}"
-    for key in ("width", "feedforward"):
-        if settings[key] % _ALIGN:
-            return f"model.{key} ({settings[key]}) is no multiple of {_ALIGN}"
     return decoding.refusal()
 
 
+def shapes_of(config: Any, source_vocabulary: int, target_vocabulary: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of each parameter of a model of this config, which `refuses` accepts."""
+    D, (keys, values) = config.width, (config.heads * width for width in config.widths)
+    found: dict[str, tuple[int, ...]] = {"source.table.weight": (source_vocabulary, D)}
+    if config.share != "all":
+        found["target.table.weight"] = (target_vocabulary, D)
+    if config.share == "none":
+        found["output.weight"] = (target_vocabulary, D)
+    if config.output_bias:
+        found["output.bias"] = (target_vocabulary,)
+    if config.positions == "learned":
+        found |= {f"{side}.positions.weight": (config.max_positions, D) for side in ("source", "target")}
+
+    def linear(name: str, outputs: int, inputs: int) -> None:
+        found.update({f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)})
+
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        norms = [f"{side}_norm"] if config.norm == "pre" else []
+        for layer in (f"{side}.{number}" for number in range(layers)):
+            for part in ("attention", "cross")[: 1 + (side == "decoder")]:
+                linear(f"{layer}.{part}.query", keys, D)
+                linear(f"{layer}.{part}.key_value", keys + values, D)
+                linear(f"{layer}.{part}.output", D, values)
+                norms.append(f"{layer}.{part}_residual.norm")
+            linear(f"{layer}.feedforward.inner", config.feedforward, D)
+            linear(f"{layer}.feedforward.outer", D, config.feedforward)
+            norms.append(f"{layer}.feedforward_residual.norm")
+        found |= {f"{norm}.{part}": (D,) for norm in norms for part in ("weight", "bias")}
+    return found
+
+
 def compiled(model: Any, config: Any, precision: str) -> Decoder:
-    """The model, which `refuses` accepts, in one of decoding.PRECISIONS."""
-    keys, values = (width or config.width // config.heads for width in (config.key_width, config.value_width))
-    with torch.no_grad():
-        shape = Shape(
-            config.width,
-            config.heads,
-            _up(keys),
-            _up(values),
-            config.feedforward,
-            len(model.encoder),
-            len(model.decoder),
-            len(model.output.weight),
-            decoding.ACTIVATIONS.index(config.activation),
-            config.norm == "pre",
-        )
-        sides = [_embeddings(side, config) for side in (model.source, model.target)]
-        epsilon = model.encoder[0].attention_residual.norm.eps
-        return Decoder(shape, precision, epsilon, _pairs(model, config, keys, values), (sides[0], sides[1]))
+    """A model in PyTorch, whose config `refuses` accepts, in one of decoding.PRECISIONS."""
+    return packed({name: p.detach().float().numpy() for name, p in model.named_parameters()}, config, precision)
 
 
-def _pairs(model: Any, config: Any, keys: int, values: int) -> Iterator[tuple[Pair, bool]]:
-    """Matrices and norms (True) in the order of decoding.cpp; `keys` and `values` are a head's widths."""
-    factor = keys**-0.5 if config.score == "scaled_dot" else 1.0
-    split = partial(_split, heads=config.heads, widths=(config.heads * keys, config.heads * values), factor=factor)
-    for stack, last in ((model.encoder, model.encoder_norm), (model.decoder, model.decoder_norm)):
-        for layer in stack:
-            parts, output = split(layer.attention)
-            yield _joined(*parts), False
-            yield output, False
-            yield _norm(layer.attention_residual.norm), True
-            if stack is model.decoder:
-                parts, output = split(layer.cross)
-                yield parts[0], False
-                yield _joined(*parts[1:]), False
-                yield output, False
-                yield _norm(layer.cross_residual.norm), True
-            yield _matrix(layer.feedforward.inner), False
-            yield _matrix(layer.feedforward.outer), False
-            yield _norm(layer.feedforward_residual.norm), True
+def packed(weights: Weights, config: Any, precision: str) -> Decoder:
+    """The model of this config, which `refuses` accepts, with these weights, in one of decoding.PRECISIONS."""
+    tables = [_wide(weights[name]) for name in ("source.table.weight", "target.table.weight") if name in weights]
+    output = _wide(weights["output.weight"]) if "output.weight" in weights else tables[-1]
+    keys, values = config.widths
+    shape = Shape(
+        width=_up(config.width),
+        heads=config.heads,
+        key_width=_up(keys),
+        value_width=_up(values),
+        inner=_up(config.feedforward),
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        vocabulary=len(output),
+        activation=PAPER["activation"].index(config.activation),
+        pre_norm=config.norm == "pre",
+        features=config.width,
+    )
+    scale = math.sqrt(config.width)
+    words = [
+        Embeddings(table, scale, _positions(weights, side, config), config.capacity)
+        for side, table in (("source", tables[0]), ("target", tables[-1]))
+    ]
+    return Decoder(shape, precision, _EPSILON, _pairs(weights, config, output), (words[0], words[1]))
+
+
+def _pairs(weights: Weights, config: Any, output: Array) -> Iterator[tuple[Pair, bool]]:
+    """Matrices and norms (True) in the order of decoding.cpp."""
+    heads, keys = config.heads, config.widths[0]
+    factor = np.float32(keys**-0.5 if config.score == "scaled_dot" else 1.0)
+
+    def linear(name: str) -> tuple[Array, Array]:
+        return _wide(weights[f"{name}.weight"]), weights[f"{name}.bias"]
+
+    def feedforward(name: str) -> tuple[Array, Array]:
+        """A matrix (I, D) or (D, I)."""
+        weight, bias = linear(name)
+        return _filled(weight, 1), _filled(bias, 1)
+
+    def norm(name: str) -> tuple[Array, Array]:
+        return _filled(weights[f"{name}.weight"], 1), _filled(weights[f"{name}.bias"], 1)
+
+    def attention(name: str, *, apart: bool) -> Iterator[tuple[Pair, bool]]:
+        """Queries, keys and values (E + E + F, D), or (E, D) and (E + F, D), and the output (D, F)."""
+        queries = [_filled(part * factor, heads) for part in linear(f"{name}.query")]
+        both = [np.split(part, [heads * keys]) for part in linear(f"{name}.key_value")]
+        rest = [np.concatenate([_filled(part, heads) for part in parts]) for parts in both]
+        if apart:
+            yield (queries[0], queries[1]), False
+            yield (rest[0], rest[1]), False
+        else:
+            yield (np.concatenate((queries[0], rest[0])), np.concatenate((queries[1], rest[1]))), False
+        weight = _filled(_filled(weights[f"{name}.output.weight"].T, heads).T, 1)
+        yield (_plain(weight), _filled(weights[f"{name}.output.bias"], 1)), False
+        yield norm(f"{name}_residual.norm"), True
+
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for layer in (f"{side}.{number}" for number in range(layers)):
+            yield from attention(f"{layer}.attention", apart=False)
+            if side == "decoder":
+                yield from attention(f"{layer}.cross", apart=True)
+            yield feedforward(f"{layer}.feedforward.inner"), False
+            yield feedforward(f"{layer}.feedforward.outer"), False
+            yield norm(f"{layer}.feedforward_residual.norm"), True
         if config.norm == "pre":
-            yield _norm(last), True
-    yield _matrix(model.output), False
+            yield norm(f"{side}_norm"), True
+    yield (output, _plain(weights["output.bias"]) if config.output_bias else None), False
 
 
-def _split(attention: Any, heads: int, widths: tuple[int, int], factor: float) -> tuple[list[_Whole], Pair]:
-    """Queries, keys and values with heads filled up to whole vectors, and the output that reads such heads."""
-    parts = [(attention.query.weight * factor, attention.query.bias * factor)]
-    parts += zip(attention.key_value.weight.split(widths), attention.key_value.bias.split(widths), strict=True)
-    output = _filled(attention.output.weight.T, heads).T
-    return [(_filled(w, heads), _filled(b, heads)) for w, b in parts], (_plain(output), _plain(attention.output.bias))
+def _positions(weights: Weights, side: str, config: Any) -> Callable[[int], Array | None]:
+    """How many are needed -> at least so many; of learned ones there are no more."""
+    if config.positions == "learned":
+        learned = _wide(weights[f"{side}.positions.weight"])
+        return lambda most: learned
+    return lambda most: None if config.positions == "none" else _wide(sinusoids(most, config.width, config.positions))
 
 
-def _joined(*parts: _Whole) -> Pair:
-    return torch.cat([w for w, _ in parts]).contiguous(), torch.cat([b for _, b in parts]).contiguous()
-
-
-def _matrix(linear: Any) -> Pair:
-    return _plain(linear.weight), None if linear.bias is None else _plain(linear.bias)
-
-
-def _norm(norm: Any) -> Pair:
-    """A copy, which keeps no file and no other parameter in memory."""
-    return _plain(norm.weight).clone(), _plain(norm.bias).clone()
-
-
-def _embeddings(side: Any, config: Any) -> Embeddings:
-    positions = side.positions  # alone, for the model may be put aside
-
-    def table(most: int) -> Tensor | None:
-        return None if config.positions == "none" else _plain(positions(torch.arange(most), most))
-
-    return Embeddings(_plain(side.table.weight), side.scale, table, config.capacity)
+def sinusoids(count: int, width: int, scheme: str) -> Array:
+    """The first positions, (count, D), as `regard.nn` makes them: sines and cosines in turn, or all sines first."""
+    angles = np.arange(count, dtype=np.float64)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
+    both = np.stack((np.sin(angles), np.cos(angles)), axis=-1 if scheme == "sinusoidal" else 1)
+    return both.reshape(count, width).astype(np.float32)
 
 
 def _up(width: int) -> int:
     return -(-width // _ALIGN) * _ALIGN
 
 
-def _plain(x: Tensor) -> Tensor:
-    return x.detach().float().contiguous()
+def _plain(x: NDArray[Any]) -> Array:
+    return np.ascontiguousarray(x, dtype=np.float32)
 
 
-def _filled(x: Tensor, heads: int) -> Tensor:
-    """(heads * width, …) with each head filled up with zeros to a whole number of vectors."""
-    rows = _plain(x).unflatten(0, (heads, -1))
-    width = rows.shape[1]
-    return F.pad(rows, (*(0, 0) * (x.dim() - 1), 0, _up(width) - width)).flatten(0, 1).contiguous()
+def _wide(x: Array) -> Array:
+    """(…, width) filled up with zeros to whole vectors."""
+    more = _up(x.shape[-1]) - x.shape[-1]
+    return _plain(np.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, more)]) if more else x)
+
+
+def _filled(x: Array, heads: int) -> Array:
+    """(heads * width, …) with each head filled up with zeros to whole vectors."""
+    width = len(x) // heads
+    if width == _up(width):
+        return _plain(x)
+    rows = np.zeros((heads, _up(width), *x.shape[1:]), np.float32)
+    rows[:, :width] = x.reshape(heads, width, *x.shape[1:])
+    return rows.reshape(-1, *x.shape[1:])

@@ -53,6 +53,18 @@ template <class Kind> struct Sentence {
 
     struct Candidate { double total; int row, token; };
 
+    // The tokens that an open hypothesis may not go on with: an end that is too early, and what would end n in a row that are
+    // there already.
+    std::vector<int> banned(const std::vector<int>& written, const Settings& s) const {
+        std::vector<int> found;
+        if (length + 1 < s.minimum) found.push_back(int(s.end));
+        const int64_t n = s.no_repeat, size = int64_t(written.size());
+        for (int64_t i = 0; n > 0 && i + n <= size; i++)
+            if (std::equal(written.begin() + i, written.begin() + i + n - 1, written.end() - (n - 1)))
+                found.push_back(written[i + n - 1]);
+        return found;
+    }
+
     // As in search/beam.py: what finishes, what goes on, and whether anything that goes on could still win.
     void advance(std::vector<Candidate>& found, const Settings& s, const double* penalties) {
         size_t width = s.width, keep = std::min(found.size(), 2 * width);
@@ -104,6 +116,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
     std::vector<Best> best;
     std::vector<float> values;
     std::vector<int> tokens;
+    std::vector<std::vector<int>> banned;  // tokens that each row may not go on with
 
     Searching(Decoder<Kind>& model, Sources read, Settings settings, Embedding from, Embedding to)
         : Computing<Kind>(model, std::move(read), int(settings.threads), from, to), s(settings) {
@@ -114,6 +127,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
                      (long long)MOST);
         };
         within("beam", s.width, 1), within("n_best", s.n_best, 1), within("batch", s.batch, 1), within("threads", s.threads, 1);
+        within("min_length", s.minimum, 0), within("no_repeat_ngram_size", s.no_repeat, 0);
         if (s.stop < BOUND || s.stop > FULL) fail("stop %lld is not known", (long long)s.stop);
         this->target.check("first target", s.begin);
         if (s.end < 0 || s.end >= m.z.vocabulary) fail("the end, %lld, is outside of the vocabulary", (long long)s.end);
@@ -184,11 +198,16 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         }
         const int M = int(of.size());
         this->reserve(M, longest);
-        const int keep = int(std::min<int64_t>(s.width == 1 && s.stop == FIRST ? 1 : 2 * s.width, m.z.vocabulary));
+        banned.clear();
+        size_t most = 0;  // candidates of a row are taken in that many more, so that enough are left
+        if (s.minimum || s.no_repeat)
+            for (auto [one, j] : of) banned.push_back(one->banned(one->ids[j], s)), most = std::max(most, banned.back().size());
+        const int wanted = s.width == 1 && s.stop == FIRST ? 1 : int(2 * s.width);
+        const int keep = int(std::min<int64_t>(wanted + int64_t(most), m.z.vocabulary));
         const size_t lists = size_t(s.threads) * M, kept = checked_product({s.threads, M, keep});
         if (best.size() < lists) best.resize(lists);
         if (values.size() < kept) values.resize(kept), tokens.resize(kept);
-        together(s.threads, [&](Team team) { decode(team, of, keep); });
+        together(s.threads, [&](Team team) { decode(team, of, keep, wanted); });
         for (size_t i = 0; i < live.size();) {
             if (!live[i]->done) { i++; continue; }
             results[live[i]->index] = std::move(live[i]->finished);
@@ -200,7 +219,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         return finished;
     }
 
-    void decode(Team team, const std::vector<std::pair<One*, int>>& of, int keep) {
+    void decode(Team team, const std::vector<std::pair<One*, int>>& of, int keep, int wanted) {
         const int M = rows.M;
         auto [first, last] = team.share(M);
         for (int row = first; row < last; row++) {
@@ -241,8 +260,11 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
                 if (!std::isfinite(total)) continue;  // weights that are not numbers: nothing can be said
                 for (int t = 0; t < s.threads; t++) {
                     const Best& b = best[size_t(t) * M + row];
-                    for (int k = 0; k < b.count; k++)
-                        found.push_back({total + b.values[k], of[row].second, list ? list[b.tokens[k]] : b.tokens[k]});
+                    for (int k = 0, taken = 0; k < b.count && taken < wanted; k++) {
+                        const int token = list ? list[b.tokens[k]] : b.tokens[k];
+                        if (!banned.empty() && std::count(banned[row].begin(), banned[row].end(), token)) continue;
+                        found.push_back({total + b.values[k], of[row].second, token}), taken++;
+                    }
                 }
             }
             live[i]->advance(found, s, penalties.data());

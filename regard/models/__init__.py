@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import regard.kernels.table  # noqa: F401  (fills the table of compiled kernels that `nn` asks)
+from .interface import EncoderDecoder, Families, Family, Kind, NeedsVocabulary
 
-from .interface import EncoderDecoder, Families, Family, Kind, NeedsVocabulary, parameter_count
-
-__all__ = ["FAMILIES", "EncoderDecoder", "Families", "Family", "Kind", "NeedsVocabulary", "parameter_count"]
+__all__ = ["FAMILIES", "EncoderDecoder", "Families", "Family", "Kind", "NeedsVocabulary"]
 
 
 FAMILIES = Families(

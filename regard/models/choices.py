@@ -1,29 +1,63 @@
 """What the configs of several families have in common: names of parts, and the sizes of Transformers.
 
-A part is named by its entry in a dict. Names are looked up when a config is made, so entries that a script adds count.
+A part is named by its entry in a dict. Names are looked up when a config is made, so entries that a script adds count;
+those of the paper need no looking up, so that its configs are read without the parts themselves and without PyTorch.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regard.nn import ACTIVATIONS, GATES, NORM_KINDS
-from regard.nn.attention import NORMALIZERS, SCORES, Score
-from regard.nn.convolution import POOLS
-from regard.nn.positions import BIASES, POSITIONS, ROTARY
-from regard.nn.recurrent import CELLS
+if TYPE_CHECKING:
+    from regard.nn.attention import Score
+
+PAPER: dict[str, tuple[Any, ...]] = {
+    "positions": ("sinusoidal", "sinusoidal-halves", "learned", "none"),
+    "norm_kind": ("layer",),
+    "score": ("scaled_dot", "dot"),
+    "normalize": ("softmax",),
+    "activation": ("relu", "gelu", "silu"),
+}
+"""Names of parts, by the key that names them, that everything knows which has the paper's Transformer in it."""
+_ADDED = PAPER["positions"]
+"""Positions that are added to a token."""
 
 
-def _one_of(*tables: Mapping[str, Any]) -> AfterValidator:
-    """Names of the entries of these dicts."""
+def _tables() -> dict[str, Mapping[str, Any]]:
+    """The dicts of parts."""
+    from regard.nn import ACTIVATIONS, GATES, NORM_KINDS
+    from regard.nn.attention import NORMALIZERS, SCORES
+    from regard.nn.convolution import POOLS
+    from regard.nn.positions import BIASES, POSITIONS, ROTARY
+    from regard.nn.recurrent import CELLS
+
+    return {
+        "activations": ACTIVATIONS,
+        "gates": GATES,
+        "norms": NORM_KINDS,
+        "normalizers": NORMALIZERS,
+        "scores": SCORES,
+        "pools": POOLS,
+        "biases": BIASES,
+        "positions": POSITIONS,
+        "rotary": ROTARY,
+        "cells": CELLS,
+    }
+
+
+def _one_of(*tables: str, key: str = "") -> AfterValidator:
+    """Names of the entries of these dicts; those that the paper has for a key are known."""
 
     def check(name: str) -> str:
-        names = [known for table in tables for known in table]
+        if name in PAPER.get(key, ()):
+            return name
+        every = _tables()
+        names = [known for table in tables for known in every[table]]
         if name not in names:
             found = {"names": names, "name": name, "listed": ", ".join(names)}
             raise PydanticCustomError("unknown_name", "must be one of {listed}", found)
@@ -32,14 +66,14 @@ def _one_of(*tables: Mapping[str, Any]) -> AfterValidator:
     return AfterValidator(check)
 
 
-ActivationName = Annotated[str, _one_of(ACTIVATIONS, GATES)]
-AddedName = Annotated[str, _one_of(POSITIONS)]
-CellName = Annotated[str, _one_of(CELLS)]
-NormName = Annotated[str, _one_of(NORM_KINDS)]
-NormalizerName = Annotated[str, _one_of(NORMALIZERS)]
-PoolName = Annotated[str, _one_of(POOLS)]
-PositionName = Annotated[str, _one_of(POSITIONS, BIASES, ROTARY)]
-ScoreName = Annotated[str, _one_of(SCORES)]
+ActivationName = Annotated[str, _one_of("activations", "gates", key="activation")]
+AddedName = Annotated[str, _one_of("positions")]
+CellName = Annotated[str, _one_of("cells")]
+NormName = Annotated[str, _one_of("norms", key="norm_kind")]
+NormalizerName = Annotated[str, _one_of("normalizers", key="normalize")]
+PoolName = Annotated[str, _one_of("pools")]
+PositionName = Annotated[str, _one_of("positions", "biases", "rotary", key="positions")]
+ScoreName = Annotated[str, _one_of("scores", key="score")]
 
 
 def listed(*names: object) -> str:
@@ -53,10 +87,15 @@ def capacity(score: str, score_width: int, positions: str = "none", max_position
 
     Both have the widths and positions that a config gives them.
     """
-    known = [SCORES[score].most_keys(score_width)]
-    if positions in POSITIONS and POSITIONS[positions].limited:
+    known = [] if score in PAPER["score"] else [_tables()["scores"][score].most_keys(score_width)]
+    if positions == "learned" or (positions not in _ADDED and _limited(positions)):
         known.append(max_positions)
     return min((most for most in known if most is not None), default=None)
+
+
+def _limited(positions: str) -> bool:
+    schemes = _tables()["positions"]
+    return positions in schemes and schemes[positions].limited
 
 
 def own_capacity(config: EncoderDecoderConfig | StackConfig) -> int | None:
@@ -80,16 +119,16 @@ class StackConfig(BaseModel):
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of attention weights")
     positions: PositionName = Field(
         "learned",
-        description=f"how a token knows its position: added to it ({listed(*POSITIONS)}), to the scores "
-        f"({listed(*BIASES)}), or turning queries and keys ({listed(*ROTARY)})",
+        description="how a token knows its position: added to it (sinusoidal, sinusoidal-halves, learned or none), to "
+        "the scores (t5, t5-layers, shaw, shaw-keys, alibi or kerple), or turning queries and keys (rotary)",
     )
     max_positions: int = Field(1024, gt=0, description="positions that are learned: the longest context")
     norm: Literal["pre", "post"] = Field("pre", description="norm before each sub-layer, or after its residual sum")
-    norm_kind: NormName = Field("layer", description=listed(*NORM_KINDS))
+    norm_kind: NormName = Field("layer", description="layer, rms or batch")
     activation: ActivationName = Field(
         "gelu",
-        description=f"the feed-forward network's activation: {listed(*ACTIVATIONS)}; or a gate, with two thirds of the "
-        f"inner features: {listed(*GATES)}",
+        description="the feed-forward network's activation: relu, gelu, gelu_new or silu; or a gate, with two thirds "
+        "of the inner features: reglu, geglu or swiglu",
     )
 
     @model_validator(mode="after")
@@ -136,8 +175,9 @@ class EncoderDecoderConfig(BaseModel):
     activation_dropout: float = Field(0.0, ge=0, lt=1, description="dropout inside the feed-forward network")
     positions: PositionName = Field(
         "sinusoidal",
-        description=f"how a token knows its position: added to it ({listed(*POSITIONS)}), to the scores of "
-        f"self-attention ({listed(*BIASES)}), or turning its queries and keys ({listed(*ROTARY)})",
+        description="how a token knows its position: added to it (sinusoidal, sinusoidal-halves, learned or none), to "
+        "the scores of self-attention (t5, t5-layers, shaw, shaw-keys, alibi or kerple), or turning its queries and "
+        "keys (rotary)",
     )
     positions_enter: Literal["added", "concatenated", "every-layer"] = Field(
         "added",
@@ -147,21 +187,27 @@ class EncoderDecoderConfig(BaseModel):
     max_positions: int = Field(1024, gt=0, description="positions that are learned; sinusoids go on for ever")
     norm: Literal["post", "pre"] = Field("post", description="post: norm after the residual sum (paper); pre: before")
     norm_kind: NormName = Field(
-        "layer", description=f"{listed(*NORM_KINDS)}: of a token's features, but for batch, which sees its neighbours"
+        "layer", description="layer, rms or batch: of a token's features, but for batch, which sees its neighbours"
     )
-    score: ScoreName = Field("scaled_dot", description=f"how queries and keys are compared: {listed(*SCORES)}")
+    score: ScoreName = Field(
+        "scaled_dot",
+        description="how queries and keys are compared: scaled_dot, dot, bilinear, reduced_rank, additive, concat, "
+        "cosine, fixed_cosine, location or mean",
+    )
     score_width: int = Field(
         0,
         ge=0,
         description="inner features of additive and concat, rank of reduced_rank, positions of location; 0: what suits",
     )
     normalize: NormalizerName = Field(
-        "softmax", description=f"how scores become weights: {listed(*NORMALIZERS)} (the last three: hard attention)"
+        "softmax",
+        description="how scores become weights: softmax, sparsemax, entmax15, straight_through, gumbel or sampled (the "
+        "last three: hard attention)",
     )
     activation: ActivationName = Field(
         "relu",
-        description=f"the feed-forward network's activation: {listed(*ACTIVATIONS)}; or a gate, with two thirds of the "
-        f"inner features: {listed(*GATES)}",
+        description="the feed-forward network's activation: relu, gelu, gelu_new or silu; or a gate, with two thirds "
+        "of the inner features: reglu, geglu or swiglu",
     )
     share: Literal["all", "target", "none"] = Field(
         "all", description="one matrix for source and target embeddings and the projection (all), the last two, or none"
@@ -191,25 +237,30 @@ class EncoderDecoderConfig(BaseModel):
 
     @model_validator(mode="after")
     def _positions_fit(self) -> Self:
-        if self.positions not in POSITIONS and self.positions_enter != "added":
+        if self.width % 2:
+            raise ValueError(f"width ({self.width}) must be even, since sinusoids come in pairs; try {self.width + 1}")
+        if self.positions in _ADDED:
+            return self
+        parts = _tables()
+        schemes, scores, rotary = parts["positions"], parts["scores"], self.positions in parts["rotary"]
+        if self.positions not in schemes and self.positions_enter != "added":
             raise ValueError(
                 f'positions_enter = "{self.positions_enter}" is for positions that are added to a token '
-                f'({listed(*POSITIONS)}), and "{self.positions}" act inside attention; leave it out'
+                f'({listed(*schemes)}), and "{self.positions}" act inside attention; leave it out'
             )
-        needs_dot = self.positions in ROTARY or (self.positions in BIASES and BIASES[self.positions].needs_dot)
-        if needs_dot and not SCORES[self.score].is_dot:
-            dots = [name for name, score in SCORES.items() if score.is_dot]
+        biases = parts["biases"]
+        needs_dot = rotary or (self.positions in biases and biases[self.positions].needs_dot)
+        if needs_dot and not scores[self.score].is_dot:
+            dots = [name for name, score in scores.items() if score.is_dot]
             raise ValueError(
                 f'positions = "{self.positions}" need a score that is a dot product ({listed(*dots)}), and '
                 f'"{self.score}" is none; change one of the two'
             )
-        if self.positions in ROTARY and (width := self.new_score().prepared) % 2:
+        if rotary and (width := self.new_score().prepared) % 2:
             raise ValueError(
                 f'positions = "{self.positions}" turn pairs of features, so what is compared must have an even width, '
                 f"not {width}; change key_width or score_width"
             )
-        if self.width % 2:
-            raise ValueError(f"width ({self.width}) must be even, since sinusoids come in pairs; try {self.width + 1}")
         return self
 
     @property
@@ -234,19 +285,17 @@ class EncoderDecoderConfig(BaseModel):
         known = {
             "key_value_heads": (0, self.heads),
             "key_value": ("projected",),
-            "positions": ("sinusoidal", "sinusoidal-halves", "learned", "none"),
             "positions_enter": ("added",),
-            "norm_kind": ("layer",),
+            **PAPER,
             "score": ("scaled_dot",),
-            "normalize": ("softmax",),
-            "activation": ("relu", "gelu", "silu"),
         }
         values = {key: getattr(self, key) for key in known}
         return {key: f"model.{key} = {json.dumps(value)}" for key, value in values.items() if value not in known[key]}
 
     def new_score(self) -> Score:
         """What compares the queries and keys of a head."""
-        return SCORES[self.score](self.widths[0], size=self.score_width)
+        score: Score = _tables()["scores"][self.score](self.widths[0], size=self.score_width)
+        return score
 
 
 def _divisors(number: int, near: int) -> str:

@@ -1,4 +1,4 @@
-"""What training and search know of a model.
+"""What training and search know of a model. No torch is imported here: a family is known before any is built.
 
 Sizes: B sentences, S source tokens, T target tokens, D width, V target vocabulary. A layout says where sequences end;
 with a packed layout (B, T) becomes (L,).
@@ -10,16 +10,16 @@ from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from torch import Tensor, nn
 
 from regard.errors import ModelError
-from regard.nn.attention.scores import Score
-from regard.nn.positions import Added
-from regard.nn.state import Layout, Observer, Packed, Padded, State
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from regard.nn.state import Layout, Observer, State
 
 Kind = Literal["encoder-decoder", "mask-predictor", "language-model", "reader", "classifier"]
 """What a family is: each has a protocol below."""
@@ -208,11 +208,6 @@ class NeedsVocabulary(Protocol):
         ...
 
 
-def layout_of(kind: str, lengths: Tensor, width: int, tokens: int = 0) -> Layout:
-    """The layout of a batch of this kind ("padded" or "packed"): its longest row, and the tokens of a packed one."""
-    return Packed(lengths, width, tokens) if kind == "packed" else Padded(lengths, width)
-
-
 def check_one_vocabulary(source: int, target: int) -> None:
     """Raises ModelError for a model of one side whose sides have vocabularies of two sizes."""
     if source != target:
@@ -228,35 +223,3 @@ def check_shared(share: str, source_vocabulary: int, target_vocabulary: int) -> 
             f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} tokens and the target '
             f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
         )
-
-
-def parameter_count(model: nn.Module) -> int:
-    """Trained numbers, each shared matrix counted once."""
-    return sum(p.numel() for p in model.parameters())
-
-
-def capacity_of(model: nn.Module) -> int | None:
-    """The most tokens that a row may have, where a part of the model has weights for no more; None: any number."""
-    parts = (part.capacity for part in model.modules() if isinstance(part, (Added, Score)))
-    return min((most for most in parts if most is not None), default=None)
-
-
-def device_of(model: HasParameters) -> torch.device:
-    """Where the model's parameters lie."""
-    return next(iter(model.named_parameters()))[1].device
-
-
-def device_named(name: str) -> torch.device:
-    """The device of this name, "auto" being a GPU where there is one; raises ModelError if it is not there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device).tolist()  # "meta" has shapes and no numbers
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(
-            f'train.device = "{name}", or --device {name}, cannot be used: this machine or build of PyTorch has no '
-            f"such device to compute on ({reason}); take auto, cpu, cuda or cuda:N."
-        ) from None
-    return device

@@ -6,15 +6,15 @@ sqrt(D) and have positions added to them (sections 3.4 and 3.5).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from regard.nn.positions import shared_by_layers
-
-from .blocks import transformer_of
-from .choices import EncoderDecoderConfig, own_capacity
+from .choices import PAPER, EncoderDecoderConfig, own_capacity
 from .interface import Family
+
+if TYPE_CHECKING:
+    from .blocks import Transformer
 
 
 class TransformerConfig(EncoderDecoderConfig):
@@ -23,7 +23,20 @@ class TransformerConfig(EncoderDecoderConfig):
     family: Literal["transformer"] = Field("transformer", description="the model family")
 
 
-build = transformer_of
+def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Transformer:
+    """See `transformer_of`, which is imported when a model is made: the config alone needs no PyTorch."""
+    from .blocks import transformer_of
+
+    return transformer_of(config, source_vocabulary, target_vocabulary, pad)
+
+
+def _shares_parts(config: TransformerConfig) -> bool:
+    if config.positions in PAPER["positions"]:
+        return False
+    from regard.nn.positions import shared_by_layers
+
+    return shared_by_layers(config.positions)
+
 
 FAMILIES = {
     "transformer": Family(
@@ -33,6 +46,6 @@ FAMILIES = {
         cross_attention=lambda config: (config.decoder_layers, config.heads),
         capacity=own_capacity,
         vectors=True,
-        shares_parts=lambda config: shared_by_layers(config.positions),
+        shares_parts=_shares_parts,
     )
 }

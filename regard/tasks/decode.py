@@ -16,17 +16,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.errors import ModelError
-from regard.models import FAMILIES
-from regard.models.interface import EncoderDecoder, MaskPredictor, layout_of
+from regard.models.interface import EncoderDecoder, MaskPredictor
+from regard.models.modules import layout_of
 from regard.nn.state import Observer
-from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.search.hypotheses import Hypothesis, Problem, StepFunction, check_found, penalty_of
 from regard.search.table import Search, search_of
 from regard.text.shortlist import Shortlist
-from regard.text.tokenizer import BEGIN, END, MASK, PAD, Tokenizer
+from regard.text.tokenizer import BEGIN, END, PAD
 
-from .engine import Backend, backend_of
+from .engine import Backend, backend_of, limits_of
 from .lines import pad
 
 if TYPE_CHECKING:
@@ -68,11 +67,12 @@ def decode(
     backend = model if isinstance(model, Backend) else backend_of(model, search.precision)
     lines = range(1, len(sources) + 1) if lines is None else lines
     steps = backend.mask is None
-    chosen = search_of(search, step_by_step=steps, n_best=n_best, constrained=rules is not None)
+    inside = backend.searches(search, n_best=n_best, constrained=rules is not None)
     if not steps and len(backend.models) > 1:
         raise ModelError("mask-predict writes all positions at once: it takes no ensemble; leave the others out.")
-    if chosen.compiled and len(backend.decoders) == 1 and rules is None and not _under_rules(search):
-        return _inside(backend, sources, search, n_best, shortlist, progress)
+    if inside:
+        return backend.found(sources, search, n_best=n_best, lines=lines, shortlist=shortlist, progress=progress)
+    chosen = search_of(search, step_by_step=steps, n_best=n_best, constrained=rules is not None)
     found: list[list[Hypothesis]] = [[] for _ in sources]
     done = 0
     for batch in _batches([len(s) for s in sources], _size(search, n_best)):
@@ -125,13 +125,6 @@ def streamed(search: SearchConfig, constrained: bool = False) -> Search:
     return chosen
 
 
-def mask_of(recipe: Recipe, target: Tokenizer) -> int | None:
-    """The id of the mask that a mask-predictor writes over; None for every other model."""
-    if FAMILIES[recipe.model.family].step_by_step:
-        return None
-    return target.id_of(MASK)
-
-
 def step_of(
     model: EncoderDecoder, subset: Tensor | None = None, *, looks: bool = False
 ) -> Callable[[Tensor, State], Any]:
@@ -182,54 +175,6 @@ def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
         yield order[start : start + size]
 
 
-def _limits(sources: Sequence[Ids], search: SearchConfig, capacities: Sequence[int | None]) -> list[int]:
-    """The longest output of each source, its end counted: what the search allows, and what the models have room for.
-
-    A decoder reads the begin and all but the last of what it writes, so it needs a position for each token it writes.
-    """
-    most = min(filter(None, (search.max_length, *capacities)), default=None)
-    found = [len(source) + search.extra_length for source in sources]
-    return found if most is None else [min(limit, most) for limit in found]
-
-
-# -- the compiled engine's own search ----------------------------------------------------------------------------------
-
-
-def _inside(
-    backend: Backend,
-    sources: Sequence[Ids],
-    search: SearchConfig,
-    n_best: int,
-    shortlist: Shortlist | None,
-    progress: Callable[[int], None] | None,
-) -> list[list[Hypothesis]]:
-    """The whole search in the compiled decoder."""
-    from regard.engine.decoding import Beam
-
-    [decoder] = backend.decoders
-    limits = _limits(sources, search, [decoder.capacity])
-    beam = 1 if search.method == "greedy" else search.beam
-    # Longest first, so that those decoded together are of near the same length, and memory shows early.
-    order = sorted(range(len(sources)), key=lambda i: (-len(sources[i]), i))
-    found = decoder.search(
-        [[*sources[i], END] for i in order],
-        [limits[i] for i in order],
-        Beam(
-            width=max(beam, n_best),
-            n_best=n_best,
-            batch=search.batch_size,
-            stop="first" if beam == 1 and n_best == 1 else search.stop,
-            begin=BEGIN,
-            end=END,
-            penalty=penalty_of(search.penalty, search.alpha),
-        ),
-        lists=None if shortlist is None else [shortlist.of(sources[i]) for i in order],
-        progress=progress,
-    )
-    made = {i: [Hypothesis(*each) for each in hypotheses] for i, hypotheses in zip(order, found, strict=True)}
-    return [made[i] for i in range(len(sources))]
-
-
 # -- token by token ----------------------------------------------------------------------------------------------------
 
 
@@ -246,7 +191,7 @@ def _problem(
     lines: Sequence[int],
 ) -> Problem[Any]:
     """Sources encoded, and the step function put together: models, coverage, lists, the models' mean, the rules."""
-    limits = _limits(sources, search, backend.capacities)
+    limits = limits_of(sources, search, backend.capacities)
     each = _rules(rules, limits, search)
     lists = None
     if shortlist is not None:
@@ -313,8 +258,10 @@ def _begun(
     """Of each model a step function and its state, sources encoded."""
     rows = [[*source, END] for source in sources]
     if backend.decoders:
-        return [decoder.start(rows, longest, lists) for decoder in backend.decoders]
-    device = backend.device
+        from regard.engine.steps import start
+
+        return [start(decoder, rows, longest, lists) for decoder in backend.decoders]
+    device = torch.device(backend.device)
     ids, layout = pad(rows, device)
     subset = None
     if lists is not None:

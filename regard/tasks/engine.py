@@ -17,25 +17,38 @@ score, where hypotheses that close do not occur in practice.
 from __future__ import annotations
 
 import copy
+import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import torch
 
 from regard.bundle import Bundle
 from regard.bundle import load as load_bundle
-from regard.errors import BundleError, ModelError, RegardWarning
-from regard.models.interface import EncoderDecoder, HasParameters, capacity_of, device_of
+from regard.errors import BundleError, ModelError, RegardWarning, install
+from regard.models import FAMILIES
+from regard.models.interface import EncoderDecoder, HasParameters
+from regard.recipe import Recipe
 from regard.search.config import PRECISIONS, SearchConfig
+from regard.search.hypotheses import Hypothesis, check_found, penalty_of
+from regard.search.table import search_of
+from regard.text.shortlist import Shortlist
+from regard.text.tokenizer import BEGIN, END, MASK, Tokenizer
 
 if TYPE_CHECKING:
+    import torch
+
     from regard.engine.decoding import Decoder
 
 Model = TypeVar("Model", bound=HasParameters)
+Ids = Sequence[int]
 NO_INT8 = "this is computed in PyTorch, which multiplies no int8"
+_GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.dll")
+"""What is there where a GPU may be: on Linux, under Windows' Linux, AMD's, on Windows."""
 
 
 @dataclass(frozen=True)
@@ -54,25 +67,102 @@ class Backend:
         """What products are computed in."""
         if self.decoders:
             return self.decoders[0].precision
-        weights = next(iter(self.models[0].named_parameters()))[1]
-        return "bfloat16" if self.bfloat16 else str(weights.dtype).removeprefix("torch.")
+        return "bfloat16" if self.bfloat16 else str(_first(self.models[0]).dtype).removeprefix("torch.")
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device | str:
         """Where it computes."""
-        return torch.device("cpu") if self.decoders else device_of(self.models[0])
+        return "cpu" if self.decoders else _first(self.models[0]).device
 
     @property
     def capacities(self) -> list[int | None]:
         """The most tokens that each model takes."""
         if self.decoders:
             return [each.capacity for each in self.decoders]
+        from regard.models.modules import capacity_of
+
         models: Sequence[Any] = self.models  # they are modules, which the protocol does not say
         return [capacity_of(each) for each in models]
 
     def autocast(self) -> torch.autocast:
         """The context in which a float32 model's products run in bfloat16, where that was asked for."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
+        import torch
+
+        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.bfloat16)
+
+    def searches(self, search: SearchConfig, *, n_best: int = 1, constrained: bool = False) -> bool:
+        """Whether the whole search is inside of the compiled decoder.
+
+        Raises ModelError for settings that do not go together. `constrained`: whether there are phrases to keep.
+        """
+        chosen = search_of(search, step_by_step=self.mask is None, n_best=n_best, constrained=constrained)
+        return chosen.compiled and len(self.decoders) == 1 and not constrained
+
+    def found(
+        self,
+        sources: Sequence[Ids],
+        search: SearchConfig,
+        *,
+        n_best: int = 1,
+        lines: Sequence[int] = (),
+        shortlist: Shortlist | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` best hypotheses of each source, best first, by a search that is inside; see `searches`.
+
+        Raises ModelError, by the number of the source in `lines`, for rules that cannot be kept.
+        """
+        from regard.engine.decoding import Beam
+
+        [decoder] = self.decoders
+        limits = limits_of(sources, search, [decoder.capacity])
+        ruled = search.min_length > 0 or search.no_repeat_ngram_size > 0
+        plain = not search.method and search.beam == 1 and n_best == 1 and not ruled
+        greedy = search.method == "greedy" or plain
+        for limit, line in zip(limits, lines, strict=False):
+            if search.min_length > limit:
+                raise ModelError(
+                    f"line {line}: at least {search.min_length} tokens are asked for, and at most {limit} allowed; "
+                    "change one of the two."
+                )
+        # Longest first, so that those decoded together are of near the same length, and memory shows early.
+        order = sorted(range(len(sources)), key=lambda i: (-len(sources[i]), i))
+        found = decoder.search(
+            [[*sources[i], END] for i in order],
+            [limits[i] for i in order],
+            Beam(
+                width=1 if greedy else max(search.beam, n_best),
+                n_best=n_best,
+                batch=search.batch_size,
+                stop="first" if greedy else search.stop,
+                begin=BEGIN,
+                end=END,
+                penalty=penalty_of(search.penalty, search.alpha),
+                min_length=search.min_length,
+                no_repeat_ngram_size=search.no_repeat_ngram_size,
+            ),
+            lists=None if shortlist is None else [shortlist.of(sources[i]) for i in order],
+            progress=progress,
+        )
+        made = {i: [Hypothesis(*each) for each in hypotheses] for i, hypotheses in zip(order, found, strict=True)}
+        for i in range(len(sources)):
+            check_found(made[i], lines[i] if lines else i + 1)
+        return [made[i] for i in range(len(sources))]
+
+
+def limits_of(sources: Sequence[Ids], search: SearchConfig, capacities: Sequence[int | None]) -> list[int]:
+    """The longest output of each source, its end counted: what the search allows, and what the models have room for.
+
+    A decoder reads the begin and all but the last of what it writes, so it needs a position for each token it writes.
+    """
+    most = min(filter(None, (search.max_length, *capacities)), default=None)
+    found = [len(source) + search.extra_length for source in sources]
+    return found if most is None else [min(limit, most) for limit in found]
+
+
+def mask_of(recipe: Recipe, target: Tokenizer) -> int | None:
+    """The id of the mask that a mask-predictor writes over; None for every other model."""
+    return None if FAMILIES[recipe.model.family].step_by_step else target.id_of(MASK)
 
 
 def is_exact(precision: str) -> bool:
@@ -84,11 +174,15 @@ def is_exact(precision: str) -> bool:
 
 def exact_copy(model: Model) -> Model:
     """The model as it computes in float64: a copy; itself, if it does already."""
-    if next(iter(model.named_parameters()))[1].dtype == torch.float64:
+    if str(_first(model).dtype) == "torch.float64":
         return model
     copied: Any = copy.deepcopy(model)  # a module, whatever else its kind is
     exact: Model = copied.double()
     return exact
+
+
+def _first(model: HasParameters) -> torch.Tensor:
+    return next(iter(model.named_parameters()))[1]
 
 
 def backend_of(
@@ -101,13 +195,41 @@ def backend_of(
     return Backend(models, bfloat16=precision == "bfloat16", mask=mask)
 
 
-class Engine:
-    """A bundle's model in every precision that was asked for, each made once and kept. Safe from several threads."""
+def placed(device: str) -> str:
+    """The device of this name, "auto" being a GPU where there is one; PyTorch is asked only where there may be one."""
+    if device == "cpu" or (device == "auto" and not (has_torch() and any(map(os.path.exists, _GPUS)))):
+        return "cpu"
+    check_torch(f"the device {device}")
+    from regard.models.modules import device_named
 
-    def __init__(self, model: EncoderDecoder, config: Any, bundle: Bundle | None = None) -> None:
-        """`config` is the recipe's [model]. The model of a bundle is put aside once it is compiled."""
-        self._model: EncoderDecoder | None = model
-        self._config, self._bundle = config, bundle
+    return str(device_named(device))
+
+
+def has_torch() -> bool:
+    """Whether PyTorch is installed."""
+    return "torch" in sys.modules or find_spec("torch") is not None
+
+
+def check_torch(what: str) -> None:
+    """Raises ModelError where PyTorch is not installed, which this needs."""
+    if not has_torch():
+        raise ModelError(f"{what} needs PyTorch, which is not installed: {install('train')}.")
+
+
+class Engine:
+    """A bundle's model in every precision that was asked for, each made once and kept. Safe from several threads.
+
+    It is read from its bundle when something needs it; the compiled decoder takes the weights alone.
+    """
+
+    def __init__(
+        self, recipe: Recipe, bundle: Bundle | None = None, model: EncoderDecoder | None = None, device: str = "cpu"
+    ) -> None:
+        """Of a bundle, or of a model that is there already."""
+        self.device = device if model is None else str(_first(model).device)
+        """Where the model lies: cpu, or cuda with its number."""
+        self._model, self._recipe, self._bundle = model, recipe, bundle
+        self._stamp = None if bundle is None else _stamp(bundle.path)
         self._exact: EncoderDecoder | None = None
         self._decoders: dict[str, Decoder] = {}
         self._kept: dict[str, Any] = {}
@@ -115,22 +237,35 @@ class Engine:
 
     @property
     def model(self) -> EncoderDecoder:
-        """The model, read from the bundle again if it was put aside. BundleError if that is another bundle by now."""
+        """The model in PyTorch; BundleError if its bundle is another one by now."""
         with self._lock:
             if self._model is None:
-                assert self._bundle is not None
-                found = load_bundle(self._bundle.path)
-                if found.files != self._bundle.files:
-                    raise BundleError(f"{found.path}: is another bundle than the one that was opened; open it again.")
-                self._model = found.model()  # type: ignore[assignment]  # the family says that it is one
+                check_torch(self.why_not_compiled(self._recipe.search) or "what is asked for")
+                found: Any = self._opened().model()
+                self._model = found.to(self.device)
             assert self._model is not None
             return self._model
 
-    @property
-    def device(self) -> str:
-        """Where the model lies: cpu, or cuda with its number."""
-        model = self._model
-        return "cpu" if model is None else str(device_of(model))
+    def check(self) -> None:
+        """Raises BundleError for weights of another model: by the file's header for the decoder, else by reading."""
+        if self.refusal() is None:
+            self._weights()
+        else:
+            _ = self.model
+
+    def _opened(self) -> Bundle:
+        assert self._bundle is not None
+        if _stamp(self._bundle.path) != self._stamp:
+            found = load_bundle(self._bundle.path)
+            if found.files != self._bundle.files:
+                raise BundleError(f"{found.path}: is another bundle than the one that was opened; open it again.")
+        return self._bundle
+
+    def _weights(self) -> Any:
+        from regard.engine.packing import shapes_of
+
+        bundle = self._opened()
+        return bundle.weights(shapes_of(self._recipe.model, len(bundle.source), len(bundle.target)))
 
     def model_for(self, precision: str) -> EncoderDecoder:
         """The model to compute with in PyTorch: itself, or its copy in float64."""
@@ -153,9 +288,13 @@ class Engine:
             return "precision = exact multiplies in float64, which the compiled engine does not"
         if search.coverage:
             return "coverage counts where the model looks, which the compiled engine does not show"
+        return self.refusal()
+
+    def refusal(self) -> str | None:
+        """Why the model is not compiled; None: it can be."""
         from regard.engine.packing import refuses
 
-        return refuses(self._config, self.device)
+        return refuses(self._recipe.model, self.device)
 
     def decoder(self, precision: str) -> Decoder:
         """The model compiled in a precision; "auto" is what its weights are stored in, float32 at least."""
@@ -164,11 +303,13 @@ class Engine:
             precision = "int8" if stored == "int8" else "float32"
         with self._lock:
             if precision not in self._decoders:
-                from regard.engine.packing import compiled
+                from regard.engine.packing import compiled, packed
 
-                self._decoders[precision] = compiled(self.model, self._config, precision)
-                if self._bundle is not None:
-                    self._model = None
+                config = self._recipe.model
+                if self._bundle is None:
+                    self._decoders[precision] = compiled(self.model, config, precision)
+                else:
+                    self._decoders[precision] = packed(self._weights(), config, precision)
             return self._decoders[precision]
 
     def backend(self, search: SearchConfig, others: Sequence[Engine] = (), mask: int | None = None) -> Backend:
@@ -194,6 +335,15 @@ class Engine:
             if name not in self._kept:
                 self._kept[name] = make()
             return self._kept[name]
+
+
+def _stamp(bundle: Path) -> tuple[int, ...] | None:
+    """What tells cheaply that a bundle's directory is still the one that was opened and checked."""
+    try:
+        found = [at.stat() for at in (bundle, bundle / "weights.safetensors")]
+    except OSError:
+        return None
+    return tuple(number for each in found for number in (each.st_ino, each.st_mtime_ns))
 
 
 def instead_of(precision: str, reason: str) -> str:

@@ -24,8 +24,8 @@ from regard.data.reading import sets_of
 from regard.disk import write_atomically
 from regard.errors import BundleError, RegardError
 from regard.metrics import bleu
-from regard.models import parameter_count
 from regard.models.interface import EncoderDecoder
+from regard.models.modules import parameter_count
 from regard.nn.positions import fold_scale
 from regard.parsing.parse import evaluate_trees
 from regard.parsing.trees import delinearise, words_of

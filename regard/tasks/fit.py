@@ -20,12 +20,13 @@ from torch import nn
 
 from regard import bundle as bundles
 from regard import recipe as recipes
+from regard.bundle.model import new_model
 from regard.data.batches import Batches
 from regard.data.corpus import Given as Texts
 from regard.disk import locked, write_atomically
 from regard.errors import CheckpointError, DataError, ModelError, RecipeError, TrainingError
-from regard.models import FAMILIES, parameter_count
-from regard.models.interface import device_named
+from regard.models import FAMILIES
+from regard.models.modules import device_named, parameter_count
 from regard.nn import layers
 from regard.nn.attention import multihead
 from regard.parsing.parse import symbols_of
@@ -177,7 +178,7 @@ def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Texts | None, gi
 def _model(recipe: Recipe, prepared: Prepared, run: _Run, given: nn.Module | None) -> nn.Module:
     """The recipe's model with the weights to begin with; raises ModelError for a given one of other sizes."""
     torch.manual_seed(recipe.seed)
-    model = bundles.new_model(recipe, prepared.source_tokenizer, prepared.target_tokenizer)
+    model = new_model(recipe, prepared.source_tokenizer, prepared.target_tokenizer)
     if given is not None:
         sizes = [{name: tuple(p.shape) for name, p in each.named_parameters()} for each in (model, given)]
         if sizes[0] != sizes[1]:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from regard.models.interface import EncoderDecoder, device_of
+from regard.models.interface import EncoderDecoder
+from regard.models.modules import device_of
 from regard.nn.state import Observer
 from regard.text.tokenizer import BEGIN, END
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.models.interface import LanguageModel, device_of
+from regard.models.interface import LanguageModel
+from regard.models.modules import device_of
 from regard.nn.state import State
 from regard.search.beam import beam_search
 from regard.search.config import SearchConfig

@@ -17,8 +17,8 @@ from regard.search.config import SearchConfig
 from regard.text import BEGIN, END, MASK, Tokenizer
 from regard.train import OBJECTIVES
 
-from .decode import decode, mask_of
-from .engine import backend_of, exact_copy
+from .decode import decode
+from .engine import backend_of, exact_copy, mask_of
 from .fill import filled, labels_of
 from .generate import continued
 from .open import context_of

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from regard.errors import ModelError, TextError
-from regard.models.interface import layout_of
-from regard.nn.state import Layout
 from regard.text.languages import name as language_name
 from regard.text.languages import split_tag, tag
 from regard.text.tokenizer import PAD, Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from regard.nn.state import Layout
 
 Ids = Sequence[int]
 Span = tuple[int, int]
@@ -61,8 +63,12 @@ def encode_targets(target: Tokenizer, lines: Sequence[str], limit: int) -> list[
     return found
 
 
-def pad(rows: Sequence[Ids], device: torch.device) -> tuple[Tensor, Layout]:
+def pad(rows: Sequence[Ids], device: torch.device | str) -> tuple[Tensor, Layout]:
     """Rows of ids filled up with PAD to the longest (B, T), and their layout."""
+    import torch
+
+    from regard.models.modules import layout_of
+
     lengths = [len(row) for row in rows]
     ids = torch.tensor([[*row, *[PAD] * (max(lengths) - len(row))] for row in rows], device=device)
     return ids, layout_of("padded", torch.tensor(lengths, device=device), max(lengths))

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
-from regard.models.interface import EncoderDecoder, Kind, device_of
+from regard.models.interface import EncoderDecoder, Kind
+from regard.models.modules import device_of
 from regard.nn.state import Observer
 from regard.text import BEGIN, END
 from regard.text.sentences import words as words_in

@@ -6,19 +6,21 @@ import shlex
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 from regard import bundle as bundles
 from regard.bundle import Bundle
 from regard.errors import ModelError, RegardWarning, TextError
 from regard.models import FAMILIES
-from regard.models.interface import Kind, device_named
+from regard.models.interface import Kind
 from regard.recipe import Recipe
 from regard.text import Tokenizer
 
-from .engine import NO_INT8, exact_copy, instead_of, is_exact
+from .engine import NO_INT8, check_torch, exact_copy, instead_of, is_exact
 from .lines import check_line
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _USES: dict[Kind, tuple[str, str]] = {
     "encoder-decoder": ("translates", "translate"),
@@ -100,6 +102,9 @@ def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device
         return bundle
     found = bundles.load(bundle)
     check_kind(found.recipe, wanted, bundle)
+    check_torch(f"`regard {_USES[FAMILIES[found.recipe.model.family].kind][1]}`")
+    from regard.models.modules import device_named
+
     opened = Pipeline(found.model().to(device_named(device)), found.recipe, found.source, found.target)
     opened.bundle = found
     return opened

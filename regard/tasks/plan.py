@@ -23,7 +23,7 @@ from regard.data.reading import pairs_of
 from regard.data.store import Progress
 from regard.errors import ModelError
 from regard.models import FAMILIES
-from regard.models.interface import device_named
+from regard.models.modules import device_named
 from regard.recipe import Recipe
 from regard.text import PAD, write_lines
 from regard.text.formats import Pair

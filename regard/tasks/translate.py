@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 from regard import bundle as bundles
 from regard.bundle import Bundle, Calibration
 from regard.errors import ModelError
-from regard.models.interface import EncoderDecoder, device_named
+from regard.models.interface import EncoderDecoder
 from regard.recipe import Recipe
 from regard.search.config import SearchConfig
 from regard.search.hypotheses import Hypothesis, expected_utilities
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import END, Tokenizer
 
-from .decode import decode, decode_steps, mask_of, streamed
-from .engine import Backend, Engine, instead_of
+from .engine import Backend, Engine, check_torch, instead_of, mask_of, placed
 from .lines import Languages, SourceSide
 from .open import check_kind, context_of
 from .options import NONE, Options, search_with
@@ -42,11 +41,17 @@ class Translator:
     """A model ready to translate; safe to be used from several threads."""
 
     def __init__(
-        self, model: EncoderDecoder, recipe: Recipe, source: Tokenizer, target: Tokenizer, bundle: Bundle | None = None
+        self,
+        model: EncoderDecoder | None,
+        recipe: Recipe,
+        source: Tokenizer,
+        target: Tokenizer,
+        bundle: Bundle | None = None,
+        device: str = "cpu",
     ) -> None:
-        """`bundle`: where the model was loaded from."""
+        """Without a model, that of the bundle is read when it is needed, onto the device."""
         self.recipe, self.source, self.target, self.bundle = recipe, source, target, bundle
-        self.engine = Engine(model, recipe.model, bundle)
+        self.engine = Engine(recipe, bundle, model, device)
         self.others: tuple[Translator, ...] = ()
         """What translates together with this one, as an ensemble; see `ensemble_with`."""
         self.calibration = (bundle.calibration if bundle else None) or Calibration()
@@ -110,7 +115,7 @@ class Translator:
                         f"model {number} of the ensemble has another {side} vocabulary ({its[:12]}, not {mine[:12]}); "
                         "train the models on one vocabulary to use them together."
                     )
-        joined = Translator(self.model, self.recipe, self.source, self.target, self.bundle)
+        joined = Translator(None, self.recipe, self.source, self.target, self.bundle)
         joined.engine, joined.calibration, joined.others = self.engine, self.calibration, tuple(others)
         return joined
 
@@ -173,16 +178,34 @@ class Translator:
         full = [i for i, tokens in enumerate(ids) if tokens]
         shortlist = self.shortlist(search)
         asked = self._asked(options, lines, first_line, search, shortlist)
-        found = decode(
-            self.backend(search),
+        sources, number = (
             [ids[i] for i in full],
-            search,
-            n_best=options.n_best if search.mbr == "none" else max(options.n_best, search.beam),
-            rules=None if asked is None else asked.rules(full),
-            lines=[first_line + i for i in full],
-            shortlist=shortlist,
-            progress=progress,
+            options.n_best if search.mbr == "none" else max(options.n_best, search.beam),
         )
+        backend = self.backend(search)
+        if backend.searches(search, n_best=number, constrained=asked is not None):
+            found = backend.found(
+                sources,
+                search,
+                n_best=number,
+                lines=[first_line + i for i in full],
+                shortlist=shortlist,
+                progress=progress,
+            )
+        else:
+            check_torch("a search that the compiled decoder has not inside of it")
+            from .decode import decode
+
+            found = decode(
+                backend,
+                sources,
+                search,
+                n_best=number,
+                rules=None if asked is None else asked.rules(full),
+                lines=[first_line + i for i in full],
+                shortlist=shortlist,
+                progress=progress,
+            )
         translations = [Translation("")] * len(lines)
         for i, hypotheses in zip(full, found, strict=True):
             kept = hypotheses if asked is None else asked.demands[i].kept(hypotheses, self._text, first_line + i)
@@ -198,6 +221,9 @@ class Translator:
         A greedy search and a sample (the first) are certain of every token, a beam of what all its hypotheses agree on.
         Raises ModelError for a search that chooses at the end.
         """
+        check_torch("a translation as it comes")
+        from .decode import decode_steps, streamed
+
         options = Options.of(options, **given)
         search = self.searching(options)
         self.check_steps("only what is written token by token can be streamed")
@@ -350,6 +376,6 @@ def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str
     """
     bundle = path if isinstance(path, Bundle) else bundles.load(path)
     check_kind(bundle.recipe, ["encoder-decoder", "mask-predictor"], bundle.path)
-    model = cast(EncoderDecoder, bundle.model().to(device_named(device)))
-    translator = Translator(model, bundle.recipe, bundle.source, bundle.target, bundle)
+    translator = Translator(None, bundle.recipe, bundle.source, bundle.target, bundle, placed(device))
+    translator.engine.check()
     return translator.ensemble_with([load(other, device=device) for other in with_]) if with_ else translator

@@ -20,7 +20,7 @@ from regard.apps.show import show_inspection
 from regard.apps.terminal import cell, printable, say
 from regard.apps.training import _fit
 from regard.errors import Interrupted, ModelError
-from regard.models.interface import device_named
+from regard.models.modules import device_named
 from regard.tasks.inspect import Inspection
 from regard.text import write_lines
 

@@ -197,7 +197,7 @@ def test_little_memory_is_enough_to_refuse(copy: Path) -> None:
     """In a process that may have no more than a little above what importing takes."""
     edit_text(copy, "recipe.toml", "feedforward = 48", "feedforward = 100000000")
     code = (
-        "import resource, sys\nfrom regard import bundle\nfrom regard.errors import BundleError\n"
+        "import resource, sys, torch\nfrom regard import bundle\nfrom regard.errors import BundleError\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)\n"
         "try:\n    bundle.load(sys.argv[1]).model()\nexcept BundleError as error:\n    print(error)\n"

@@ -16,6 +16,7 @@ import toy
 from regard.engine import decoding
 from regard.engine.decoding import Beam, Decoder
 from regard.engine.packing import compiled
+from regard.engine.steps import StepState, start
 from regard.errors import KernelError, ModelError
 from regard.models.transformer import TransformerConfig
 from regard.search.config import SearchConfig
@@ -65,15 +66,15 @@ def test_settings_beyond_all_bounds_are_refused(changes):
 @needs_compiler
 def test_a_step_is_given_rows_and_tokens_that_are_there():
     decoder = compiled(toy.make(SMALL, vocabulary=VOCABULARY), SMALL, "float32")
-    step, state = decoder.start([[5, END], [6, 7, END]], 8)
+    step, state = start(decoder, [[5, END], [6, 7, END]], 8)
     out, state = step(torch.tensor([BEGIN, BEGIN]), state)
     assert out.shape == (2, VOCABULARY)
     with pytest.raises(KernelError, match="target token 90 is outside of the table of 90"):
         step(torch.tensor([VOCABULARY, 5]), state)
     with pytest.raises(KernelError, match="row 0 was written by row 7 of position 0, which has 2"):
-        step(torch.tensor([5, 5]), decoding.StepState(state.sentences, state.trail + 7, state.blocks))
+        step(torch.tensor([5, 5]), StepState(state.sentences, state.trail + 7, state.blocks))
     with pytest.raises(KernelError, match="row 1 is of sentence 2, and there are 2"):
-        step(torch.tensor([5, 5]), decoding.StepState(torch.tensor([0, 2]), state.trail, state.blocks))
+        step(torch.tensor([5, 5]), StepState(torch.tensor([0, 2]), state.trail, state.blocks))
 
 
 @needs_compiler
@@ -82,7 +83,7 @@ def test_weights_of_another_shape_are_refused():
     model.decoder[1].feedforward.inner.weight = torch.nn.Parameter(torch.zeros(16, 16))
     with pytest.raises(KernelError, match="of tensors has 256 and 32 numbers, not 512 and 32"):
         compiled(model, SMALL, "float32")
-    sizes = decoding.Shape(16, 2**40, 16, 16, 16, 1, 1, 90, 0, False)
+    sizes = decoding.Shape(16, 2**40, 16, 16, 16, 1, 1, 90, 0, False, 16)
     with pytest.raises(KernelError, match="number of heads is 1099511627776"):
         Decoder(sizes, "float32", 1e-5, [], ())  # type: ignore[arg-type]
 

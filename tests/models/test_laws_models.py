@@ -10,8 +10,8 @@ import toy
 from torch import Tensor
 
 from regard.models import FAMILIES
-from regard.models.interface import Observer
 from regard.models.transformer import TransformerConfig
+from regard.nn.state import Observer
 
 EVERY = pytest.mark.parametrize("config", toy.CONFIGS.values(), ids=toy.CONFIGS)
 

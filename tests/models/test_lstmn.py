@@ -12,9 +12,9 @@ from torch import Tensor
 
 from regard import recipe
 from regard.models import FAMILIES
-from regard.models.interface import Observer
 from regard.models.lstmn import LSTMNConfig, Tape, Written
 from regard.nn.recurrent import LSTM
+from regard.nn.state import Observer
 
 CONFIGS = {
     "tape": LSTMNConfig(width=16, embedding=12, layers=2, score_width=8),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -21,11 +22,12 @@ import regard
 from regard import recipe as recipes
 from regard.errors import RecipeError
 from regard.models import FAMILIES, Family
+from regard.models.choices import PAPER, EncoderDecoderConfig, StackConfig
 from regard.models.self_attentive import SelfAttentiveConfig
-from regard.nn import ACTIVATIONS, NORM_KINDS, Norm, whole
+from regard.nn import ACTIVATIONS, GATES, NORM_KINDS, Norm, whole
 from regard.nn.attention import NORMALIZERS, SCORES, Score
 from regard.nn.attention.core import softmax
-from regard.nn.positions import BIASES, POSITIONS, Added, Bias
+from regard.nn.positions import BIASES, POSITIONS, ROTARY, Added, Bias
 from regard.tasks.fit import fit
 from regard.text import write_lines
 
@@ -231,3 +233,19 @@ def test_the_end_of_a_line_is_the_last_state_of_either_direction() -> None:
     states, _ = model.encoder(model.table(ids).transpose(0, 1), lengths=layout.lengths)  # (S, B, D)
     for row, length in enumerate(layout.lengths.tolist()):
         torch.testing.assert_close(found[row], torch.cat((states[length - 1, row, :8], states[0, row, 8:])))
+
+
+@pytest.mark.parametrize("config", [StackConfig, EncoderDecoderConfig])
+def test_descriptions_of_configs_name_every_part(config: type[BaseModel]) -> None:
+    """They are written out, so that a config is read without the parts themselves."""
+    for key, tables in {
+        "positions": (POSITIONS, BIASES, ROTARY),
+        "norm_kind": (NORM_KINDS,),
+        "score": (SCORES,),
+        "normalize": (NORMALIZERS,),
+        "activation": (ACTIVATIONS, GATES),
+    }.items():
+        names = {name for table in tables for name in table}
+        assert set(PAPER[key]) <= names
+        if (field := config.model_fields.get(key)) is not None:
+            assert names <= set(re.findall(r"[\w-]+", str(field.description)))

@@ -8,8 +8,8 @@ import torch
 import toy
 from torch import Tensor
 
-from regard.models.interface import Observer
 from regard.models.self_attentive import Hops, SelfAttentiveConfig
+from regard.nn.state import Observer
 
 CONFIG = SelfAttentiveConfig(width=16, embedding=10, hops=3, score_width=8, hidden=12, dropout=0.0)
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.models import FAMILIES
-from regard.models.interface import Observer
 from regard.nn import ACTIVATIONS
 from regard.nn.positions import alibi_slopes
+from regard.nn.state import Observer
 
 # By the authors' program: of 8 heads 1/2 … 1/256; of 12 these, and every other one of 16 heads' from 2^(-1/2) on.
 SLOPES = {

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import flex_attention
 
 from regard.errors import ModelError
-from regard.models import parameter_count
-from regard.models.interface import layout_of
+from regard.models.modules import layout_of, parameter_count
 from regard.models.transformer import TransformerConfig
 from regard.nn import ACTIVATIONS, GATES, NORM_KINDS, BatchNorm, FeedForward, GatedFeedForward, Packed, RMSNorm
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Heads, MultiHead, attend

@@ -21,7 +21,8 @@ from regard.apps.cli import main
 from regard.apps.look import page, picture
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
-from regard.models.interface import Observer, layout_of
+from regard.models.modules import layout_of
+from regard.nn.state import Observer
 from regard.tasks.look import Attention, Part, Side, _side, look
 from regard.tasks.open import Pipeline
 from regard.tasks.translate import load

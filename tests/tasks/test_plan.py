@@ -20,7 +20,7 @@ from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.models.bert import BERTConfig
 from regard.models.gpt import GPTConfig
-from regard.models.interface import layout_of
+from regard.models.modules import layout_of
 from regard.models.transformer import TransformerConfig
 from regard.nn.layers import only_references
 from regard.recipe import Recipe

@@ -20,10 +20,10 @@ from regard.data.store import Store, fingerprint
 from regard.errors import BundleError, ModelError, RecipeError
 from regard.exchange.export import export
 from regard.models.gpt import GPTConfig
-from regard.models.interface import Observer
 from regard.models.self_attentive import SelfAttentiveConfig
 from regard.models.transformer import TransformerConfig
 from regard.nn.layers import only_references
+from regard.nn.state import Observer
 from regard.parsing.parse import parse
 from regard.settings import Filters
 from regard.tasks.align import align_lines

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.models.interface import EncoderDecoder, device_of
+from regard.models.interface import EncoderDecoder
+from regard.models.modules import device_of
 from regard.nn.attention import ScaledDot, attend
 from regard.pictures import Word
 from regard.tasks.details import shares_of
