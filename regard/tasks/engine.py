@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -207,7 +206,7 @@ def placed(device: str) -> str:
 
 def has_torch() -> bool:
     """Whether PyTorch is installed."""
-    return "torch" in sys.modules or find_spec("torch") is not None
+    return find_spec("torch") is not None
 
 
 def check_torch(what: str) -> None:
@@ -240,7 +239,7 @@ class Engine:
         """The model in PyTorch; BundleError if its bundle is another one by now."""
         with self._lock:
             if self._model is None:
-                check_torch(self.why_not_compiled(self._recipe.search) or "what is asked for")
+                check_torch(self.refusal() or "what the compiled decoder does not do")
                 found: Any = self._opened().model()
                 self._model = found.to(self.device)
             assert self._model is not None

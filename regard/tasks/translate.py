@@ -342,6 +342,7 @@ class Translator:
         search: SearchConfig,
     ) -> None:
         """Put what is asked for beside the text into the translations of these lines."""
+        check_torch("what is told of a translation beside its text")
         from .details import detailed, with_unknown_replaced
         from .forced import forced
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from regard.engine import decoding
+
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "bundle" / "made-by-0.1" / "transformer"
 
@@ -86,6 +88,11 @@ def test_a_translation_loads_few_modules(translating: dict[str, Any]) -> None:
 def test_a_translation_loads_nothing_of_training(translating: dict[str, Any]) -> None:
     rooms = {".".join(name.split(".")[:2]) for name in translating["loaded"]}
     assert not rooms & {"regard.train", "regard.data", "regard.studies"}
+
+
+@pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
+def test_a_translation_loads_no_torch() -> None:
+    assert "torch" not in loaded(f"import regard; regard.load({str(BUNDLE)!r}).translate(['abc de'])")
 
 
 def test_an_update_goes_through_few_files(training: dict[str, Any]) -> None:

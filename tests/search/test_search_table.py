@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from bundles import ENGLISH, small_bundle
 from torch import Tensor
 
+from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.engine import decoding
 from regard.errors import ModelError, RecipeError, RegardWarning
+from regard.models.interface import EncoderDecoder
 from regard.search import automaton
 from regard.search.automaton import Terms, occurs
 from regard.search.beam import beam_search, diverse_search
@@ -114,7 +116,8 @@ def test_settings_beyond_any_machine_are_refused(translator: Translator, asked: 
     "asked", [{}, {"beam": 1}, {"samples": 2}, {"groups": 3}, {"constraints": Constraints(prefix="Ein")}], ids=str
 )
 def test_weights_that_are_not_numbers_are_said_to_be(bundle: Path, asked: dict[str, Any]) -> None:
-    translator = load(bundle)
+    held = bundles.load(bundle)
+    translator = Translator(cast(EncoderDecoder, held.model()), held.recipe, held.source, held.target)
     with torch.no_grad():
         next(iter(translator.model.named_parameters()))[1].fill_(float("nan"))
     with pytest.raises(ModelError, match="the model's weights give no finite scores"):

@@ -1,0 +1,141 @@
+"""The compiled decoder translates without PyTorch: the arrays it is given are the model's, and nothing imports it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard import bundle as bundles
+from regard.engine import decoding
+from regard.engine.packing import refuses, shapes_of, sinusoids
+from regard.models.transformer import TransformerConfig, build
+from regard.nn.positions import POSITIONS
+from regard.tasks.quantize import quantized
+from regard.tasks.translate import load
+
+needs_compiler = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
+ROOT = Path(__file__).parents[2]
+BUNDLE = ROOT / "tests" / "bundle" / "made-by-0.1" / "transformer"
+SMALL = TransformerConfig(width=22, heads=2, feedforward=35, encoder_layers=2, decoder_layers=1, dropout=0.0)
+
+FORBIDDEN = """
+import sys
+from importlib.machinery import PathFinder
+
+class Forbidden:
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        if MISSING:
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        spec = PathFinder.find_spec(name, path)
+        spec.loader = self
+        return spec
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        raise AssertionError("torch is imported")
+
+sys.meta_path.insert(0, Forbidden())
+"""
+
+
+def run(code: str, *, missing: bool = False) -> subprocess.CompletedProcess[str]:
+    """A program in which importing PyTorch fails; or in which it is not even there."""
+    program = f"MISSING = {missing}\n{FORBIDDEN}\n{code}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+
+
+@needs_compiler
+def test_a_bundle_translates_without_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("abc de\nbb\n", encoding="utf-8")
+    asked = [
+        {},
+        {"beam": 1},
+        {"n_best": 3},
+        {"alpha": 1.0, "penalty": "power"},
+        {"shortlist": True},
+        {"precision": "int8"},
+    ]
+    done = run(
+        f"import regard\nfrom regard.apps.cli import main\ntranslator = regard.load({str(BUNDLE)!r})\n"
+        f"for asked in {asked!r}:\n    print([t.text for t in translator.translate(['abc de', 'bb'], **asked)])\n"
+        f"assert main(['translate', {str(BUNDLE)!r}, {str(tmp_path / 'lines')!r}]) == 0\n"
+        "assert 'torch' not in sys.modules"
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    translator = load(BUNDLE)
+    found = [[t.text for t in translator.translate(["abc de", "bb"], **each)] for each in asked]
+    exact = [t.text for t in translator.translate(["abc de", "bb"], precision="exact")]
+    assert done.stdout.splitlines() == [*map(str, found), *exact]
+
+
+@needs_compiler
+def test_what_needs_pytorch_says_how_to_install_it() -> None:
+    code = (
+        "import regard\nfrom regard.errors import ModelError\n"
+        f"translator = regard.load({str(BUNDLE)!r})\nsys.modules['torch'] = None\n"
+        "for asked in ({'samples': 2}, {'precision': 'exact'}, {'confidence': True}):\n"
+        "    try:\n        translator.translate(['abc'], **asked)\n"
+        "    except ModelError as error:\n        print(error)\n"
+    )
+    said = run(code).stdout.splitlines()
+    assert len(said) == 3
+    assert all("needs PyTorch, which is not installed: pip install" in line and "[train]" in line for line in said)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "sinusoidal-halves"])
+def test_positions_are_those_of_the_reference(positions: str) -> None:
+    reference = POSITIONS[positions](48, 300)(torch.arange(300), 300).numpy()
+    assert np.abs(sinusoids(300, 48, positions) - reference).max() <= np.finfo(np.float32).eps
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"share": "target", "output_bias": True},
+        {"share": "none", "positions": "learned", "norm": "pre", "key_width": 5, "value_width": 7},
+    ],
+    ids=str,
+)
+def test_parameters_are_those_of_the_model(changes: dict[str, object], tmp_path: Path) -> None:
+    config = SMALL.model_copy(update=changes)
+    assert refuses(config) is None or decoding.refusal()
+    source = 21 if config.share == "all" else 17
+    model = build(config, source, 21)
+    assert shapes_of(config, source, 21) == {name: tuple(p.shape) for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "float64", "float16"])
+def test_weights_are_read_as_the_reference_reads_them(kind: str, tmp_path: Path) -> None:
+    held = bundles.load(BUNDLE)
+    weights = {name: p.detach().clone() for name, p in held.model().named_parameters()}
+    if kind in ("int8", "bfloat16"):
+        weights = quantized(weights, kind)
+    elif kind != "float32":
+        weights = {name: weight.to(getattr(torch, kind)) for name, weight in weights.items()}
+    bundles.save(
+        tmp_path / "bundle",
+        recipe=held.recipe,
+        weights=weights,
+        source=held.source,
+        target=held.target,
+        provenance=held.provenance,
+        golden=held.golden,
+    )
+    again = bundles.load(tmp_path / "bundle")
+    found = again.weights(shapes_of(again.recipe.model, len(again.source), len(again.target)))
+    for name, parameter in again.model().named_parameters():
+        assert np.array_equal(found[name], parameter.detach().numpy())
+        exact = weights[name].float()
+        if kind == "int8" and name + bundles.SCALE in weights:
+            exact = exact * weights[name + bundles.SCALE][:, None]
+        assert torch.equal(parameter, exact)
