@@ -12,8 +12,6 @@ Sizes: D width of the model, V vocabulary, P positions, N and K outputs and inpu
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
@@ -24,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import NOT_FINITE, KernelError, ModelError
-from regard.kernels.build import built, checked, entry, error_of
+from regard.kernels.build import built, checked, default_threads, entry, error_of
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 STOPS = ("bound", "first", "beam", "full")
@@ -47,14 +45,6 @@ def is_fast(precision: str) -> bool:
     except OSError:
         flags = set()
     return {"float32": True, "bfloat16": "avx512_bf16" in flags, "int8": "avx512_vnni" in flags}[precision]
-
-
-def threads() -> int:
-    """How many threads to use: as many as PyTorch where it is loaded, else OMP_NUM_THREADS, or a thread a core."""
-    if (torch := sys.modules.get("torch")) is not None:
-        return int(torch.get_num_threads())
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return int(given) if given.isdecimal() and int(given) else len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
@@ -194,7 +184,7 @@ class Decoder:
             return []
         longest = max(limits)
         penalties = [1.0, *(beam.penalty(length) for length in range(1, longest + 2))]
-        settings = (beam.width, beam.n_best, beam.batch, STOPS.index(beam.stop), beam.begin, beam.end, threads())
+        settings = (beam.width, beam.n_best, beam.batch, STOPS.index(beam.stop), beam.begin, beam.end)
         rules = (beam.min_length, beam.no_repeat_ngram_size)
         given, kept = self.given(sources, longest, lists)
         search = self.made(
@@ -203,7 +193,7 @@ class Decoder:
                 (ctypes.c_int32 * len(limits))(*limits),
                 (ctypes.c_double * len(penalties))(*penalties),
                 len(penalties),
-                (ctypes.c_int64 * 9)(*settings, *rules),
+                (ctypes.c_int64 * 9)(*settings, default_threads(), *rules),
             )
         )
         try:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .decoding import Decoder, Lists, threads
+from regard.kernels.build import default_threads
+
+from .decoding import Decoder, Lists
 
 _PANEL = 64
 """Outputs of a matrix come in whole panels; see decoding.cpp."""
@@ -44,7 +46,7 @@ def start(
     are lists, what is not in a source's own has log-probability -inf, and the others' sum to one.
     """
     given, kept = decoder.given(sources, longest, lists)
-    steps = decoder.made(decoder.library.steps_new(*given, threads()))
+    steps = decoder.made(decoder.library.steps_new(*given, default_threads()))
     shape = decoder.shape
     stored = shape.heads * (shape.key_width + shape.value_width)
     kind = torch.float32 if decoder.precision == "float32" else torch.bfloat16

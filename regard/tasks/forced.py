@@ -61,18 +61,15 @@ def forced(
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i]), i), reverse=True)
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
-        read, written = [sources[i] for i in batch], [targets[i] for i in batch]
         observe = Observer("cross") if attention else None
         with backend.autocast():
-            hidden, wanted = hidden_of(model, read, written, observe)  # (B, T, D), (B, T)
-            values = _log_probabilities(model, hidden, wanted, temperature) if scores else wanted[:, :0]
-        rows = values.double().tolist()
-        layers = [
-            layer.float().cpu().numpy() for layer in (observe.weights["cross"] if observe else ())
-        ]  # each (B, H, T, S)
+            hidden, wanted = hidden_of(model, [sources[i] for i in batch], [targets[i] for i in batch], observe)
+            rows = _log_probabilities(model, hidden, wanted, temperature) if scores else wanted[:, :0]  # (B, T)
+        layers = [each.float().cpu().numpy() for each in (observe.weights["cross"] if observe else ())]  # (B, H, T, S)
         for row, i in enumerate(batch):
             t, s = len(targets[i]) + 1, len(sources[i]) + 1
-            found[i] = Forced(tuple(rows[row][:t]), tuple(layer[row, :, :t, :s] for layer in layers))
+            seen = tuple(layer[row, :, :t, :s] for layer in layers)
+            found[i] = Forced(tuple(rows[row, :t].double().tolist()), seen)
     return [found[i] for i in range(len(sources))]
 
 
@@ -91,8 +88,7 @@ def hidden_of(
     read, reading = pad([[*line, END] for line in sources], device)  # (B, S)
     tokens, writing = pad([[BEGIN, *line] for line in targets], device)  # (B, T)
     wanted, _ = pad([[*line, END] for line in targets], device)
-    state = model.start(model.encode(read, reading), reading)
-    hidden, _ = model.decode(tokens, state, writing, observe)
+    hidden, _ = model.decode(tokens, model.start(model.encode(read, reading), reading), writing, observe)
     return hidden, wanted
 
 
