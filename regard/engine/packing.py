@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from regard.models.choices import PAPER
+from regard.models.interface import HasParameters
+from regard.models.transformer import TransformerConfig
 
 from . import decoding
 from .decoding import Array, Decoder, Embeddings, Pair, Shape
@@ -47,7 +49,7 @@ def refuses(config: BaseModel, device: str = "cpu") -> str | None:
     return decoding.refusal()
 
 
-def shapes_of(config: Any, source_vocabulary: int, target_vocabulary: int) -> dict[str, tuple[int, ...]]:
+def shapes_of(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> dict[str, tuple[int, ...]]:
     """Name and shape of each parameter of a model of this config, which `refuses` accepts."""
     D, (keys, values) = config.width, (config.heads * width for width in config.widths)
     found: dict[str, tuple[int, ...]] = {"source.table.weight": (source_vocabulary, D)}
@@ -78,12 +80,12 @@ def shapes_of(config: Any, source_vocabulary: int, target_vocabulary: int) -> di
     return found
 
 
-def compiled(model: Any, config: Any, precision: str) -> Decoder:
+def compiled(model: HasParameters, config: TransformerConfig, precision: str) -> Decoder:
     """A model in PyTorch, whose config `refuses` accepts, in one of decoding.PRECISIONS."""
     return packed({name: p.detach().float().numpy() for name, p in model.named_parameters()}, config, precision)
 
 
-def packed(weights: Weights, config: Any, precision: str) -> Decoder:
+def packed(weights: Weights, config: TransformerConfig, precision: str) -> Decoder:
     """The model of this config, which `refuses` accepts, with these weights, in one of decoding.PRECISIONS."""
     tables = [_wide(weights[name]) for name in ("source.table.weight", "target.table.weight") if name in weights]
     output = _wide(weights["output.weight"]) if "output.weight" in weights else tables[-1]
@@ -109,7 +111,7 @@ def packed(weights: Weights, config: Any, precision: str) -> Decoder:
     return Decoder(shape, precision, _EPSILON, _pairs(weights, config, output), (words[0], words[1]))
 
 
-def _pairs(weights: Weights, config: Any, output: Array) -> Iterator[tuple[Pair, bool]]:
+def _pairs(weights: Weights, config: TransformerConfig, output: Array) -> Iterator[tuple[Pair, bool]]:
     """Matrices and norms (True) in the order of decoding.cpp."""
     heads, keys = config.heads, config.widths[0]
     factor = np.float32(keys**-0.5 if config.score == "scaled_dot" else 1.0)
@@ -152,7 +154,7 @@ def _pairs(weights: Weights, config: Any, output: Array) -> Iterator[tuple[Pair,
     yield (output, _plain(weights["output.bias"]) if config.output_bias else None), False
 
 
-def _positions(weights: Weights, side: str, config: Any) -> Callable[[int], Array | None]:
+def _positions(weights: Weights, side: str, config: TransformerConfig) -> Callable[[int], Array | None]:
     """How many are needed -> at least so many; of learned ones there are no more."""
     if config.positions == "learned":
         learned = _wide(weights[f"{side}.positions.weight"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -28,26 +29,11 @@ _ADDED = PAPER["positions"]
 """Positions that are added to a token."""
 
 
-def _tables() -> dict[str, Mapping[str, Any]]:
-    """The dicts of parts."""
-    from regard.nn import ACTIVATIONS, GATES, NORM_KINDS
-    from regard.nn.attention import NORMALIZERS, SCORES
-    from regard.nn.convolution import POOLS
-    from regard.nn.positions import BIASES, POSITIONS, ROTARY
-    from regard.nn.recurrent import CELLS
-
-    return {
-        "activations": ACTIVATIONS,
-        "gates": GATES,
-        "norms": NORM_KINDS,
-        "normalizers": NORMALIZERS,
-        "scores": SCORES,
-        "pools": POOLS,
-        "biases": BIASES,
-        "positions": POSITIONS,
-        "rotary": ROTARY,
-        "cells": CELLS,
-    }
+def _table(name: str) -> Mapping[str, Any]:
+    """A dict of parts, such as "attention.SCORES" of `regard.nn`."""
+    module, _, table = f"regard.nn.{name}".rpartition(".")
+    found: Mapping[str, Any] = getattr(import_module(module), table)
+    return found
 
 
 def _one_of(*tables: str, key: str = "") -> AfterValidator:
@@ -56,8 +42,7 @@ def _one_of(*tables: str, key: str = "") -> AfterValidator:
     def check(name: str) -> str:
         if name in PAPER.get(key, ()):
             return name
-        every = _tables()
-        names = [known for table in tables for known in every[table]]
+        names = [known for table in tables for known in _table(table)]
         if name not in names:
             found = {"names": names, "name": name, "listed": ", ".join(names)}
             raise PydanticCustomError("unknown_name", "must be one of {listed}", found)
@@ -66,14 +51,14 @@ def _one_of(*tables: str, key: str = "") -> AfterValidator:
     return AfterValidator(check)
 
 
-ActivationName = Annotated[str, _one_of("activations", "gates", key="activation")]
-AddedName = Annotated[str, _one_of("positions")]
-CellName = Annotated[str, _one_of("cells")]
-NormName = Annotated[str, _one_of("norms", key="norm_kind")]
-NormalizerName = Annotated[str, _one_of("normalizers", key="normalize")]
-PoolName = Annotated[str, _one_of("pools")]
-PositionName = Annotated[str, _one_of("positions", "biases", "rotary", key="positions")]
-ScoreName = Annotated[str, _one_of("scores", key="score")]
+ActivationName = Annotated[str, _one_of("ACTIVATIONS", "GATES", key="activation")]
+AddedName = Annotated[str, _one_of("positions.POSITIONS")]
+CellName = Annotated[str, _one_of("recurrent.CELLS")]
+NormName = Annotated[str, _one_of("NORM_KINDS", key="norm_kind")]
+NormalizerName = Annotated[str, _one_of("attention.NORMALIZERS", key="normalize")]
+PoolName = Annotated[str, _one_of("convolution.POOLS")]
+PositionName = Annotated[str, _one_of("positions.POSITIONS", "positions.BIASES", "positions.ROTARY", key="positions")]
+ScoreName = Annotated[str, _one_of("attention.SCORES", key="score")]
 
 
 def listed(*names: object) -> str:
@@ -87,15 +72,11 @@ def capacity(score: str, score_width: int, positions: str = "none", max_position
 
     Both have the widths and positions that a config gives them.
     """
-    known = [] if score in PAPER["score"] else [_tables()["scores"][score].most_keys(score_width)]
-    if positions == "learned" or (positions not in _ADDED and _limited(positions)):
+    known = [] if score in PAPER["score"] else [_table("attention.SCORES")[score].most_keys(score_width)]
+    added = None if positions in _ADDED else _table("positions.POSITIONS").get(positions)
+    if positions == "learned" or (added is not None and added.limited):
         known.append(max_positions)
     return min((most for most in known if most is not None), default=None)
-
-
-def _limited(positions: str) -> bool:
-    schemes = _tables()["positions"]
-    return positions in schemes and schemes[positions].limited
 
 
 def own_capacity(config: EncoderDecoderConfig | StackConfig) -> int | None:
@@ -241,14 +222,13 @@ class EncoderDecoderConfig(BaseModel):
             raise ValueError(f"width ({self.width}) must be even, since sinusoids come in pairs; try {self.width + 1}")
         if self.positions in _ADDED:
             return self
-        parts = _tables()
-        schemes, scores, rotary = parts["positions"], parts["scores"], self.positions in parts["rotary"]
+        schemes, biases, turning = (_table(f"positions.{name}") for name in ("POSITIONS", "BIASES", "ROTARY"))
+        scores, rotary = _table("attention.SCORES"), self.positions in turning
         if self.positions not in schemes and self.positions_enter != "added":
             raise ValueError(
                 f'positions_enter = "{self.positions_enter}" is for positions that are added to a token '
                 f'({listed(*schemes)}), and "{self.positions}" act inside attention; leave it out'
             )
-        biases = parts["biases"]
         needs_dot = rotary or (self.positions in biases and biases[self.positions].needs_dot)
         if needs_dot and not scores[self.score].is_dot:
             dots = [name for name, score in scores.items() if score.is_dot]
@@ -294,7 +274,7 @@ class EncoderDecoderConfig(BaseModel):
 
     def new_score(self) -> Score:
         """What compares the queries and keys of a head."""
-        score: Score = _tables()["scores"][self.score](self.widths[0], size=self.score_width)
+        score: Score = _table("attention.SCORES")[self.score](self.widths[0], size=self.score_width)
         return score
 
 

@@ -9,6 +9,7 @@ Sizes: B sentences, N rows of a search, V vocabulary, U tokens of a shortlist, S
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
@@ -67,27 +68,28 @@ def decode(
     backend = model if isinstance(model, Backend) else backend_of(model, search.precision)
     lines = range(1, len(sources) + 1) if lines is None else lines
     steps = backend.mask is None
-    inside = backend.searches(search, n_best=n_best, constrained=rules is not None)
     if not steps and len(backend.models) > 1:
         raise ModelError("mask-predict writes all positions at once: it takes no ensemble; leave the others out.")
-    if inside:
+    if backend.searches(search, n_best=n_best, constrained=rules is not None):
         return backend.found(sources, search, n_best=n_best, lines=lines, shortlist=shortlist, progress=progress)
     chosen = search_of(search, step_by_step=steps, n_best=n_best, constrained=rules is not None)
     found: list[list[Hypothesis]] = [[] for _ in sources]
-    done = 0
-    for batch in _batches([len(s) for s in sources], _size(search, n_best)):
+    # Batches of near the same length; the longest first, so that memory shows early.
+    order = sorted(range(len(sources)), key=lambda i: (-len(sources[i]), i))
+    size = max(1, min(search.batch_size, _MOST_ROWS // max(search.beam, search.draws, n_best)))
+    for start in range(0, len(order), size):
+        batch = order[start : start + size]
         ids, numbers = [sources[i] for i in batch], [lines[i] for i in batch]
-        problem: Any
-        if steps:
-            problem = _problem(backend, ids, search, shortlist, [(i, rules) for i in batch], numbers)
-        else:
-            problem = _blanks(backend, ids, search)
+        problem = (
+            _problem(backend, ids, search, shortlist, [(i, rules) for i in batch], numbers)
+            if steps
+            else _blanks(backend, ids, search)
+        )
         for i, each in zip(batch, chosen.run(problem, search, n_best), strict=True):
             check_found(each, lines[i])
             found[i] = each
-        done += len(batch)
         if progress:
-            progress(done)
+            progress(start + len(batch))
     return found
 
 
@@ -133,7 +135,10 @@ def step_of(
     Of some `subset` (U,) alone, if they are given: (N, U), summing to one. If it `looks`, it also returns where it
     looked: the last layer's weights, the mean of its heads (N, S).
     """
-    project = _projection(model, subset)
+    project = model.project
+    if subset is not None:
+        weight, whole = model.output.weight[subset], model.output.bias
+        project = partial(F.linear, weight=weight, bias=None if whole is None else whole[subset])
 
     def step(tokens: Tensor, state: State) -> Any:
         observe = Observer("cross") if looks else None
@@ -154,32 +159,7 @@ def _float(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype == torch.bfloat16 else logits
 
 
-def _projection(model: EncoderDecoder, subset: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """Hidden (N, D) -> logits of all tokens (N, V), or of these alone (N, U)."""
-    if subset is None:
-        return model.project
-    weight = model.output.weight[subset]
-    bias = None if model.output.bias is None else model.output.bias[subset]
-    return lambda hidden: F.linear(hidden, weight, bias)
-
-
-def _size(search: SearchConfig, n_best: int) -> int:
-    """Sentences decoded together: as the search says, but no more than memory is sure to hold."""
-    return max(1, min(search.batch_size, _MOST_ROWS // max(search.beam, search.draws, n_best)))
-
-
-def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
-    """Indices in batches of at most `size`, of near the same length; the longest first, so that memory shows early."""
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
-
-
 # -- token by token ----------------------------------------------------------------------------------------------------
-
-
-def _under_rules(search: SearchConfig) -> bool:
-    return search.min_length > 0 or search.no_repeat_ngram_size > 0
 
 
 def _problem(
@@ -233,7 +213,7 @@ def _rules(rules: Sequence[tuple[int, RulesOf | None]], limits: Sequence[int], s
     for (index, rules_of), limit in zip(rules, limits, strict=True):
         if rules_of is not None:
             made.append(rules_of(index, limit))
-        elif _under_rules(search):
+        elif search.min_length > 0 or search.no_repeat_ngram_size > 0:
             from regard.search.constraints import Rules
 
             made.append(Rules(limit, search.min_length, search.no_repeat_ngram_size))

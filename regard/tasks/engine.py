@@ -20,7 +20,7 @@ import copy
 import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,9 +41,10 @@ from regard.text.tokenizer import BEGIN, END, MASK, Tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from regard.engine.decoding import Decoder
+    from regard.engine.decoding import Array, Decoder
 
 Model = TypeVar("Model", bound=HasParameters)
+T = TypeVar("T")
 Ids = Sequence[int]
 NO_INT8 = "this is computed in PyTorch, which multiplies no int8"
 _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.dll")
@@ -52,14 +53,15 @@ _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.d
 
 @dataclass(frozen=True)
 class Backend:
-    """What computes one search: models in PyTorch, or decoders compiled of them; several are an ensemble."""
+    """What computes one search: models in PyTorch, or decoders compiled of them; several are an ensemble.
+
+    `bfloat16`: PyTorch multiplies in it. `mask`: of a mask-predictor, the id that it writes over.
+    """
 
     models: Sequence[EncoderDecoder] = ()
     decoders: Sequence[Decoder] = ()
     bfloat16: bool = False
-    """Whether PyTorch multiplies in bfloat16."""
     mask: int | None = None
-    """Of a mask-predictor, the id that it writes over."""
 
     @property
     def precision(self) -> str:
@@ -116,8 +118,8 @@ class Backend:
         [decoder] = self.decoders
         limits = limits_of(sources, search, [decoder.capacity])
         ruled = search.min_length > 0 or search.no_repeat_ngram_size > 0
-        plain = not search.method and search.beam == 1 and n_best == 1 and not ruled
-        greedy = search.method == "greedy" or plain
+        alone = max(search.beam, n_best) == 1 and not search.method and not ruled
+        greedy = search.method == "greedy" or alone
         for limit, line in zip(limits, lines, strict=False):
             if search.min_length > limit:
                 raise ModelError(
@@ -143,10 +145,11 @@ class Backend:
             lists=None if shortlist is None else [shortlist.of(sources[i]) for i in order],
             progress=progress,
         )
-        made = {i: [Hypothesis(*each) for each in hypotheses] for i, hypotheses in zip(order, found, strict=True)}
-        for i in range(len(sources)):
+        made: list[list[Hypothesis]] = [[] for _ in sources]
+        for i, hypotheses in zip(order, found, strict=True):
+            made[i] = [Hypothesis(*each) for each in hypotheses]
             check_found(made[i], lines[i] if lines else i + 1)
-        return [made[i] for i in range(len(sources))]
+        return made
 
 
 def limits_of(sources: Sequence[Ids], search: SearchConfig, capacities: Sequence[int | None]) -> list[int]:
@@ -260,7 +263,7 @@ class Engine:
                 raise BundleError(f"{found.path}: is another bundle than the one that was opened; open it again.")
         return self._bundle
 
-    def _weights(self) -> Any:
+    def _weights(self) -> Mapping[str, Array]:
         from regard.engine.packing import shapes_of
 
         bundle = self._opened()
@@ -275,11 +278,11 @@ class Engine:
                 self._exact = exact_copy(self.model)
             return self._exact
 
-    def reference(self, precision: str, mask: int | None = None) -> Backend:
+    def reference(self, precision: str) -> Backend:
         """The model in PyTorch, in this precision, whatever could be compiled; warns of int8, which PyTorch has not."""
         if precision == "int8":
             self.warn_once(instead_of(precision, NO_INT8))
-        return Backend([self.model_for(precision)], bfloat16=precision == "bfloat16", mask=mask)
+        return Backend([self.model_for(precision)], bfloat16=precision == "bfloat16")
 
     def why_not_compiled(self, search: SearchConfig) -> str | None:
         """Why a search runs in PyTorch; None: the compiled engine does it."""
@@ -304,11 +307,9 @@ class Engine:
             if precision not in self._decoders:
                 from regard.engine.packing import compiled, packed
 
-                config = self._recipe.model
-                if self._bundle is None:
-                    self._decoders[precision] = compiled(self.model, config, precision)
-                else:
-                    self._decoders[precision] = packed(self._weights(), config, precision)
+                config, own = self._recipe.model, self._bundle is None
+                made = compiled(self.model, config, precision) if own else packed(self._weights(), config, precision)
+                self._decoders[precision] = made
             return self._decoders[precision]
 
     def backend(self, search: SearchConfig, others: Sequence[Engine] = (), mask: int | None = None) -> Backend:
@@ -328,12 +329,13 @@ class Engine:
             self._kept[sentence] = True
         warnings.warn(sentence, RegardWarning, stacklevel=3)
 
-    def keep(self, name: str, make: Callable[[], Any]) -> Any:
+    def keep(self, name: str, make: Callable[[], T]) -> T:
         """What `make` gives, made once under this name."""
         with self._lock:
             if name not in self._kept:
                 self._kept[name] = make()
-            return self._kept[name]
+            kept: T = self._kept[name]
+            return kept
 
 
 def _stamp(bundle: Path) -> tuple[int, ...] | None:

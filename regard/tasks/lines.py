@@ -5,6 +5,7 @@ Sizes: B lines, T the longest, ends counted.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from regard.errors import ModelError, TextError
 from regard.text.languages import name as language_name
 from regard.text.languages import split_tag, tag
+from regard.text.lines import check_line as check_text
 from regard.text.tokenizer import PAD, Tokenizer
 
 if TYPE_CHECKING:
@@ -24,14 +26,15 @@ Ids = Sequence[int]
 Span = tuple[int, int]
 
 
+def check_list(lines: Sequence[str]) -> None:
+    """Raises TextError for one string in the place of a list."""
+    if isinstance(lines, str):
+        raise TextError(f"translate takes a list of lines, and {lines[:40]!r} is one string: put it in a list.")
+
+
 def check_line(line: str, name: str) -> None:
     """Raises TextError, by `name` such as "line 3", for a line that is not one segment of text."""
-    for character, what in (("\0", "a NUL (U+0000)"), ("\n", "a line break")):
-        if character in line:
-            raise TextError(
-                f"{name} contains {what} at character {line.index(character) + 1}; a line is one segment of text: "
-                "remove it, or split the line there."
-            )
+    check_text(line, name, sys.maxsize)
 
 
 def check_length(ids: Ids, limit: int, name: str, line: str | None = None) -> None:
@@ -142,8 +145,7 @@ class SourceSide:
 
         Raises TextError, naming the line, for what cannot be read, ModelError for languages that there are not.
         """
-        if isinstance(lines, str):
-            raise TextError(f"translate takes a list of lines, and {lines[:40]!r} is one string: put it in a list.")
+        check_list(lines)
         self.languages.check(from_, to)
         return [self._ids(line, f"line {number}", to) for number, line in enumerate(lines, start=first_line)]
 

@@ -1,8 +1,8 @@
 """Lines of any length: cut into sentences, translated, and put together again, so that a line in is a line out.
 
-A line that has more tokens than any that the model was trained on (or every line, where that is asked for) is cut into
-its sentences; a sentence that has more tokens than the bundle takes is cut behind clause marks, else between words,
-else between characters, instead of being refused. Nothing is dropped: the parts join to the line.
+A line of more tokens than any that was trained on (or every line, where that is asked for) is cut into its sentences, a
+sentence of more than the bundle takes behind clause marks, else between words, else between characters. Nothing is
+dropped: the parts join to the line.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from regard.errors import TextError
 from regard.text import split_tag, tag
 from regard.text.sentences import split_long, split_sentences, unspaced
 
+from .lines import check_list
 from .translate import Translator
 from .translation import Translation, WordLink, WordSpan
 
@@ -22,10 +22,7 @@ Translate = Callable[[Sequence[str]], list[Translation]]
 
 @dataclass(frozen=True)
 class LongTranslation(Translation):
-    """The translation of a line that was cut; its figures are sums over the parts.
-
-    It has no other candidates, and attention only in its parts.
-    """
+    """The translation of a line that was cut; its figures are sums over its `parts`, which alone have attention."""
 
     parts: tuple[Translation, ...] = ()
 
@@ -37,7 +34,8 @@ class _Cut:
     before: str
     text: str
     behind: str
-    shift: int = 0  # from characters of the text to characters of the line
+    shift: int = 0
+    """From characters of the text to characters of the line."""
 
 
 def translate_long(
@@ -51,12 +49,10 @@ def translate_long(
 ) -> list[Translation]:
     """A translation of each line, in order, by `translate`, which is given lines that the bundle takes.
 
-    With `always` every line is cut into sentences, else only those longer than the lines that were trained on.
-    `to` is what `translate` asks for. Raises TextError naming the line, counted from `first_line`, for what cannot be
-    read.
+    With `always` every line is cut into sentences, else only those longer than the lines that were trained on. `to` is
+    what `translate` asks for. Raises TextError naming the line, counted from `first_line`, for what cannot be read.
     """
-    if isinstance(lines, str):
-        raise TextError(f"translate takes a list of lines, and {lines[:40]!r} is one string: put it in a list.")
+    check_list(lines)
     cuts = [_cut(translator, line, always) for line in lines]
     if all(len(parts) == 1 for parts in cuts):
         return translate(lines)
@@ -113,7 +109,7 @@ def _joined(cuts: Sequence[_Cut], found: Sequence[Translation]) -> Translation:
         text += translation.text
         text += cut.behind if following is None else _between(cut, translation.text, following.text)
     return LongTranslation(
-        text=text,
+        text,
         log_probability=sum(t.log_probability for t in found),
         score=sum(t.score for t in found),
         ended=all(t.ended for t in found),

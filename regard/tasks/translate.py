@@ -138,7 +138,7 @@ class Translator:
         """The shortlist that a search asks for. Raises ModelError where its bundle has none."""
         if not search.shortlist:
             return None
-        found: Shortlist | None = self.engine.keep("shortlist", lambda: self.bundle and self.bundle.shortlist())
+        found = self.engine.keep("shortlist", lambda: self.bundle.shortlist() if self.bundle else None)
         if found is None:
             raise ModelError(
                 "search.shortlist asks for a bundle that knows which tokens go together, and this one does not; let it "
