@@ -34,8 +34,8 @@ from regard.search.config import SearchConfig
 from regard.text import write_lines
 from regard.train import OBJECTIVES, Event, Report, Step, Trainer, inputs, resolve_precision
 
-from .decode import decode, mask_of
-from .engine import backend_of
+from .decode import decode
+from .engine import backend_of, mask_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines
 from .golden import golden
 from .prepare import Prepared
