@@ -25,7 +25,7 @@ from regard.apps.options import (
     takes,
 )
 from regard.apps.show import show_calibration, show_evaluation, show_findings, show_inspection
-from regard.apps.terminal import console_on, say, write, write_json, write_record
+from regard.apps.terminal import console_on, printable, say, write, write_json, write_record
 from regard.errors import TextError
 from regard.tasks.options import Options
 
@@ -73,15 +73,15 @@ def evaluate(
     if not reads_pairs(bundle):
         _measure(bundle, source, files, options, judging, device)
         return
-    both = not files and holds_both(source.name)
-    if not files and not both:
+    if not (files or holds_both(source.name)):
         raise TextError("a translation is scored against references; name a file of them with --reference.")
     translator = load(bundle, device=device, with_=with_ or ())
-    if both:
-        data = translator.recipe.data
-        lines, sets = references_of(read_pairs(source, fields=data.fields, languages=data.languages))
-    else:
-        lines, sets = read_lines(source), [read_lines(file) for file in files]
+    data = translator.recipe.data
+    lines, sets = (
+        (read_lines(source), [read_lines(file) for file in files])
+        if files
+        else references_of(read_pairs(source, fields=data.fields, languages=data.languages))
+    )
     with console_on(sys.stderr).status("translating") as status:
         result = evaluate_lines(
             translator,
@@ -116,9 +116,8 @@ def _measure(
     )
     if judging.as_json:
         write_json({"bundle": str(bundle), "source": str(source), "scores": {k: s.to_dict() for k, s in found.items()}})
-        return
-    for score in found.values():
-        say(console_on(sys.stdout), str(score))
+    else:
+        write("".join(f"{printable(str(score))}\n" for score in found.values()))
 
 
 @takes("batch_size", "precision", *LANGUAGES)
@@ -143,9 +142,8 @@ def score(
         if as_json:
             write_record({"log_probability": scored.log_probability} | ({"tokens": each} if tokens else {}))
         else:
-            write(
-                "\t".join((f"{scored.log_probability:.4f}", *(f"{token} {value:.4f}" for token, value in each))) + "\n"
-            )
+            cells = f"{scored.log_probability:.4f}", *(f"{token} {value:.4f}" for token, value in each)
+            write("\t".join(cells) + "\n")
     say(console_on(sys.stderr), str(perplexity_of(found)))
 
 
