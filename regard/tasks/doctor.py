@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,7 @@ from regard.train import resolve_precision
 
 from .finish import versions
 from .options import search_with
-from .translate import load
+from .translate import Translator, load
 
 _FLAGS = (
     *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"),
@@ -68,9 +68,12 @@ class Finding:
     note: str = ""
     good: bool = True
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
         return dict(vars(self))
+
+
+Found = Callable[..., Finding]  #: Makes a finding of one topic, of the other fields.
 
 
 def doctor(directory: str | Path = ".", bundle: str | Path | None = None) -> list[Finding]:
@@ -79,13 +82,13 @@ def doctor(directory: str | Path = ".", bundle: str | Path | None = None) -> lis
     What cannot be looked at here is a finding too. Raises RegardError for a bundle that cannot be used.
     """
     found: list[Finding] = []
-    for part in (_versions, _processor, _devices, _arithmetic, _kernels, _training, partial(_disk, Path(directory))):
+    for part in (_versions, _machine, _arithmetic, _kernels, _training, partial(_disk, Path(directory))):
+        topic = getattr(part, "__name__", "_machine").strip("_")
         try:
-            found.extend(part())
+            found.extend(part(partial(Finding, topic)))
         except Exception as error:  # a machine may be in any state, and this is what is asked when it is in a bad one
-            topic = getattr(part, "__name__", "_machine").strip("_")
             found.append(Finding(topic, "could not be looked at", f"{type(error).__name__}: {error}", good=False))
-    return found if bundle is None else [*found, *_translating(bundle)]
+    return found if bundle is None else [*found, *_translating(load(bundle), partial(Finding, "translating"))]
 
 
 def rows_differ_by(dtype: torch.dtype, width: int = 512) -> float:
@@ -94,28 +97,31 @@ def rows_differ_by(dtype: torch.dtype, width: int = 512) -> float:
     width: of the vectors, (rows, width) by (width, width). 0 means the same bits; sentences in a batch are such rows.
     """
     generator = torch.Generator().manual_seed(1)
-    vectors = torch.randn(320, width, generator=generator).to(dtype)
-    weights = torch.randn(width, width, generator=generator).to(dtype)
+    vectors, weights = (torch.randn(n, width, generator=generator).to(dtype) for n in (320, width))
     whole = vectors @ weights.T
     largest = max(float((vectors[:n] @ weights.T - whole[:n]).abs().max()) for n in (1, 2, 3, 5, 8, 13, 40, 100))
     return largest / float(whole.abs().max())
 
 
-def _versions() -> Iterator[Finding]:
+def _versions(found: Found) -> Iterator[Finding]:
     for name, version in versions().items():
-        yield Finding("versions", name, version)
+        yield found(name, version)
     for package, use in _OPTIONAL.items():
         try:
-            yield Finding("versions", package, metadata.version(package))
+            yield found(package, metadata.version(package))
         except metadata.PackageNotFoundError:
-            yield Finding("versions", package, "not installed", f"only for {use}")
+            yield found(package, "not installed", f"only for {use}")
 
 
-def _processor() -> Iterator[Finding]:
-    model, flags = _cpu()
-    found = partial(Finding, "machine")
+def _machine(found: Found) -> Iterator[Finding]:
+    try:
+        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()]
+    except OSError:  # not on Linux
+        lines = []
+    facts = {key.strip(): value.strip() for key, _, value in reversed(lines)}  # of the first processor
+    flags = (facts.get("flags") or facts.get("Features") or "").split()
     yield found("system", f"{platform.system()} {platform.release()} ({platform.machine()})")
-    yield found("processor", model)
+    yield found("processor", facts.get("model name") or platform.processor() or platform.machine())
     available, threads = cores(), torch.get_num_threads()
     yield found("cores", str(available))
     note = "" if threads == available else "set OMP_NUM_THREADS to the number of cores, unless others work here too"
@@ -125,100 +131,84 @@ def _processor() -> Iterator[Finding]:
     with suppress(AttributeError, ValueError, OSError):
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         yield found("memory", f"{memory / 2**30:.1f} GiB")
-
-
-def _devices() -> Iterator[Finding]:
+    for i in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(i)
+        yield found(f"GPU {i}", f"{properties.name}, {properties.total_memory / 2**30:.1f} GiB")
     if not torch.cuda.is_available():
         built = torch.version.cuda
         reason = "this build of PyTorch has no CUDA" if built is None else f"CUDA {built} is built in, no GPU is seen"
-        yield Finding("machine", "GPU", "none", reason)
-        return
-    for i in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(i)
-        yield Finding("machine", f"GPU {i}", f"{properties.name}, {properties.total_memory / 2**30:.1f} GiB")
+        yield found("GPU", "none", reason)
 
 
-def _arithmetic() -> Iterator[Finding]:
-    device = _device()
-    fast = resolve_precision("auto", device)
+def _arithmetic(found: Found) -> Iterator[Finding]:
+    fast = resolve_precision("auto", _device())
     why = "the hardware multiplies it faster" if fast else "the hardware has no faster bfloat16"
-    yield Finding("arithmetic", "precision of training when auto", "bfloat16" if fast else "float32", why)
+    yield found("precision of training when auto", "bfloat16" if fast else "float32", why)
     for dtype in (torch.float32, torch.float64):
-        name, differ = str(dtype).removeprefix("torch."), rows_differ_by(dtype)
+        differ = rows_differ_by(dtype)
         value = f"by {differ:.0e} of the largest" if differ else "no: the same bits"
-        yield Finding("arithmetic", f"{name} products change with the batch", value)
+        yield found(f"{_name(dtype)} products change with the batch", value)
     value = "float64, in PyTorch" if decoding.refusal() else "float32, in the compiled decoder"
     why = "so a translation does not depend on its neighbours; what the decoder does not know is multiplied in float64"
-    yield Finding("arithmetic", "precision of translating when auto", value, why)
+    yield found("precision of translating when auto", value, why)
 
 
-def _kernels() -> Iterator[Finding]:
+def _kernels(found: Found) -> Iterator[Finding]:
     device = _device()
     dtype = torch.bfloat16 if resolve_precision("auto", device) else torch.float32
     for what, size in _CALLS.items():
         kernel, refusals = multihead.choose(multihead.probe(device.type, dtype=dtype, **size))
-        note = "; ".join(f"not {name}: {reason}" for name, reason in refusals.items())
-        yield Finding("kernels", what, kernel.name, note)
+        yield found(what, kernel.name, "; ".join(f"not {name}: {reason}" for name, reason in refusals.items()))
     for name in STAND_INS:
         reasons = {kind: unavailable(name, "cpu", kind) for kind in (torch.float32, torch.bfloat16)}
-        taken = [str(kind).removeprefix("torch.") for kind, reason in reasons.items() if reason is None]
+        taken = ", ".join(_name(kind) for kind, reason in reasons.items() if reason is None)
         note = "; ".join(dict.fromkeys(reason for reason in reasons.values() if reason is not None))
-        yield Finding("kernels", f"compiled {name}, on CPUs", ", ".join(taken) or "refused", note)
+        yield found(f"compiled {name}, on CPUs", taken or "refused", note)
     refusal = decoding.refusal()
-    yield Finding("kernels", "compiled decoder", "refused" if refusal else "built", refusal or "")
+    yield found("compiled decoder", "refused" if refusal else "built", refusal or "")
     quick = ", ".join(name for name in decoding.PRECISIONS if decoding.is_fast(name))
-    yield Finding("kernels", "precisions that it multiplies fast", quick, "`--precision` chooses one of them")
+    yield found("precisions that it multiplies fast", quick, "`--precision` chooses one of them")
 
 
-def _translating(bundle: str | Path) -> Iterator[Finding]:
-    translator = load(bundle)
+def _translating(translator: Translator, found: Found) -> Iterator[Finding]:
     for options, changes in _ASKED.items():
         why = translator.why_not_compiled(search_with(translator.recipe.search, changes))
-        yield Finding("translating", options, "PyTorch" if why else "compiled decoder", why or "")
-    assert translator.bundle is not None
-    learnt = translator.bundle.shortlist() is not None
-    yield Finding("translating", "--shortlist", "learnt" if learnt else "none", "" if learnt else "`regard shortlist`")
+        yield found(options, "PyTorch" if why else "compiled decoder", why or "")
+    learnt = translator.bundle is not None and translator.bundle.shortlist() is not None
+    yield found("--shortlist", "learnt" if learnt else "none", "" if learnt else "`regard shortlist`")
 
 
-def _training() -> Iterator[Finding]:
+def _training(found: Found) -> Iterator[Finding]:
     """What makes training fast, whether it is there, and why not."""
     fast = {"avx512_bf16": torch.cpu._is_avx512_bf16_supported(), "AMX": torch.cpu._is_amx_tile_supported()}
-    there = [name for name, yes in fast.items() if yes]
-    note = "" if there else "this processor multiplies float32 as fast"
-    yield Finding("training", "bfloat16 products of this processor", ", ".join(there) or "none", note)
-    compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
-    note = f"with {compiler}" if compiler else "no C++ compiler was found; install one, such as Debian's g++"
-    yield Finding("training", "torch.compile", "possible, not used" if compiler else "refused", note)
+    there = ", ".join(name for name, yes in fast.items() if yes)
+    why = "" if there else "this processor multiplies float32 as fast"
+    yield found("bfloat16 products of this processor", there or "none", why)
+    compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    why = f"with {compiler}" if compiler else "no C++ compiler was found; install one, such as Debian's g++"
+    yield found("torch.compile", "possible, not used" if compiler else "refused", why)
     gpu = torch.cuda.is_available()
-    yield Finding("training", "CUDA", "yes" if gpu else "refused", "" if gpu else "no GPU is seen, or none is built in")
+    yield found("CUDA", "yes" if gpu else "refused", "" if gpu else "no GPU is seen, or none is built in")
     eight = gpu and torch.cuda.get_device_capability() >= (8, 9)
     why = "" if eight else "it needs a GPU of compute capability 8.9 or more (Ada, Hopper)"
-    yield Finding("training", "fp8 products", "possible here, not used" if eight else "refused", why)
+    yield found("fp8 products", "possible here, not used" if eight else "refused", why)
     if not distributed.is_available():
-        yield Finding("training", "several processes", "none", "this build of PyTorch has no torch.distributed")
+        yield found("several processes", "none", "this build of PyTorch has no torch.distributed")
         return
     backends = {"gloo": distributed.is_gloo_available(), "nccl": distributed.is_nccl_available() and gpu}
-    lacking = "" if backends["nccl"] else "not nccl: no GPU, or not built in"
-    found = ", ".join(name for name, yes in backends.items() if yes)
-    yield Finding("training", "several processes", found or "none", lacking)
+    named = ", ".join(name for name, yes in backends.items() if yes)
+    yield found("several processes", named or "none", "" if backends["nccl"] else "not nccl: no GPU, or not built in")
 
 
-def _disk(directory: Path) -> Iterator[Finding]:
+def _disk(directory: Path, found: Found) -> Iterator[Finding]:
     free = shutil.disk_usage(directory).free
     note = "little is left for checkpoints and bundles" if free < 2**30 else ""
-    yield Finding("machine", f"free space in {directory.resolve()}", f"{free / 2**30:.1f} GiB", note, good=not note)
+    yield found(f"free space in {directory.resolve()}", f"{free / 2**30:.1f} GiB", note, good=not note)
 
 
 def _device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _cpu() -> tuple[str, set[str]]:
-    """The processor's name and flags, as Linux tells them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine(), set()
-    facts = dict(reversed([(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in lines)]))
-    flags = facts.get("flags") or facts.get("Features") or ""
-    return facts.get("model name") or platform.processor() or platform.machine(), set(flags.split())
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
