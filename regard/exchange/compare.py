@@ -13,16 +13,14 @@ from regard.search.config import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.forced import forced
 
-_TOLERANCE = 1e-4
-"""Nats a token by which the same weights in float32 may differ."""
+_TOLERANCE = 1e-4  #: Nats a token by which the same weights in float32 may differ.
 
 
 class Other(Protocol):
     """Another library with the exported model; ids are the bundle's, without begin and end."""
 
     name: str
-    stop: Literal["bound", "beam"]
-    """When its beams stop, as `SearchConfig.stop` names it."""
+    stop: Literal["bound", "beam"]  #: When its beams stop, as `SearchConfig.stop` names it.
 
     def otherwise(self, bundle: Bundle) -> list[str]:
         """Kinds of lines that it always reads or writes otherwise than the bundle does."""
@@ -43,12 +41,9 @@ class Comparison:
 
     library: str
     sentences: int
-    differing: tuple[tuple[str, str, str], ...]
-    """Source, our output and theirs, where the outputs are not the same."""
-    largest: float
-    """The largest difference of a token's mean log-probability, in nats."""
-    otherwise: tuple[str, ...] = ()
-    """Kinds of lines that it always reads or writes otherwise."""
+    differing: tuple[tuple[str, str, str], ...]  #: Source, our output and theirs, where the outputs are not the same.
+    largest: float  #: The largest difference of a token's mean log-probability, in nats.
+    otherwise: tuple[str, ...] = ()  #: Kinds of lines that it always reads or writes otherwise.
 
     def __str__(self) -> str:
         lines = [

@@ -19,8 +19,7 @@ from regard.search.config import SearchConfig
 from regard.text import BEGIN, END, UNK, Shortlist
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16")
-_APART = re.compile("[ \t\n]")
-"""What parts the fields of a vmap."""
+_APART = re.compile("[ \t\n]")  #: What parts the fields of a vmap.
 
 
 def write_ctranslate2(bundle: Bundle, directory: Path, quantization: str = "float32") -> None:

@@ -182,15 +182,11 @@ def _refuse(bundle: Bundle) -> None:
 class Foreign:
     """What has been read and checked of a directory that somebody else made; transformers is given nothing else."""
 
-    config: Mapping[str, Any]
-    """Settings of MarianConfig."""
-    tokenizer: Mapping[str, Any]
-    """Settings of MarianTokenizer, its files included."""
+    config: Mapping[str, Any]  #: Settings of MarianConfig.
+    tokenizer: Mapping[str, Any]  #: Settings of MarianTokenizer, its files included.
     weights: Mapping[str, Tensor]
-    rows: tuple[Sequence[int], Sequence[int]]
-    """Its ids of our source's and of our target's."""
-    silent: Sequence[int]
-    """Our ids that it may not write."""
+    rows: tuple[Sequence[int], Sequence[int]]  #: Its ids of our source's and of our target's.
+    silent: Sequence[int]  #: Our ids that it may not write.
 
 
 class HuggingFace:

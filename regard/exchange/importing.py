@@ -23,14 +23,14 @@ from torch import Tensor
 
 from regard import bundle as bundles
 from regard import recipe as recipes
-from regard.bundle import Bundle, Golden, Provenance
+from regard.bundle import Bundle, Provenance
 from regard.errors import ModelError, RecipeError
 from regard.models.interface import EncoderDecoder
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.positions import sinusoids
 from regard.recipe import Recipe
-from regard.tasks.decode import decode
 from regard.tasks.finish import versions
+from regard.tasks.golden import answered
 from regard.text import END, PAD, UNK, Tokenizer
 from regard.text.subwords import Algorithm, Kind, algorithm_of, tokens_of
 
@@ -38,12 +38,10 @@ from .compare import Comparison, compare
 from .huggingface import BIAS, SETTINGS, TABLES, Foreign, HuggingFace, layer_names
 from .vocabulary import Specials, Vocabulary, arrange
 
-_NEVER = -1e4
-"""Bias of a token that may not be written: its probability is zero, and training on is not disturbed."""
+_NEVER = -1e4  #: Bias of a token that may not be written: its probability is zero, and training on is not disturbed.
 _GOLDEN, _GOLDEN_TOKENS = 8, 6
 _MOST_LAYERS, _WIDEST = 1000, 1 << 17
-_LARGEST = 64 << 20
-"""Bytes of a file beside the weights: the largest vocabularies have a tenth of it."""
+_LARGEST = 64 << 20  #: Bytes of a file beside the weights: the largest vocabularies have a tenth of it.
 
 
 class _Settings(BaseModel):
@@ -116,33 +114,31 @@ def import_marian(
     recipe = _recipe(directory, settings, config, read, len(write))
     model = build(config, len(read), len(write), PAD)
     model.load_state_dict(weights, strict=False)
-    # Only the kind of state that it takes is narrower than what the protocol says.
-    network = cast(EncoderDecoder, model.eval())
-    texts = [line for line in lines if line.strip()] or list(_made_up(read))
-    ids = [read.encode(text) for text in texts]
-    found = [hypotheses[0].ids for hypotheses in decode(network, ids, recipe.search)]
-    golden = [
-        Golden(source=text, source_ids=tuple(there), target_ids=tuple(here), output=write.decode(here))
-        for text, there, here in zip(texts, ids, found, strict=True)
-    ]
+    asked = [line for line in lines if line.strip()] or [*_made_up(read)]
+    golden = answered(asked, model.eval(), recipe, read, write)
     notes = {"imported": f"Hugging Face's Marian directory {directory.resolve().name}"}
-    provenance = Provenance(created=datetime.now(UTC).isoformat(timespec="seconds"), versions=versions(), notes=notes)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
     comparison = None
     if verify and util.find_spec("transformers") is not None:
-        files = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
-        files |= {"target_vocab_file": "target_vocab.json"} if separate else {}
-        unknown, end = read.tokens([UNK, END])
-        tokenizer = {
-            **{key: str(directory / name) for key, name in files.items()},
-            **{"unk_token": unknown, "eos_token": end, "separate_vocabs": separate},
-        }
-        foreign = Foreign(settings.of_marian, tokenizer, held, (source.rows, target.rows), silent)
-        bundle = Bundle(Path(out), recipe, read, write, tuple(golden), provenance, 0, {})
-        comparison = compare(bundle, HuggingFace(directory, foreign), model=network)
+        foreign = Foreign(
+            settings.of_marian, _tokenizer(directory, read, separate), held, (source.rows, target.rows), silent
+        )
+        bundle = Bundle(Path(out), recipe, read, write, tuple(golden), Provenance(), 0, {})
+        # Only the kind of state that the model takes is narrower than what the protocol says.
+        comparison = compare(bundle, HuggingFace(directory, foreign), model=cast(EncoderDecoder, model))
         notes["verified"] = str(comparison).splitlines()[0]
-        provenance = provenance.model_copy(update={"notes": notes})
+    provenance = Provenance(created=created, versions=versions(), notes=notes)
     bundles.save(out, recipe=recipe, weights=weights, source=read, target=write, provenance=provenance, golden=golden)
     return comparison
+
+
+def _tokenizer(directory: Path, source: Tokenizer, separate: bool) -> dict[str, str | bool]:
+    """What MarianTokenizer is given: the files that have been read, and the names of two tokens."""
+    files = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
+    files |= {"target_vocab_file": "target_vocab.json"} if separate else {}
+    unknown, end = source.tokens([UNK, END])
+    named = {key: str(directory / file) for key, file in files.items()}
+    return {**named, "unk_token": unknown, "eos_token": end, "separate_vocabs": separate}
 
 
 # -- files that anybody may have written -------------------------------------------------------------------------------

@@ -34,10 +34,8 @@ class Specials:
 class Vocabulary:
     """What takes the place of Marian's vocabulary."""
 
-    tokenizer: tuple[Tokenizer, ...]
-    """One for each SentencePiece model; their ids mean the same rows."""
-    rows: tuple[int, ...]
-    """Marian's id of each of ours; -1 for none, whose vector is zero."""
+    tokenizer: tuple[Tokenizer, ...]  #: One for each SentencePiece model; their ids mean the same rows.
+    rows: tuple[int, ...]  #: Marian's id of each of ours; -1 for none, whose vector is zero.
     silent: tuple[int, ...]
     """Our ids that may never be written: they stand for nothing in Marian, or Marian forbids them."""
 

@@ -19,8 +19,7 @@ from regard.tasks.options import Options
 if TYPE_CHECKING:
     from .trees import Tree
 
-_CHUNK = 1024
-"""Lines parsed together; results do not depend on it."""
+_CHUNK = 1024  #: Lines parsed together; results do not depend on it.
 
 
 class Asked(Flags):

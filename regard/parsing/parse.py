@@ -28,24 +28,18 @@ from regard.text import END, Tokenizer
 from .brackets import score_trees
 from .trees import Tree, delinearise, words_of
 
-SHORT = 40
-"""Words of a sentence up to which EVALB scores apart."""
-MOST_OPEN = 8
-"""Brackets opened in a row, so that every tree ends; the trees of CRAFT have no more."""
-_DEEP = 100
-"""Brackets inside of one another."""
+SHORT = 40  #: Words of a sentence up to which EVALB scores apart.
+MOST_OPEN = 8  #: Brackets opened in a row, so that every tree ends; the trees of CRAFT have no more.
+_DEEP = 100  #: Brackets inside of one another.
 
 
 @dataclass(frozen=True)
 class Parse:
     """A line's tree."""
 
-    tree: Tree | None
-    """None for a line without words. Tags are XX, unless the bundle has learnt tags."""
-    log_probability: float = 0.0
-    """Natural logarithm, summed over the symbols and the end."""
-    score: float = 0.0
-    """Log-probability over the length penalty."""
+    tree: Tree | None  #: None for a line without words. Tags are XX, unless the bundle has learnt tags.
+    log_probability: float = 0.0  #: Natural logarithm, summed over the symbols and the end.
+    score: float = 0.0  #: Log-probability over the length penalty.
 
     def __str__(self) -> str:
         return "" if self.tree is None else str(self.tree)
@@ -55,14 +49,11 @@ class Parse:
 class ParseEvaluation:
     """Trees of a treebank's words, and how like its own they are."""
 
-    scores: dict[str, Score]
-    """F1, precision, recall and exact trees of all sentences."""
-    short: dict[str, Score]
-    """The same of sentences of at most SHORT words; empty if there is none."""
+    scores: dict[str, Score]  #: F1, precision, recall and exact trees of all sentences.
+    short: dict[str, Score]  #: The same of sentences of at most SHORT words; empty if there is none.
     trees: list[Tree]
     decoding: dict[str, Any]
-    seconds: float
-    """Spent parsing."""
+    seconds: float  #: Spent parsing.
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without the trees."""
@@ -154,10 +145,8 @@ def evaluate_trees(
 class Symbols:
     """What the tokens of a vocabulary are in a line of symbols; all others are never written."""
 
-    closing: Mapping[int, int]
-    """Of each token that opens a bracket, the one that closes it."""
-    words: tuple[int, ...]
-    """Tokens that stand for a word."""
+    closing: Mapping[int, int]  #: Of each token that opens a bracket, the one that closes it.
+    words: tuple[int, ...]  #: Tokens that stand for a word.
 
 
 def symbols_of(target: Tokenizer) -> Symbols:
@@ -200,14 +189,10 @@ class BracketState:
     """How far one hypothesis has come."""
 
     symbols: Symbols
-    open: tuple[int, ...]
-    """Of each open bracket, the token that closes it."""
-    words: int
-    """Still without a symbol."""
-    opened: int
-    """Brackets opened since the last word or closed bracket."""
-    room: int
-    """Tokens that may still come, the end counted."""
+    open: tuple[int, ...]  #: Of each open bracket, the token that closes it.
+    words: int  #: Still without a symbol.
+    opened: int  #: Brackets opened since the last word or closed bracket.
+    room: int  #: Tokens that may still come, the end counted.
 
     def after(self, token: int) -> BracketState:
         """The hypothesis with one more token."""

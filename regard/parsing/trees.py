@@ -18,15 +18,12 @@ from typing import BinaryIO
 from regard.errors import TextError
 from regard.text.lines import iter_lines
 
-ANY = "XX"
-"""The symbol of a word whose tag is not kept."""
+ANY = "XX"  #: The symbol of a word whose tag is not kept.
 DEEPEST = 200
 """Brackets inside of one another: more are no sentence's, and walking through them would exhaust the stack."""
-OUTER = ("", "TOP", "ROOT", "S1")
-"""Labels of the bracket around a whole tree, which says nothing."""
+OUTER = ("", "TOP", "ROOT", "S1")  #: Labels of the bracket around a whole tree, which says nothing.
 
-Bracket = tuple[str, int, int]
-"""A label, the number of the first word, and that of the one behind the last."""
+Bracket = tuple[str, int, int]  #: A label, the number of the first word, and that of the one behind the last.
 _TOP = "TOP"
 _TRACE = "-NONE-"
 # A no-break space belongs to its word, as it does in a line of words.

@@ -38,11 +38,17 @@ def golden(model: nn.Module, recipe: Recipe, source: Tokenizer, target: Tokenize
     order = sorted((i for i in range(len(store)) if pairs or lengths[i] > 1), key=lambda i: int(lengths[i]))
     lines = [order[i * (len(order) - 1) // max(1, _COUNT - 1)] for i in range(min(_COUNT, len(order)))]
     question = OBJECTIVES[recipe.objective].example
-    asked = [question(source, side.text(i)) for i in dict.fromkeys(lines)]
-    ids = [source.encode(line) for line in asked]
+    return answered([question(source, side.text(i)) for i in dict.fromkeys(lines)], model, recipe, source, target)
+
+
+def answered(
+    lines: Sequence[str], model: nn.Module, recipe: Recipe, source: Tokenizer, target: Tokenizer
+) -> list[Golden]:
+    """These lines with the model's answers."""
+    ids = [source.encode(line) for line in lines]
     return [
         Golden(source=line, source_ids=tuple(read), target_ids=tuple(found), output=target.decode(found))
-        for line, read, found in zip(asked, ids, answers(model, recipe, source, ids), strict=True)
+        for line, read, found in zip(lines, ids, answers(model, recipe, source, ids), strict=True)
     ]
 
 
