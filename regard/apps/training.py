@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from regard.recipe import Recipe
 
-Event = dict[str, Any]
-"""What `fit` tells; the key "event" says which kind it is."""
+Event = dict[str, Any]  # what `fit` tells; the key "event" says which kind it is
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
 ]
@@ -35,8 +34,7 @@ Dev = Annotated[Path | None, typer.Option(help="Dev set; else some pairs are spl
 From = Annotated[str, typer.Option("--from", metavar="CODE", help="Source language.")]
 To = Annotated[str, typer.Option("--to", metavar="CODE", help="Target language.")]
 
-_QUIET = 10
-"""Without a terminal, every tenth event of training is a line."""
+_QUIET = 10  # without a terminal, every tenth event of training is a line
 
 
 def train(

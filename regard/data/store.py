@@ -31,8 +31,7 @@ from regard.text.tokenizer import END, Tokenizer
 
 FORMAT = 2
 
-Progress = Callable[[str, int], None]
-"""Called with what is being counted and how many so far."""
+Progress = Callable[[str, int], None]  # called with what is being counted and how many so far
 
 
 class Side:

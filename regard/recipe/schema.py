@@ -25,11 +25,9 @@ from regard.text.config import TextConfig
 if TYPE_CHECKING:
     from regard.train import Objective
 
-FAMILY = "transformer"
-"""What a `[model]` table is when it names no family."""
+FAMILY = "transformer"  # what a `[model]` table is when it names no family
 
-Key = tuple[str, ...]
-"""A key below its tables: ("train", "warmup")."""
+Key = tuple[str, ...]  # a key below its tables: ("train", "warmup")
 
 RENAMED: dict[Key, str] = {
     ("train", "updates"): "max_updates",

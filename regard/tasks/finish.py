@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard import bundle as bundles
 from regard.bundle import Provenance
 from regard.data.batches import Batches
-from regard.data.reading import sets_of
+from regard.data.corpus import sets_of
 from regard.disk import write_atomically
 from regard.errors import BundleError, RegardError
 from regard.metrics import bleu
@@ -141,7 +141,6 @@ def finish(
         data={"sha256": prepared.data_hashes, "filters": asdict(prepared.report)},
         training=training,
     )
-    questions = prepared.valid if len(prepared.valid) else prepared.train
 
     def keep(scores: list[Plain]) -> None:
         try:
@@ -152,7 +151,7 @@ def finish(
                 source=prepared.source_tokenizer,
                 target=prepared.target_tokenizer,
                 provenance=provenance.model_copy(update={"scores": scores}),
-                golden=golden(model, recipe, prepared.source_tokenizer, prepared.target_tokenizer, questions),
+                golden=golden(model, recipe, prepared.source_tokenizer, prepared.target_tokenizer, prepared.valid),
             )
         except BundleError as error:
             raise BundleError(f"{error} Training is done and saved; --resume makes the bundle from it.") from error

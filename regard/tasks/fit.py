@@ -22,9 +22,9 @@ from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.bundle.model import new_model
 from regard.data.batches import Batches
-from regard.data.corpus import Given as Texts
+from regard.data.corpus import Texts
 from regard.disk import locked, write_atomically
-from regard.errors import CheckpointError, DataError, ModelError, RecipeError, TrainingError
+from regard.errors import CheckpointError, ModelError, RecipeError, TrainingError
 from regard.models import FAMILIES
 from regard.models.modules import device_named, parameter_count
 from regard.nn import layers
@@ -146,7 +146,7 @@ def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Texts | None, gi
         prepared = prepare_for(recipe, run.out)
     journal = Journal(run.out, run.report)
     options = Options(
-        validate=Validator(prepared, recipe, run.device) if len(prepared.valid) else None,
+        validate=Validator(prepared, recipe, run.device),
         report=journal if parallel.main else lambda event: None,
         callbacks=run.callbacks,
         parallel=parallel,
@@ -304,8 +304,6 @@ def _begin(recipe: Recipe, run: _Run, corpus: Texts | None) -> tuple[Recipe, Pre
     prepared = prepare_for(
         recipe, out, lambda what, count: run.report({"event": "prepare", "what": what, "count": count})
     )
-    if len(prepared.train) == 0:
-        raise DataError(f"no training pair is left after the filters ({prepared.report}); loosen data.filters.")
     check_shortest(recipe, prepared.valid)
     if recipe.data.trees:
         symbols_of(prepared.target_tokenizer)  # raises ModelError now, not after hours of training

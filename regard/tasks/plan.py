@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from regard.data.batches import Batch
-from regard.data.reading import pairs_of
+from regard.data.corpus import pairs_of
 from regard.data.store import Progress
 from regard.errors import ModelError
 from regard.models import FAMILIES

@@ -17,9 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.data.batches import Sampling
-from regard.data.corpus import Corpus, write_corpus
-from regard.data.corpus import Given as Texts
-from regard.data.reading import Overlap, hash_of, how_read, line_of, lowest_of, pairs_of
+from regard.data.corpus import Corpus, Overlap, Texts, hash_of, how_read, line_of, lowest_of, pairs_of, write_corpus
 from regard.data.shards import Report
 from regard.data.store import Progress, Store, fingerprint
 from regard.disk import digest
@@ -39,8 +37,7 @@ from regard.train import OBJECTIVES, Inputs
 Given = tuple[Tokenizer | None, Tokenizer | None]
 Select = Callable[[Pair], bool]
 
-MOST_PAIRS = 2_000_000
-"""Subwords need no more text than this, and learning them holds it in memory."""
+MOST_PAIRS = 2_000_000  # subwords need no more text than this, and learning them holds it in memory
 _SIDES = ("source.model", "target.model")
 
 # Validation text is scored as it is: nothing in it is dropped.
@@ -275,7 +272,7 @@ def _takes(model: nn.Module, recipe: Recipe, *tokens: int) -> bool:
 def check_shortest(recipe: Recipe, valid: Store) -> None:
     """Raises RecipeError where `[search]` asks for more tokens than it permits for a short line of the dev set."""
     side, search = valid.target if recipe.data.texts else valid.source, recipe.search
-    if FAMILIES[recipe.model.family].kind != "encoder-decoder" or not (search.min_length and len(valid)):
+    if FAMILIES[recipe.model.family].kind != "encoder-decoder" or not search.min_length:
         return
     line = int(np.argmin(side.lengths))
     if search.min_length > (most := int(side.lengths[line]) + search.extra_length):
@@ -318,7 +315,7 @@ class Notes:
 
     def put(self, name: str, fingerprint: str, value: object) -> None:
         self._entries[name] = {"fingerprint": fingerprint, "value": value}
-        part = self.path.with_suffix(".part")
+        part = self.path.with_suffix(f".{os.getpid()}.part")  # runs that share a cache write here at once
         part.write_text(json.dumps(self._entries, indent=1) + "\n", "utf-8")
         os.replace(part, self.path)
 

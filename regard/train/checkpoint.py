@@ -33,10 +33,8 @@ from .parallel import Parallel
 
 _VERSION = 3
 
-Event = dict[str, Any]
-"""What happened, by the name under "event", in plain values."""
-Report = Callable[[Event], None]
-"""Hears of events."""
+Event = dict[str, Any]  # what happened, by the name under "event", in plain values
+Report = Callable[[Event], None]  # hears of events
 
 
 @dataclass

@@ -66,16 +66,12 @@ class Options:
 
     validate: Callable[[nn.Module], dict[str, float]] | None = None
     """A model -> its scores on the dev set, "loss" among them."""
-    report: Report = lambda event: None
-    """Hears of "train", "validate", "cut" and "damaged" as dicts."""
+    report: Report = lambda event: None  # hears of "train", "validate", "cut" and "damaged" as dicts
     callbacks: Sequence[Callback] = ()
     parallel: Parallel = field(default_factory=Parallel)
-    counts: Counts | None = None
-    """How often tokens occur, for the regularisers that need it."""
-    loops: bool = False
-    """Whether the model goes token by token in training: see `regard.models.Family`."""
-    shares_parts: bool = False
-    """Whether all layers of the model share a part."""
+    counts: Counts | None = None  # how often tokens occur, for the regularisers that need it
+    loops: bool = False  # whether the model goes token by token in training: see `regard.models.Family`
+    shares_parts: bool = False  # whether all layers of the model share a part
 
 
 class Trainer:

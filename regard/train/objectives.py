@@ -64,8 +64,7 @@ class Outputs:
     inputs: Inputs
     hidden: Tensor  # (N, D), what the model's `output` projects
     targets: Tensor  # (N,), below 0 for padding
-    attention: Part
-    """Whose attention the objective trains: see `weights`."""
+    attention: Part  # whose attention the objective trains: see `weights`
     lines: Tensor | None = None
     """(N,), which line of the batch each target is of, B for padding; only in training, where something asks."""
     weights: Sequence[Tensor] | None = None
@@ -240,24 +239,19 @@ def perplexity(model: Model, batches: Iterable[Outputs], chunk: int, *, classes:
 class Objective:
     """What a model learns to do, and all that the rest of the program needs to know of it."""
 
-    kinds: tuple[Kind, ...]
-    """Kinds of model families that can learn it."""
-    reads: Literal["pairs", "text"]
-    """Whether it learns from pairs of lines or from text of one side."""
+    kinds: tuple[Kind, ...]  # kinds of model families that can learn it
+    reads: Literal["pairs", "text"]  # whether it learns from pairs of lines or from text of one side
     hidden: Callable[[Model, Inputs, Observer | None], Tensor]
     """The model, a batch, what is given the weights and auxiliary losses that it wants -> (…, D) for each target."""
     attention: Part
     """Whose attention it trains: the encoder's or the decoder's to its own side, or the decoder's to the source."""
     targets: Literal["every", "some", "one"] = "every"
     """Which positions of a line have a target: every one, few of them, or the line as a whole."""
-    target: str = "text"
-    """What a target line must be, as `data.targets` says; "text": whatever the recipe says."""
-    symbols: tuple[str, ...] = ()
-    """Tokens that the text is changed with; the vocabulary gets them."""
+    target: str = "text"  # what a target line must be, as `data.targets` says; "text": whatever the recipe says
+    symbols: tuple[str, ...] = ()  # tokens that the text is changed with; the vocabulary gets them
     share: float = 1.0
     """Of the positions that `hidden` is of, how many have a target, on average: what is projected to the vocabulary."""
-    stream: bool = False
-    """Whether it can learn from one stream of text cut into windows (data.context)."""
+    stream: bool = False  # whether it can learn from one stream of text cut into windows (data.context)
     view: Callable[[Tokenizer], View | None] = lambda tokenizer: None
     """The target's tokenizer -> how batches are changed before the model is given them; None: they are not."""
     loss: Callable[[Model, Outputs, LossSettings], Tensor] = cross_entropy

@@ -19,8 +19,7 @@ from regard.settings import TrainConfig
 from .parallel import like
 
 Named = Mapping[str, nn.Parameter]
-State = dict[str, Any]
-"""What PyTorch keeps for a parameter, or for a group of them."""
+State = dict[str, Any]  # what PyTorch keeps for a parameter, or for a group of them
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,8 @@ class Optimizer:
 
     build: Callable[[nn.Module, Named, TrainConfig], Sequence[torch.optim.Optimizer]]
     """The model, its float32 parameters by name, `[train]` -> optimisers that share the parameters out."""
-    state: float = 2.0
-    """How many numbers it keeps for each weight, about: for the memory that `regard plan` foresees."""
-    sharded: bool = True
-    """Whether it can work on weights of which each process holds a part (train.parallel = "fsdp")."""
+    state: float = 2.0  # how many numbers it keeps for each weight, about: for the memory that `regard plan` foresees
+    sharded: bool = True  # whether it can work on weights of which each process holds a part (train.parallel = "fsdp")
 
 
 def decayed(parameters: Named, weight_decay: float) -> list[State]:

@@ -26,8 +26,7 @@ from torch.func import functional_call
 from regard.data.batches import Batch
 from regard.errors import ModelError, ParallelError
 
-_SILENCE = timedelta(minutes=10)
-"""How long a process waits for the others at an update before it takes them for dead."""
+_SILENCE = timedelta(minutes=10)  # how long a process waits for the others at an update before it takes them for dead
 _PATIENCE = timedelta(days=7)
 """How long it waits while the first one prepares, validates, saves or scores; one that ends is noticed at once."""
 

@@ -24,10 +24,8 @@ from .objectives import Inputs, Model, Outputs
 class Counts:
     """How often each token occurs in the text that is trained on."""
 
-    read: Tensor
-    """(V,) of the side that is read; the ends of lines count 0, since they are no words."""
-    written: Tensor
-    """(V,) of the targets, the ends of lines included."""
+    read: Tensor  # (V,) of the side that is read; the ends of lines count 0, since they are no words
+    written: Tensor  # (V,) of the targets, the ends of lines included
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,12 @@ class Regularizer:
     """Made once, before training, from the strength and the counts of the tokens."""
     model: Callable[[Tensor, nn.Module], None] | None = None
     """Changes the model before training; parameter names must stay."""
-    inputs: Callable[[Tensor, Inputs], Inputs] | None = None
-    """Changes each batch that is trained on."""
+    inputs: Callable[[Tensor, Inputs], Inputs] | None = None  # changes each batch that is trained on
     weigh: Callable[[Tensor, Tensor], Tensor] | None = None
     """Targets (N,), those below 0 set to 0 -> what each counts in the loss, (N,)."""
     add: Callable[[Tensor, Model, Outputs], Tensor] | None = None
     """The model and what it computed -> what is added to the summed loss. It shows in the gradient, not in the log."""
-    attention: bool = False
-    """Whether `add` needs the attention weights, which takes the slower way of computing them."""
+    attention: bool = False  # whether `add` needs the attention weights, which takes the slower way of computing them
 
 
 @dataclass(frozen=True)

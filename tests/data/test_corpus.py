@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from regard import recipe as recipes
-from regard.data.corpus import Corpus
-from regard.data.reading import sets_of
+from regard.data.corpus import Corpus, sets_of
 from regard.errors import DataError, RecipeError, TextError
 from regard.recipe import Recipe
 from regard.tasks.prepare import prepare, with_corpus

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from regard import recipe
-from regard.data.reading import Overlap
+from regard.data.corpus import Overlap
 from regard.data.shards import Repeats, Report
 from regard.settings import Filters
 from regard.tasks.prepare import _learnt_from
