@@ -48,10 +48,13 @@ def iter_lines(source: Source, *, max_characters: int = MAX_CHARACTERS, allow_em
     limit = 4 * max_characters + 3  # so that one endless line cannot fill the memory
     with open_bytes(source) as stream:
         for number, raw in enumerate(iter(lambda: stream.readline(limit), b""), start=1):
-            where = f"{name}: line {number}"
-            if len(raw) == limit and not raw.endswith(b"\n"):
-                raise _too_long(where, f"more than {max_characters:,}", max_characters)
-            yield _usable(_decoded(raw, where, number), where, max_characters)
+            try:
+                if len(raw) == limit and not raw.endswith(b"\n"):
+                    raise _too_long(f"more than {max_characters:,}", max_characters)
+                line = _usable(_decoded(raw, number), max_characters)
+            except TextError as error:
+                raise TextError(f"{name}: line {number} {error}") from None
+            yield line
     if number == 0 and not allow_empty:
         raise TextError(f"{name}: the file is empty; at least one line of text is needed.")
 
@@ -61,38 +64,41 @@ def check_line(line: str, where: str, max_characters: int = MAX_CHARACTERS) -> s
 
     Raises TextError for a NUL, a line break, half of a surrogate pair and more than `max_characters`.
     """
-    if not line.isascii():
-        try:
+    try:
+        if not line.isascii():
             line.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise TextError(
-                f"{where} contains {line[error.start]!r} at character {error.start + 1}, half of a surrogate pair, "
-                "which is no character; remove it."
-            ) from None
-    return _usable(line, where, max_characters)
+        return _usable(line, max_characters)
+    except UnicodeEncodeError as error:
+        raise TextError(
+            f"{where} contains {line[error.start]!r} at character {error.start + 1}, half of a surrogate pair, "
+            "which is no character; remove it."
+        ) from None
+    except TextError as error:
+        raise TextError(f"{where} {error}") from None
 
 
-def _usable(line: str, where: str, max_characters: int) -> str:
-    for character, (what, way_out) in _NOT_IN_A_LINE.items():
-        if character in line:
-            raise TextError(f"{where} contains {what} at character {line.index(character) + 1}; {way_out}")
+def _usable(line: str, max_characters: int) -> str:
+    if "\0" in line or "\n" in line:
+        for character, (what, way_out) in _NOT_IN_A_LINE.items():
+            if character in line:
+                raise TextError(f"contains {what} at character {line.index(character) + 1}; {way_out}")
     if len(line) > max_characters:
-        raise _too_long(where, f"{len(line):,}", max_characters)
+        raise _too_long(f"{len(line):,}", max_characters)
     return line
 
 
-def _too_long(where: str, found: str, limit: int) -> TextError:
+def _too_long(found: str, limit: int) -> TextError:
     return TextError(
-        f"{where} has {found} characters; at most {limit:,} are allowed in one line: "
+        f"has {found} characters; at most {limit:,} are allowed in one line: "
         "split it into sentences, one a line, or remove it."
     )
 
 
-def _decoded(raw: bytes, where: str, number: int) -> str:
+def _decoded(raw: bytes, number: int) -> str:
     if number == 1:
         if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise TextError(
-                f"{where} starts with the byte-order mark of UTF-16 (0x{raw[0]:02X} 0x{raw[1]:02X}); "
+                f"starts with the byte-order mark of UTF-16 (0x{raw[0]:02X} 0x{raw[1]:02X}); "
                 "only UTF-8 is read: convert it with `iconv -f UTF-16 -t UTF-8`."
             )
         raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -100,7 +106,7 @@ def _decoded(raw: bytes, where: str, number: int) -> str:
         return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         raise TextError(
-            f"{where} is not UTF-8: byte 0x{raw[error.start]:02X} at position {error.start + 1} "
+            f"is not UTF-8: byte 0x{raw[error.start]:02X} at position {error.start + 1} "
             "of the line; convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`."
         ) from None
 

@@ -225,9 +225,10 @@ class Sampler:
             previous = before[left]
             if following < end:
                 before[following] = left
-            for one, other in ((left, following), (previous, left)):
-                if one >= 0 and other < end and (longer := symbols[one] + symbols[other]) in scores:
-                    heappush(agenda, (-scores[longer], one, other, longer))
+                if (longer := pair + symbols[following]) in scores:
+                    heappush(agenda, (-scores[longer], left, following, longer))
+            if previous >= 0 and (longer := symbols[previous] + pair) in scores:
+                heappush(agenda, (-scores[longer], previous, left, longer))
         return [symbol for symbol in symbols if symbol]
 
     def _unigram(self, text: str, alpha: float, draw: Draw) -> list[str]:

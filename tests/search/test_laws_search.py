@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from regard.search.beam import beam_search, beam_steps, diverse_search
 from regard.search.config import SearchConfig
-from regard.search.hypotheses import expected_utilities, penalty_of
+from regard.search.hypotheses import Problem, expected_utilities, penalty_of, run_through
 from regard.search.paths import Draw, exhaustive_search, greedy_search, sample_search
 from regard.search.steps import Covered, Together, coverage_penalty, covered_step, ensemble
+from regard.search.table import SEARCHES
 from regard.tasks.decode import decode, step_of
 
 VOCABULARY = 4
@@ -96,6 +98,19 @@ def test_width_one_equals_greedy(seed: int, limit: int) -> None:
     assert [h[0].ids for h in narrow] == [h.ids for h in greedy]
     assert [h[0].score for h in narrow] == pytest.approx([h.score for h in greedy])
     assert [h[0].ended for h in narrow] == [h.ended for h in greedy]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_greedy_stream_shows_what_greedy_search_finds(seed: int) -> None:
+    """A beam of one might go on after its best token was the end, where longer hypotheses are ranked higher."""
+    problem = Problem(_table(seed, 1.0), *_start(1), torch.tensor([6]), 3, penalty_of("gnmt", 2.0))
+    shown: list[list[int]] = []
+    stream = SEARCHES["greedy"].stream
+    assert stream is not None
+    found = run_through(stream(problem, SearchConfig(beam=1)), shown.append)
+    assert [found] == greedy_search(problem)
+    assert shown[-1] == found.ids if found else False
+    assert all(longer[: len(shorter)] == shorter for shorter, longer in pairwise(shown))
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4))
