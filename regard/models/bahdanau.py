@@ -9,36 +9,35 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from regard.nn import Dropout, KeysValues, Layout, Padded, look_up, wanted, whole
 from regard.nn.attention import NORMALIZERS, SCORES, Lengths, attend
 from regard.nn.attention.core import matrix
 from regard.nn.attention.normalize import observed
+from regard.nn.layers import Dropout, Map
+from regard.nn.positions import look_up
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
+from regard.nn.state import KeysValues, Layout, Observer, Rows, in_rows, show, whole
 
-from ..nn.state import Observer
-from .choices import CellName, NormalizerName, ScoreName, capacity, listed
-from .interface import Family
+from .choices import CellName, Chance, Config, NormalizerName, ScoreName, ScoreWidth, Size, TokenWidth, family_of
+from .modules import Projecting, zero_padding
 
 
-class BahdanauConfig(BaseModel):
+class BahdanauConfig(Config):
     """Sizes of the first translator with attention; the defaults are the paper's (appendix A.2.3)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     family: Literal["bahdanau"] = Field("bahdanau", description="the model family")
-    cell: CellName = Field("gru", description="the recurrence: elman, gru (paper) or lstm")
-    width: int = Field(1000, gt=0, description="n: features of the decoder's state")
-    encoder_width: int = Field(2000, gt=0, description="2n: features of an annotation, half from each direction")
-    encoder_layers: int = Field(1, gt=0, description="bidirectional layers of the encoder; the decoder has one layer")
-    embedding: int = Field(620, gt=0, description="m: features of a token")
-    readout: int = Field(500, gt=0, description="l: features of the decoder's output, after the maxout")
-    score: ScoreName = Field("additive", description=f"how the state is compared with annotations: {listed(*SCORES)}")
-    score_width: int = Field(0, ge=0, description="n': inner features of the score; 0: as the score has by itself")
-    normalize: NormalizerName = Field("softmax", description=f"how scores become weights: {listed(*NORMALIZERS)}")
-    dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, annotations and the decoder's output")
+    cell: CellName = "gru"
+    width: Size = Field(1000, description="n: features of the decoder's state")
+    encoder_width: Size = Field(2000, description="2n: features of an annotation, half from each direction")
+    encoder_layers: Size = Field(1, description="bidirectional layers of the encoder; the decoder has one layer")
+    embedding: TokenWidth = 620
+    readout: Size = Field(500, description="l: features of the decoder's output, after the maxout")
+    score: ScoreName = "additive"
+    score_width: ScoreWidth = 0
+    normalize: NormalizerName = "softmax"
+    dropout: Chance = Field(0.0, description="on embeddings, annotations and the decoder's output")
     init_range: float = Field(
         0.01, gt=0, description="standard deviation of the first weights, the recurrent ones aside"
     )
@@ -52,21 +51,9 @@ class BahdanauConfig(BaseModel):
             )
         return self
 
-
-def build(config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Bahdanau:
-    """A new, randomly initialised model (appendix B.1); ModelError for a score that the widths do not allow."""
-    model = Bahdanau(config, source_vocabulary, target_vocabulary, pad)
-    for name, parameter in model.named_parameters():
-        if parameter.dim() < 2:
-            nn.init.zeros_(parameter)
-        elif name.endswith("hidden.weight"):
-            for square in parameter.chunk(parameter.shape[0] // parameter.shape[1]):
-                nn.init.orthogonal_(square)
-        else:
-            nn.init.normal_(parameter, std=0.001 if name.startswith("score.") else config.init_range)
-    for table in (model.source, model.target):
-        nn.init.zeros_(table.weight[pad])
-    return model
+    @property
+    def cross_attention(self) -> tuple[int, int]:
+        return 1, 1
 
 
 class Annotations(NamedTuple):
@@ -77,36 +64,42 @@ class Annotations(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BahdanauState:
+class BahdanauState(Rows):
     """The decoder's carry, the score's keys and the annotations (B, 1, S, …), and which of them are padding."""
 
     carry: Carry
     memory: KeysValues
     mask: Tensor
 
-    def select(self, rows: Tensor) -> BahdanauState:
-        carry = tuple(x.index_select(0, rows) for x in self.carry)
-        return BahdanauState(carry, self.memory.select(rows), self.mask.index_select(0, rows))
 
+class Bahdanau(Projecting):
+    """Bidirectional encoder, decoder with attention and projection."""
 
-class Bahdanau(nn.Module):
-    """Bidirectional encoder, decoder with attention and projection; made by `build`."""
-
-    def __init__(self, config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int, pad: int) -> None:
+    def __init__(self, config: BahdanauConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> None:
+        """Randomly initialised (appendix B.1); ModelError for a score that the widths do not allow."""
         super().__init__()
         c, cell = config, CELLS[config.cell]
         self.source = nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad)
         self.encoder = Stack(c.cell, c.embedding, c.encoder_width, c.encoder_layers, c.dropout, "both")
-        self.begin = nn.Linear(c.encoder_width // 2, c.width)
+        self.begin = Map(c.encoder_width // 2, c.width)
         self.target = nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad)
         self.decoder = cell(c.embedding, c.width)
-        self.context = nn.Linear(c.encoder_width, cell.sums * c.width, bias=False)
+        self.context = Map(c.encoder_width, cell.sums * c.width, bias=False)
         inner = c.score_width or (c.width if c.score == "additive" else 0)
         self.score = SCORES[c.score](c.encoder_width, c.width, inner)
         self.normalize = NORMALIZERS[c.normalize]()
         self.readout = Maxout(c.width, c.embedding, c.encoder_width, c.readout)
-        self.output = nn.Linear(c.readout, target_vocabulary)
+        self.output = Map(c.readout, target_vocabulary)
         self.dropout = Dropout(c.dropout)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() < 2:
+                nn.init.zeros_(parameter)
+            elif name.endswith("hidden.weight"):
+                for square in parameter.chunk(parameter.shape[0] // parameter.shape[1]):
+                    nn.init.orthogonal_(square)
+            else:
+                nn.init.normal_(parameter, std=0.001 if name.startswith("score.") else c.init_range)
+        zero_padding(self, pad)
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Annotations:
         """Source ids (B, S) or (L,) -> annotations (A.1.1)."""
@@ -133,7 +126,7 @@ class Bahdanau(nn.Module):
         step = self.decoder.loop(self.decoder.input(embedded), self.context)
         carry, memory = state.carry, state.memory
         hidden, contexts, weights = [], [], []
-        for real in Padded(layout.lengths, layout.width).inside().split(1, 1):
+        for real in in_rows(layout).inside().split(1, 1):
             hidden.append(carry[0])  # s_{i-1}, which looks and is read out (A.2.2)
             query = self.score.queries(carry[0][:, None, None])  # (B, 1, 1, …)
             settings = state.mask, None, observed(self.normalize, observe, real)
@@ -141,24 +134,13 @@ class Bahdanau(nn.Module):
             contexts.append(context[:, 0, 0])
             weights.append(weight)
             carry = step(carry, contexts[-1])
-        if observe is not None and wanted(observe, "cross"):
-            observe.weights["cross"].append(torch.cat(weights, 2))
+        show(observe, "cross", torch.cat(weights, 2))
         x = self.readout(torch.stack(hidden), embedded, torch.stack(contexts))
         return as_laid_out(self.dropout(x), layout), replace(state, carry=carry)
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, l) -> logits (…, V)."""
-        logits: Tensor = self.output(hidden)
-        return logits
-
 
 FAMILIES = {
-    "bahdanau": Family(
-        BahdanauConfig,
-        build,
-        {"width": 16, "encoder_width": 16, "embedding": 12, "readout": 8},
-        cross_attention=lambda config: (1, 1),
-        capacity=lambda config: capacity(config.score, config.score_width),
-        loops=True,
+    "bahdanau": family_of(
+        BahdanauConfig, Bahdanau, {"width": 16, "encoder_width": 16, "embedding": 12, "readout": 8}, loops=True
     )
 }

@@ -5,36 +5,26 @@ Sizes: B sentences, S source tokens, T target tokens, H heads, D width, V vocabu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import cast
 
 from torch import Tensor, nn
 
-from regard.nn import (
-    GATES,
-    NORM_KINDS,
-    NORMS,
-    Cache,
-    Embedding,
-    FeedForward,
-    GatedFeedForward,
-    Identity,
-    KeysValues,
-    Layout,
-    Observer,
-    PostNorm,
-    whole,
-)
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Heads, Lengths, Mask, MultiHead
-from regard.nn.positions import POSITIONS, ROTARY, Bias, NoPosition, biases
+from regard.nn.layers import GATES, NORM_KINDS, NORMS, FeedForward, GatedFeedForward, Identity, Map, Norm, PostNorm
+from regard.nn.positions import POSITIONS, ROTARY, Added, Bias, Embedding, NoPosition, biases
+from regard.nn.state import Cache, KeysValues, Layout, Observer, Rows, whole
 
 from .choices import EncoderDecoderConfig, StackConfig
 from .interface import check_shared
+from .modules import Projecting, zero_padding
 
 
 class Block(nn.Module):
     """Self-attention, attention to the memory where there is one, then the feed-forward network (section 3.1)."""
+
+    __call__: Callable[..., tuple[Tensor, Cache | None]]
 
     def __init__(
         self, attention: MultiHead, feedforward: nn.Module, residuals: list[PostNorm], cross: MultiHead | None = None
@@ -66,7 +56,7 @@ class Block(nn.Module):
 
 
 @dataclass(frozen=True)
-class TransformerState:
+class TransformerState(Rows):
     """Per decoder layer the memory's keys and values and those of the target so far, of which `position` are in."""
 
     memory: tuple[KeysValues, ...]
@@ -74,31 +64,31 @@ class TransformerState:
     past: tuple[Cache, ...]
     position: int = 0
 
-    def select(self, rows: Tensor) -> TransformerState:
-        return TransformerState(
-            tuple(m.select(rows) for m in self.memory),
-            self.memory_lengths.index_select(0, rows),
-            tuple(p.select(rows) for p in self.past),
-            self.position,
-        )
 
-
-class Transformer(nn.Module):
-    """Encoder, decoder and projection; made by `transformer_of`."""
+class Transformer(Projecting):
+    """Encoder, decoder and projection."""
 
     def __init__(
-        self,
-        source: Embedding,
-        encoder: tuple[list[Block], nn.Module],
-        target: Embedding,
-        decoder: tuple[list[Block], nn.Module],
-        output: nn.Linear,
+        self, config: EncoderDecoderConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0
     ) -> None:
-        """Of encoder and decoder the blocks, and the norm behind them."""
+        """Randomly initialised; both vocabularies must be equal when embeddings are shared by all."""
         super().__init__()
+        c, compared = config, config.new_score().prepared
+        source_table, target_table, output = shared_tables(c, source_vocabulary, target_vocabulary, pad)
+        first = _added(c)
+        second = _added(c) if any(True for _ in first.parameters()) else first
+        source = Embedding(source_table, first, c.dropout, c.positions_enter, scaled=True)
+        encoder = _blocks(c, c.encoder_layers, compared, decodes=False)
+        target = Embedding(target_table, second, c.dropout, c.positions_enter, scaled=True)
+        decoder = _blocks(c, c.decoder_layers, compared, decodes=True)
         self.source, self.target, self.output = source, target, output
-        self.encoder, self.decoder = nn.ModuleList(encoder[0]), nn.ModuleList(decoder[0])
-        self.encoder_norm, self.decoder_norm = encoder[1], decoder[1]
+        self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)
+        self.encoder_norm, self.decoder_norm = final_norm(c), final_norm(c)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2 and name.startswith(("encoder.", "decoder.")):
+                nn.init.xavier_uniform_(parameter)
+            elif parameter.dim() == 1 and name.endswith("bias"):
+                nn.init.zeros_(parameter)
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Source ids (B, S) or (L,) -> memory (…, D)."""
@@ -107,8 +97,7 @@ class Transformer(nn.Module):
         mask = Lengths(layout.lengths)
         for i, block in enumerate(self.encoder):
             x, _ = block(self.source.again(x, *positions) if i else x, layout, mask, observe=observe)
-        memory: Tensor = self.encoder_norm(x, layout)
-        return memory
+        return self.encoder_norm(x, layout)
 
     def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> TransformerState:
         """The state before the first token, with fixed caches of `capacity` tokens, or growing ones."""
@@ -144,16 +133,31 @@ class Transformer(nn.Module):
         hidden = self.decoder_norm(x, layout)
         return hidden, replace(state, past=tuple(past), position=state.position + layout.width)
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V)."""
-        logits: Tensor = self.output(hidden)
-        return logits
-
 
 # -- made of configs ---------------------------------------------------------------------------------------------------
 
 
-def stack_of(c: StackConfig, causal: bool) -> list[Block]:
+def _blocks(c: EncoderDecoderConfig, layers: int, compared: int, decodes: bool) -> list[Block]:
+    """The blocks of a side; `compared` is the width of a head's queries once its score has prepared them."""
+    keys, values = c.widths
+    heads = Heads(c.width, c.heads, keys, values, c.groups, c.key_value == "split")
+
+    def attention(positions: str = "", bias: Bias | None = None) -> MultiHead:
+        """With what acts inside it of these positions; none act between a sequence and the memory."""
+        score = c.new_score()
+        rotary = ROTARY[positions](score.prepared, c.max_positions) if positions in ROTARY else None
+        normalize = NORMALIZERS[c.normalize]()
+        return MultiHead(heads, score, normalize=normalize, dropout=c.attention_dropout, bias=bias, rotary=rotary)
+
+    made = []
+    for bias in biases(c.positions, layers, c.heads, (compared, values), causal=decodes):
+        own, cross = attention(c.positions, bias), attention() if decodes else None
+        inner = _feedforward(c.width, c.feedforward, c.activation, c.activation_dropout)
+        made.append(Block(own, inner, [_residual(c) for _ in range(2 + decodes)], cross))
+    return made
+
+
+def stack_of(c: StackConfig, causal: bool) -> nn.ModuleList:
     """The blocks of a stack, each with what acts inside it of the positions."""
     head = c.width // c.heads
     heads = Heads(c.width, c.heads, head, head, c.key_value_heads)
@@ -164,53 +168,12 @@ def stack_of(c: StackConfig, causal: bool) -> list[Block]:
         attention = MultiHead(heads, score, dropout=c.attention_dropout, bias=bias, rotary=rotary)
         inner = _feedforward(c.width, c.feedforward or 4 * c.width, c.activation, 0.0)
         blocks.append(Block(attention, inner, [_residual(c), _residual(c)]))
-    return blocks
-
-
-def transformer_of(
-    c: EncoderDecoderConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0
-) -> Transformer:
-    """A new, randomly initialised model; both vocabularies must be equal when embeddings are shared by all."""
-    (keys, values), prepared = c.widths, c.new_score().prepared
-    heads = Heads(c.width, c.heads, keys, values, c.groups, c.key_value == "split")
-    source_table, target_table, output = shared_tables(c, source_vocabulary, target_vocabulary, pad)
-    scheme = POSITIONS.get(c.positions, NoPosition)  # what acts inside attention is not added
-    first = scheme(c.width, c.max_positions)
-    second = scheme(c.width, c.max_positions) if any(True for _ in first.parameters()) else first
-
-    def attention(positions: str = "", bias: Bias | None = None) -> MultiHead:
-        """With what acts inside it of these positions; none act between a sequence and the memory."""
-        score = c.new_score()
-        rotary = ROTARY[positions](score.prepared, c.max_positions) if positions in ROTARY else None
-        normalize = NORMALIZERS[c.normalize]()
-        return MultiHead(heads, score, normalize=normalize, dropout=c.attention_dropout, bias=bias, rotary=rotary)
-
-    def blocks(layers: int, decodes: bool) -> list[Block]:
-        made = []
-        for bias in biases(c.positions, layers, c.heads, (prepared, values), causal=decodes):
-            own, cross = attention(c.positions, bias), attention() if decodes else None
-            inner = _feedforward(c.width, c.feedforward, c.activation, c.activation_dropout)
-            made.append(Block(own, inner, [_residual(c) for _ in range(2 + decodes)], cross))
-        return made
-
-    model = Transformer(
-        Embedding(source_table, first, c.dropout, c.positions_enter, scaled=True),
-        (blocks(c.encoder_layers, False), final_norm(c)),
-        Embedding(target_table, second, c.dropout, c.positions_enter, scaled=True),
-        (blocks(c.decoder_layers, True), final_norm(c)),
-        output,
-    )
-    for name, parameter in model.named_parameters():
-        if parameter.dim() == 2 and name.startswith(("encoder.", "decoder.")):
-            nn.init.xavier_uniform_(parameter)
-        elif parameter.dim() == 1 and name.endswith("bias"):
-            nn.init.zeros_(parameter)
-    return model
+    return nn.ModuleList(blocks)
 
 
 def shared_tables(
     c: EncoderDecoderConfig, source_vocabulary: int, target_vocabulary: int, pad: int
-) -> tuple[nn.Embedding, nn.Embedding, nn.Linear]:
+) -> tuple[nn.Embedding, nn.Embedding, Map]:
     """Tables of source and target and the projection, of one matrix as far as `share` says."""
     check_shared(c.share, source_vocabulary, target_vocabulary)
     target = nn.Embedding(target_vocabulary, c.width, padding_idx=pad)
@@ -218,7 +181,7 @@ def shared_tables(
     for table in dict.fromkeys((source, target)):  # a set would draw in an order that changes from run to run
         nn.init.normal_(table.weight, std=c.width**-0.5)
         nn.init.zeros_(table.weight[pad])
-    output = nn.Linear(c.width, target_vocabulary, bias=c.output_bias)
+    output = Map(c.width, target_vocabulary, bias=c.output_bias)
     nn.init.normal_(output.weight, std=c.width**-0.5)
     if c.output_bias:
         nn.init.zeros_(output.bias)
@@ -229,10 +192,10 @@ def shared_tables(
 
 def embedding_of(c: StackConfig, table: nn.Embedding) -> Embedding:
     """The tokens' table and what is added of their positions."""
-    return Embedding(table, POSITIONS.get(c.positions, NoPosition)(c.width, c.max_positions), c.dropout)
+    return Embedding(table, _added(c), c.dropout)
 
 
-def final_norm(c: StackConfig | EncoderDecoderConfig) -> nn.Module:
+def final_norm(c: StackConfig | EncoderDecoderConfig) -> Norm:
     """What the last block is followed by."""
     return NORM_KINDS[c.norm_kind](c.width) if c.norm == "pre" else Identity()
 
@@ -245,9 +208,12 @@ def initialise(model: nn.Module, layers: int, pad: int) -> None:
             nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if ends else 0.02)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            nn.init.zeros_(module.weight[pad])
+    zero_padding(model, pad)
+
+
+def _added(c: StackConfig | EncoderDecoderConfig) -> Added:
+    """What is added of positions; what acts inside attention is not."""
+    return POSITIONS.get(c.positions, NoPosition)(c.width, c.max_positions)
 
 
 def _residual(c: StackConfig | EncoderDecoderConfig) -> PostNorm:
@@ -256,5 +222,4 @@ def _residual(c: StackConfig | EncoderDecoderConfig) -> PostNorm:
 
 
 def _feedforward(width: int, inner: int, activation: str, dropout: float) -> nn.Module:
-    kind = GatedFeedForward if activation in GATES else FeedForward
-    return kind(width, inner, activation, dropout)
+    return (GatedFeedForward if activation in GATES else FeedForward)(width, inner, activation, dropout)

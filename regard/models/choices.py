@@ -1,4 +1,4 @@
-"""What the configs of several families have in common: names of parts, and the sizes of Transformers.
+"""What the configs of several families have in common: names of parts, settings of one meaning, sizes of Transformers.
 
 A part is named by its entry in a dict. Names are looked up when a config is made, so entries that a script adds count;
 those of the paper need no looking up, so that its configs are read without the parts themselves and without PyTorch.
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from .interface import Family
+
 if TYPE_CHECKING:
     from regard.nn.attention import Score
 
-PAPER: dict[str, tuple[Any, ...]] = {
+PAPER: dict[str, tuple[str, ...]] = {
     "positions": ("sinusoidal", "sinusoidal-halves", "learned", "none"),
     "norm_kind": ("layer",),
     "score": ("scaled_dot", "dot"),
@@ -25,40 +28,21 @@ PAPER: dict[str, tuple[Any, ...]] = {
     "activation": ("relu", "gelu", "silu"),
 }
 """Names of parts, by the key that names them, that everything knows which has the paper's Transformer in it."""
-_ADDED = PAPER["positions"]
-"""Positions that are added to a token."""
+
+_MODULES = {
+    "layers": ("ACTIVATIONS", "GATES", "NORM_KINDS"),
+    "attention": ("NORMALIZERS", "SCORES"),
+    "convolution": ("POOLS",),
+    "positions": ("POSITIONS", "BIASES", "ROTARY"),
+    "recurrent": ("CELLS",),
+}
 
 
-def _table(name: str) -> Mapping[str, Any]:
-    """A dict of parts, such as "attention.SCORES" of `regard.nn`."""
-    module, _, table = f"regard.nn.{name}".rpartition(".")
-    found: Mapping[str, Any] = getattr(import_module(module), table)
+def parts(table: str) -> Mapping[str, Any]:
+    """The dict of parts that has this name in `regard.nn`, imported when it is needed."""
+    module = next(name for name, tables in _MODULES.items() if table in tables)
+    found: Mapping[str, Any] = getattr(import_module(f"regard.nn.{module}"), table)
     return found
-
-
-def _one_of(*tables: str, key: str = "") -> AfterValidator:
-    """Names of the entries of these dicts; those that the paper has for a key are known."""
-
-    def check(name: str) -> str:
-        if name in PAPER.get(key, ()):
-            return name
-        names = [known for table in tables for known in _table(table)]
-        if name not in names:
-            found = {"names": names, "name": name, "listed": ", ".join(names)}
-            raise PydanticCustomError("unknown_name", "must be one of {listed}", found)
-        return name
-
-    return AfterValidator(check)
-
-
-ActivationName = Annotated[str, _one_of("ACTIVATIONS", "GATES", key="activation")]
-AddedName = Annotated[str, _one_of("positions.POSITIONS")]
-CellName = Annotated[str, _one_of("recurrent.CELLS")]
-NormName = Annotated[str, _one_of("NORM_KINDS", key="norm_kind")]
-NormalizerName = Annotated[str, _one_of("attention.NORMALIZERS", key="normalize")]
-PoolName = Annotated[str, _one_of("convolution.POOLS")]
-PositionName = Annotated[str, _one_of("positions.POSITIONS", "positions.BIASES", "positions.ROTARY", key="positions")]
-ScoreName = Annotated[str, _one_of("attention.SCORES", key="score")]
 
 
 def listed(*names: object) -> str:
@@ -67,50 +51,192 @@ def listed(*names: object) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def capacity(score: str, score_width: int, positions: str = "none", max_positions: int = 0) -> int | None:
-    """The most positions that a line may have, for which a score and a position scheme have weights; None: any number.
+def one_of(*tables: str, key: str = "") -> AfterValidator:
+    """Names of the entries of these dicts; those that the paper has for a key are known."""
 
-    Both have the widths and positions that a config gives them.
-    """
-    known = [] if score in PAPER["score"] else [_table("attention.SCORES")[score].most_keys(score_width)]
-    added = None if positions in _ADDED else _table("positions.POSITIONS").get(positions)
-    if positions == "learned" or (added is not None and added.limited):
-        known.append(max_positions)
-    return min((most for most in known if most is not None), default=None)
+    def check(name: str) -> str:
+        if name in PAPER.get(key, ()):
+            return name
+        names = [known for table in tables for known in parts(table)]
+        if name not in names:
+            found = {"names": names, "name": name, "listed": ", ".join(names)}
+            raise PydanticCustomError("unknown_name", "must be one of {listed}", found)
+        return name
 
-
-def own_capacity(config: EncoderDecoderConfig | StackConfig) -> int | None:
-    """The most positions that a line may have, as a config of Transformers says itself."""
-    return config.capacity
+    return AfterValidator(check)
 
 
-class StackConfig(BaseModel):
-    """A stack of Transformer blocks, as GPT and BERT have one, and Transformers two; the defaults are GPT-2's."""
+# -- settings of one meaning -------------------------------------------------------------------------------------------
+
+Size = Annotated[int, Field(gt=0)]
+Chance = Annotated[float, Field(ge=0, lt=1)]
+
+ActivationName = Annotated[
+    str,
+    one_of("ACTIVATIONS", "GATES", key="activation"),
+    Field(
+        description="the feed-forward network's activation: relu, gelu, gelu_new or silu; or a gate, with two thirds "
+        "of the inner features: reglu, geglu or swiglu"
+    ),
+]
+AttentionDropout = Annotated[Chance, Field(description="dropout of attention weights")]
+CellName = Annotated[str, one_of("CELLS"), Field(description="the recurrence: elman, gru or lstm")]
+HeadCount = Annotated[Size, Field(description="attentions side by side")]
+InitRange = Annotated[float, Field(gt=0, description="weights begin uniform between minus this and this")]
+KeyValueHeads = Annotated[
+    int, Field(ge=0, description="heads of keys and values, shared by neighbours: 1: multi-query; 0: as many as heads")
+]
+LayerDropout = Annotated[Chance, Field(description="on sub-layer outputs and embedding sums")]
+NormName = Annotated[
+    str,
+    one_of("NORM_KINDS", key="norm_kind"),
+    Field(description="layer, rms or batch: of a token's features, but for batch, which sees its neighbours"),
+]
+NormOrder = Annotated[
+    Literal["post", "pre"], Field(description="post: norm after each residual sum (paper); pre: before each sub-layer")
+]
+NormalizerName = Annotated[
+    str,
+    one_of("NORMALIZERS", key="normalize"),
+    Field(
+        description="how scores become weights: softmax, sparsemax, entmax15, straight_through, gumbel or sampled (the "
+        "last three: hard attention)"
+    ),
+]
+PositionName = Annotated[
+    str,
+    one_of("POSITIONS", "BIASES", "ROTARY", key="positions"),
+    Field(
+        description="how a token knows its position: added to it (sinusoidal, sinusoidal-halves, learned or none), to "
+        "the scores of self-attention (t5, t5-layers, shaw, shaw-keys, alibi or kerple), or turning its queries and "
+        "keys (rotary)"
+    ),
+]
+AddedName = Annotated[
+    str,
+    one_of("POSITIONS", key="positions"),
+    Field(description="how a token knows its position: sinusoidal, sinusoidal-halves, learned or none"),
+]
+RecurrentDropout = Annotated[Chance, Field(description="on embeddings, between layers and before the output")]
+RecurrentLayers = Annotated[Size, Field(description="recurrent layers: of a translator, on each side")]
+RecurrentWidth = Annotated[Size, Field(description="features of a recurrent layer")]
+ScoreName = Annotated[
+    str,
+    one_of("SCORES", key="score"),
+    Field(
+        description="how queries and keys are compared: scaled_dot, dot, bilinear, reduced_rank, additive, concat, "
+        "cosine, fixed_cosine, location or mean"
+    ),
+]
+ScoreWidth = Annotated[
+    int,
+    Field(
+        ge=0,
+        description="inner features of additive and concat, rank of reduced_rank, positions of location; 0: what suits",
+    ),
+]
+Share = Annotated[
+    Literal["all", "target", "none"],
+    Field(description="one matrix for source and target embeddings and the projection (all), the last two, or none"),
+]
+Tied = Annotated[bool, Field(description="one matrix for embeddings and projection (Press and Wolf 2017)")]
+TokenWidth = Annotated[Size, Field(description="features of a token")]
+
+
+# -- configs -----------------------------------------------------------------------------------------------------------
+
+
+class Config(BaseModel):
+    """What `[model]` may hold, and what can be known of a model by it alone; see `Family`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    width: int = Field(768, gt=0, description="features of a token, a multiple of 2")
-    layers: int = Field(12, gt=0, description="blocks")
-    heads: int = Field(12, gt=0, description="attentions side by side")
-    key_value_heads: int = Field(
-        0, ge=0, description="heads of keys and values, shared by neighbours: 1: multi-query; 0: as many as heads"
-    )
+    @property
+    def capacity(self) -> int | None:
+        """The most positions that a line may have, for which a score and a position scheme have weights; None: any."""
+        given, known = dict(self), []
+        if (score := given.get("score", "dot")) not in PAPER["score"]:
+            known.append(parts("SCORES")[score].most_keys(given["score_width"]))
+        positions = given.get("positions", "none")
+        schemes = {} if positions in PAPER["positions"] else parts("POSITIONS")
+        if positions == "learned" or (positions in schemes and schemes[positions].limited):
+            known.append(given["max_positions"])
+        return min((most for most in known if most is not None), default=None)
+
+    @property
+    def cross_attention(self) -> tuple[int, int]:
+        """How many layers of the decoder look at the source, and with how many heads each."""
+        return 0, 0
+
+    @property
+    def shares_parts(self) -> bool:
+        """Whether all layers have one bias together."""
+        positions = dict(self).get("positions", "none")
+        return positions not in PAPER["positions"] and getattr(parts("BIASES").get(positions), "shared", False)
+
+
+family_of = partial(
+    Family,
+    capacity=lambda config: config.capacity,
+    cross_attention=lambda config: config.cross_attention,
+    shares_parts=lambda config: config.shares_parts,
+)
+"""A family whose config is a `Config`, which says all that depends on its settings."""
+
+
+class RecurrentConfig(Config):
+    """Sizes of recurrent layers; the defaults are those of Sutskever et al. 2014 (section 3.4)."""
+
+    cell: CellName = "lstm"
+    width: RecurrentWidth = 1000
+    embedding: TokenWidth = 1000
+    layers: RecurrentLayers = 4
+    dropout: RecurrentDropout = 0.0
+    init_range: InitRange = 0.08
+
+
+class RecurrentEncoder(RecurrentConfig):
+    """The same, of which the encoder reads in one direction or in both."""
+
+    bidirectional: bool = Field(False, description="the encoder reads in both directions, each with half of the width")
+    reverse_source: bool = Field(True, description="the encoder reads the source from its end to its beginning")
+
+    @model_validator(mode="after")
+    def _reads(self) -> Self:
+        if self.bidirectional and self.width % 2:
+            raise ValueError(
+                f"width ({self.width}) must be even, half for each direction of the encoder; try {self.width + 1}"
+            )
+        if self.bidirectional and self.reverse_source:
+            raise ValueError("bidirectional reads the source both ways; set reverse_source = false")
+        return self
+
+    @property
+    def direction(self) -> Literal["forwards", "backwards", "both"]:
+        """In which the encoder reads."""
+        return "both" if self.bidirectional else "backwards" if self.reverse_source else "forwards"
+
+
+SMALL = {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1}
+SMALL_STACK = {"width": 16, "heads": 2, "layers": 2, "max_positions": 32}
+"""Sizes of Transformers, and of single stacks, for tests."""
+
+
+class StackConfig(Config):
+    """A stack of Transformer blocks, as GPT and BERT have one, and Transformers two; the defaults are GPT-2's."""
+
+    width: Size = Field(768, description="features of a token, a multiple of 2")
+    layers: Size = Field(12, description="blocks")
+    heads: HeadCount = 12
+    key_value_heads: KeyValueHeads = 0
     feedforward: int = Field(0, ge=0, description="inner features of the feed-forward network; 0: 4 times the width")
-    dropout: float = Field(0.1, ge=0, lt=1, description="on sub-layer outputs and embedding sums")
-    attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of attention weights")
-    positions: PositionName = Field(
-        "learned",
-        description="how a token knows its position: added to it (sinusoidal, sinusoidal-halves, learned or none), to "
-        "the scores (t5, t5-layers, shaw, shaw-keys, alibi or kerple), or turning queries and keys (rotary)",
-    )
-    max_positions: int = Field(1024, gt=0, description="positions that are learned: the longest context")
-    norm: Literal["pre", "post"] = Field("pre", description="norm before each sub-layer, or after its residual sum")
-    norm_kind: NormName = Field("layer", description="layer, rms or batch")
-    activation: ActivationName = Field(
-        "gelu",
-        description="the feed-forward network's activation: relu, gelu, gelu_new or silu; or a gate, with two thirds "
-        "of the inner features: reglu, geglu or swiglu",
-    )
+    dropout: LayerDropout = 0.1
+    attention_dropout: AttentionDropout = 0.0
+    positions: PositionName = "learned"
+    max_positions: Size = Field(1024, description="positions that are learned: the longest context")
+    norm: NormOrder = "pre"
+    norm_kind: NormName = "layer"
+    activation: ActivationName = "gelu"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -125,74 +251,49 @@ class StackConfig(BaseModel):
             )
         return self
 
-    @property
-    def capacity(self) -> int | None:
-        """The most positions that a line may have; None: any number."""
-        return capacity("scaled_dot", 0, self.positions, self.max_positions)
 
-
-class EncoderDecoderConfig(BaseModel):
-    """A row of Table 3 of Vaswani et al. 2017, or what came after; the defaults are the paper's base model."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class EncoderDecoderSizes(Config):
+    """The sizes of two stacks; the defaults are the base model of Vaswani et al. 2017."""
 
     family: str = Field("", description="the model family")
-    width: int = Field(512, gt=0, description="d_model: features of a token, a multiple of 2")
-    encoder_layers: int = Field(6, gt=0, description="N of the encoder")
-    decoder_layers: int = Field(6, gt=0, description="N of the decoder")
-    heads: int = Field(8, gt=0, description="h: attentions side by side")
-    feedforward: int = Field(2048, gt=0, description="d_ff: inner features of the feed-forward network")
+    width: Size = Field(512, description="d_model: features of a token, a multiple of 2")
+    encoder_layers: Size = Field(6, description="N of the encoder")
+    decoder_layers: Size = Field(6, description="N of the decoder")
+    heads: HeadCount = 8
+    feedforward: Size = Field(2048, description="d_ff: inner features of the feed-forward network")
+    dropout: LayerDropout = 0.1
+    norm: NormOrder = "post"
+
+    @property
+    def cross_attention(self) -> tuple[int, int]:
+        return self.decoder_layers, self.heads
+
+
+class EncoderDecoderConfig(EncoderDecoderSizes):
+    """A row of Table 3 of Vaswani et al. 2017, or what came after; the defaults are the paper's base model."""
+
     key_width: int = Field(0, ge=0, description="d_k of a head; 0: width / heads")
     value_width: int = Field(0, ge=0, description="d_v of a head; 0: width / heads")
-    key_value_heads: int = Field(
-        0, ge=0, description="heads of keys and values, shared by neighbours: 1: multi-query; 0: as many as heads"
-    )
+    key_value_heads: KeyValueHeads = 0
     key_value: Literal["projected", "split"] = Field(
         "projected",
         description="keys and values: projected, or split: the two halves of what is looked at (widths left at 0)",
     )
-    dropout: float = Field(0.1, ge=0, lt=1, description="P_drop on sub-layer outputs and embedding sums")
-    attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of attention weights")
-    activation_dropout: float = Field(0.0, ge=0, lt=1, description="dropout inside the feed-forward network")
-    positions: PositionName = Field(
-        "sinusoidal",
-        description="how a token knows its position: added to it (sinusoidal, sinusoidal-halves, learned or none), to "
-        "the scores of self-attention (t5, t5-layers, shaw, shaw-keys, alibi or kerple), or turning its queries and "
-        "keys (rotary)",
-    )
+    attention_dropout: AttentionDropout = 0.0
+    activation_dropout: Chance = Field(0.0, description="dropout inside the feed-forward network")
+    positions: PositionName = "sinusoidal"
     positions_enter: Literal["added", "concatenated", "every-layer"] = Field(
         "added",
         description="positions of the first kind: added to embeddings, concatenated and mapped back to width, or "
         "added again before every layer",
     )
-    max_positions: int = Field(1024, gt=0, description="positions that are learned; sinusoids go on for ever")
-    norm: Literal["post", "pre"] = Field("post", description="post: norm after the residual sum (paper); pre: before")
-    norm_kind: NormName = Field(
-        "layer", description="layer, rms or batch: of a token's features, but for batch, which sees its neighbours"
-    )
-    score: ScoreName = Field(
-        "scaled_dot",
-        description="how queries and keys are compared: scaled_dot, dot, bilinear, reduced_rank, additive, concat, "
-        "cosine, fixed_cosine, location or mean",
-    )
-    score_width: int = Field(
-        0,
-        ge=0,
-        description="inner features of additive and concat, rank of reduced_rank, positions of location; 0: what suits",
-    )
-    normalize: NormalizerName = Field(
-        "softmax",
-        description="how scores become weights: softmax, sparsemax, entmax15, straight_through, gumbel or sampled (the "
-        "last three: hard attention)",
-    )
-    activation: ActivationName = Field(
-        "relu",
-        description="the feed-forward network's activation: relu, gelu, gelu_new or silu; or a gate, with two thirds "
-        "of the inner features: reglu, geglu or swiglu",
-    )
-    share: Literal["all", "target", "none"] = Field(
-        "all", description="one matrix for source and target embeddings and the projection (all), the last two, or none"
-    )
+    max_positions: Size = Field(1024, description="positions that are learned; sinusoids go on for ever")
+    norm_kind: NormName = "layer"
+    score: ScoreName = "scaled_dot"
+    score_width: ScoreWidth = 0
+    normalize: NormalizerName = "softmax"
+    activation: ActivationName = "relu"
+    share: Share = "all"
     output_bias: bool = Field(False, description="a bias on the logits (Marian has one, the paper has none)")
 
     @model_validator(mode="after")
@@ -220,23 +321,23 @@ class EncoderDecoderConfig(BaseModel):
     def _positions_fit(self) -> Self:
         if self.width % 2:
             raise ValueError(f"width ({self.width}) must be even, since sinusoids come in pairs; try {self.width + 1}")
-        if self.positions in _ADDED:
+        if self.positions in PAPER["positions"]:
             return self
-        schemes, biases, turning = (_table(f"positions.{name}") for name in ("POSITIONS", "BIASES", "ROTARY"))
-        scores, rotary = _table("attention.SCORES"), self.positions in turning
+        schemes, scores, biases = parts("POSITIONS"), parts("SCORES"), parts("BIASES")
         if self.positions not in schemes and self.positions_enter != "added":
             raise ValueError(
                 f'positions_enter = "{self.positions_enter}" is for positions that are added to a token '
                 f'({listed(*schemes)}), and "{self.positions}" act inside attention; leave it out'
             )
-        needs_dot = rotary or (self.positions in biases and biases[self.positions].needs_dot)
+        turns = self.positions in parts("ROTARY")
+        needs_dot = turns or (self.positions in biases and biases[self.positions].needs_dot)
         if needs_dot and not scores[self.score].is_dot:
             dots = [name for name, score in scores.items() if score.is_dot]
             raise ValueError(
                 f'positions = "{self.positions}" need a score that is a dot product ({listed(*dots)}), and '
                 f'"{self.score}" is none; change one of the two'
             )
-        if rotary and (width := self.new_score().prepared) % 2:
+        if turns and (width := self.new_score().prepared) % 2:
             raise ValueError(
                 f'positions = "{self.positions}" turn pairs of features, so what is compared must have an even width, '
                 f"not {width}; change key_width or score_width"
@@ -255,14 +356,9 @@ class EncoderDecoderConfig(BaseModel):
         return self.key_width or head, self.value_width or head
 
     @property
-    def capacity(self) -> int | None:
-        """The most positions that a line may have; None: any number."""
-        return capacity(self.score, self.score_width, self.positions, self.max_positions)
-
-    @property
     def beyond(self) -> dict[str, str]:
         """Parts that other libraries may not know, by the keys that name them: all that is not the paper's."""
-        known = {
+        known: dict[str, tuple[object, ...]] = {
             "key_value_heads": (0, self.heads),
             "key_value": ("projected",),
             "positions_enter": ("added",),
@@ -274,7 +370,7 @@ class EncoderDecoderConfig(BaseModel):
 
     def new_score(self) -> Score:
         """What compares the queries and keys of a head."""
-        score: Score = _table("attention.SCORES")[self.score](self.widths[0], size=self.score_width)
+        score: Score = parts("SCORES")[self.score](self.widths[0], size=self.score_width)
         return score
 
 

@@ -10,9 +10,9 @@ from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel
 
 from regard.errors import ModelError
 
@@ -71,55 +71,31 @@ class Families(UserDict[str, Family]):
         return found
 
 
-class RecurrentEncoder(BaseModel):
-    """A config whose encoder is a recurrence."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    width: int
-    bidirectional: bool = Field(False, description="the encoder reads in both directions, each with half of the width")
-    reverse_source: bool = Field(True, description="the encoder reads the source from its end to its beginning")
-
-    @model_validator(mode="after")
-    def _reads(self) -> Self:
-        if self.bidirectional and self.width % 2:
-            raise ValueError(
-                f"width ({self.width}) must be even, half for each direction of the encoder; try {self.width + 1}"
-            )
-        if self.bidirectional and self.reverse_source:
-            raise ValueError("bidirectional reads the source both ways; set reverse_source = false")
-        return self
-
-    @property
-    def direction(self) -> Literal["forwards", "backwards", "both"]:
-        """In which the encoder reads."""
-        return "both" if self.bidirectional else "backwards" if self.reverse_source else "forwards"
-
-
 class HasParameters(Protocol):
     """A model of any kind."""
+
+    training: bool
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
 
 
-class EncoderDecoder(HasParameters, Protocol):
-    """A model that reads a whole source and writes a target token by token."""
+class Projects(HasParameters, Protocol):
+    """A model whose `project` is linear, at its end at least."""
 
-    training: bool
     output: nn.Linear
     """The last map of `project`, (V, D): apart, so that a loss can make its gradients in chunks."""
 
-    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Any:
-        """Source ids (B, S) -> the memory: what `start` takes, a tensor (B, S, D) or any other value."""
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V) of tokens, or of classes; apart, so that a loss can take it in chunks."""
         ...
 
-    def start(self, memory: Any, layout: Layout, capacity: int | None = None) -> State:
-        """The state before the first target token; what is looked at in the memory is prepared here, once."""
-        ...
+
+class Decodes(Projects, Protocol):
+    """A model that writes."""
 
     def decode(
-        self, tokens: Tensor, state: State, layout: Layout | None = None, observe: Observer | None = None
-    ) -> tuple[Tensor, State]:
+        self, tokens: Tensor, state: Any, layout: Layout | None = None, observe: Observer | None = None
+    ) -> tuple[Tensor, Any]:
         """Target ids (B, T) after the state -> hidden (B, T, D) and the state after them.
 
         T is a whole target, a prompt, or one step. Without a layout every row has T tokens. `observe` is given the
@@ -127,8 +103,19 @@ class EncoderDecoder(HasParameters, Protocol):
         """
         ...
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V); apart from `decode`, so that a loss can take it in chunks."""
+
+class EncoderDecoder(Decodes, Protocol):
+    """A model that reads a whole source and writes a target token by token."""
+
+    def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Any:
+        """Source ids (B, S) -> the memory: what `start` takes, a tensor (B, S, D) or any other value."""
+        ...
+
+    def start(self, memory: Any, layout: Layout, capacity: int | None = None) -> State:
+        """The state before the first target token; what is looked at in the memory is prepared here, once.
+
+        With a capacity, caches are fixed blocks of so many tokens; without, they grow.
+        """
         ...
 
     def train(self, mode: bool = True) -> nn.Module: ...
@@ -144,32 +131,16 @@ class MaskPredictor(EncoderDecoder, Protocol):
         ...
 
 
-class LanguageModel(HasParameters, Protocol):
+class LanguageModel(Decodes, Protocol):
     """A model that continues a text, token by token."""
 
-    training: bool
-    output: nn.Linear
-
     def start(self, capacity: int | None = None) -> State:
-        """The state before the first token, whatever the number of rows."""
-        ...
-
-    def decode(
-        self, tokens: Tensor, state: State, layout: Layout | None = None, observe: Observer | None = None
-    ) -> tuple[Tensor, State]:
-        """Ids (B, T) after the state -> hidden (B, T, D) and the state after them, as `EncoderDecoder.decode`."""
-        ...
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the token that follows."""
+        """The state before the first token, whatever the number of rows; capacity as above."""
         ...
 
 
-class MaskedLM(HasParameters, Protocol):
-    """A model that reads a whole line and predicts the token at each position."""
-
-    training: bool
-    output: nn.Linear
+class MaskedLM(Projects, Protocol):
+    """A model that reads a whole line and predicts the token at each position: `project` is `output` of `head`."""
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) -> hidden (B, S, D)."""
@@ -179,24 +150,12 @@ class MaskedLM(HasParameters, Protocol):
         """Hidden (…, D) -> what `output` takes, (…, D)."""
         ...
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the token at each position: `output` of `head`."""
-        ...
 
-
-class Classifier(HasParameters, Protocol):
-    """A model that makes one vector of a line, and says of what class it is."""
-
-    training: bool
-    output: nn.Linear
-    """(V, D): the classes are the target's tokens."""
+class Classifier(Projects, Protocol):
+    """A model that makes one vector of a line, and says of what class it is; the classes are the target's tokens."""
 
     def classify(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) -> what `output` takes, (B, D)."""
-        ...
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """(…, D) -> logits (…, V) of the classes."""
         ...
 
 

@@ -8,40 +8,30 @@ Sizes: B sentences, S source tokens, T target tokens, D width, V vocabulary, R t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn import AuxiliaryLoss, Layout, whole
 from regard.nn.attention import Lengths
 from regard.nn.convolution import mean
+from regard.nn.layers import Map
+from regard.nn.state import AuxiliaryLoss, Layout, Observer, Rows, whole
 
-from ..nn.state import Observer
-from .blocks import Transformer, TransformerState, transformer_of
-from .choices import EncoderDecoderConfig
-from .interface import Family
+from .blocks import Transformer, TransformerState
+from .choices import SMALL, EncoderDecoderConfig, EncoderDecoderSizes, LayerDropout, Size, family_of
 
 
-class MaskPredictConfig(BaseModel):
+class MaskPredictConfig(EncoderDecoderSizes):
     """Sizes of the model; the defaults are the paper's base (section 4.1)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     family: Literal["mask-predict"] = Field("mask-predict", description="the model family")
-    width: int = Field(512, gt=0, description="features of a token, a multiple of 2")
-    encoder_layers: int = Field(6, gt=0, description="layers of the encoder")
-    decoder_layers: int = Field(6, gt=0, description="layers of the decoder")
-    heads: int = Field(8, gt=0, description="attentions side by side")
-    feedforward: int = Field(2048, gt=0, description="inner features of the feed-forward network")
-    dropout: float = Field(0.3, ge=0, lt=1, description="on sub-layer outputs and embedding sums")
-    norm: Literal["post", "pre"] = Field("post", description="post: norm after the residual sum; pre: before")
-    length_range: int = Field(
-        32, gt=0, description="R: the most tokens that a target is longer or shorter than its source"
-    )
+    dropout: LayerDropout = 0.3
+    length_range: Size = Field(32, description="R: the most tokens that a target is longer or shorter than its source")
     length_weight: float = Field(1.0, gt=0, description="of a sentence's length in the objective, a token having 1")
 
     @model_validator(mode="after")
@@ -51,29 +41,23 @@ class MaskPredictConfig(BaseModel):
 
     def body(self) -> EncoderDecoderConfig:
         """The Transformer that it is made of."""
-        inner = self.model_dump(exclude={"length_range", "length_weight"})
-        return EncoderDecoderConfig(**inner)
-
-
-def build(config: MaskPredictConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> MaskPredict:
-    """A new, randomly initialised model; both vocabularies must be equal."""
-    body = transformer_of(config.body(), source_vocabulary, target_vocabulary, pad)
-    return MaskPredict(body, LengthPredictor(config.width, config.length_range, config.length_weight))
+        return EncoderDecoderConfig(**self.model_dump(exclude={"length_range", "length_weight"}))
 
 
 class LengthPredictor(nn.Module):
     """How much longer the target is than the source, as one of 2R + 1 classes, from the mean of the memory."""
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, width: int, most: int, weight: float) -> None:
         super().__init__()
-        self.map = nn.Linear(width, 2 * most + 1)
+        self.map = Map(width, 2 * most + 1)
         nn.init.zeros_(self.map.bias)
         self.most, self.weight = most, weight
 
     def forward(self, memory: Tensor, layout: Layout) -> Tensor:
         """Memory (…, D) -> log-probabilities (B, 2R + 1) of the differences -R to R."""
-        found: Tensor = self.map(mean(memory, layout)).float().log_softmax(-1)
-        return found
+        return self.map(mean(memory, layout)).float().log_softmax(-1)
 
     def loss(self, found: Tensor, differences: Tensor) -> AuxiliaryLoss:
         """The cross-entropy of what was found and what is right (B,), of those lines that have targets."""
@@ -87,31 +71,33 @@ def _length_loss(found: Tensor, right: Tensor, weight: float, losses: Tensor, to
 
 
 @dataclass(frozen=True)
-class MaskPredictState:
+class MaskPredictState(Rows):
     """The Transformer's state before anything is written, and how likely each length is (B, 2R + 1)."""
 
     inner: TransformerState
     differences: Tensor
 
-    def select(self, rows: Tensor) -> MaskPredictState:
-        return MaskPredictState(self.inner.select(rows), self.differences.index_select(0, rows))
-
 
 class MaskPredict(nn.Module):
-    """A Transformer whose decoder looks to both sides, and the lengths; made by `build`."""
+    """A Transformer whose decoder looks to both sides, and the lengths."""
 
-    def __init__(self, body: Transformer, lengths: LengthPredictor) -> None:
+    def __init__(self, config: MaskPredictConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> None:
         super().__init__()
-        self.body, self.lengths = body, lengths
+        self.body = Transformer(config.body(), source_vocabulary, target_vocabulary, pad)
+        self.lengths = LengthPredictor(config.width, config.length_range, config.length_weight)
 
     @property
-    def output(self) -> nn.Linear:
+    def output(self) -> Map:
         """The last map of `project`, (V, D)."""
         return self.body.output
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Source ids (B, S) or (L,) -> memory (…, D)."""
         return self.body.encode(source, layout, observe)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V) of the token at each position."""
+        return self.body.project(hidden)
 
     def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> MaskPredictState:
         """What every pass over the target looks at; its size does not change, whatever the capacity."""
@@ -128,23 +114,10 @@ class MaskPredict(nn.Module):
         hidden, _ = self.body.decode(tokens, state.inner, layout, observe, mask=Lengths(layout.lengths))
         return hidden, state
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V) of the token at each position."""
-        return self.body.project(hidden)
-
     def likely_lengths(self, state: MaskPredictState, number: int) -> Tensor:
         """The likeliest `number` lengths of each target, its end counted: (B, number)."""
         differences = state.differences.topk(min(number, state.differences.shape[1])).indices - self.lengths.most
         return (state.inner.memory_lengths[:, None] + differences).clamp(min=1)
 
 
-FAMILIES = {
-    "mask-predict": Family(
-        MaskPredictConfig,
-        build,
-        {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
-        "mask-predictor",
-        step_by_step=False,
-        cross_attention=lambda config: (config.decoder_layers, config.heads),
-    )
-}
+FAMILIES = {"mask-predict": family_of(MaskPredictConfig, MaskPredict, SMALL, "mask-predictor", step_by_step=False)}

@@ -8,10 +8,35 @@ from torch import Tensor, nn
 import regard.kernels.table  # noqa: F401  (fills the table of compiled kernels that `nn` asks)
 from regard.errors import ModelError
 from regard.nn.attention.scores import Score
+from regard.nn.layers import Map
 from regard.nn.positions import Added
 from regard.nn.state import Layout, Packed, Padded
 
 from .interface import HasParameters
+
+
+class Projecting(nn.Module):
+    """A model that ends in one linear map, which makes the logits."""
+
+    output: Map
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, D) -> logits (…, V)."""
+        return self.output(hidden)
+
+
+def zero_padding(model: nn.Module, pad: int) -> None:
+    """Make the vector of the padding zero in every table of the model."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.zeros_(module.weight[pad])
+
+
+def begin_uniform(model: nn.Module, most: float, pad: int) -> None:
+    """Draw all parameters from -`most` to `most`, in their order; the padding's vectors are zero."""
+    for parameter in model.parameters():
+        nn.init.uniform_(parameter, -most, most)
+    zero_padding(model, pad)
 
 
 def layout_of(kind: str, lengths: Tensor, width: int, tokens: int = 0) -> Layout:

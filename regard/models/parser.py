@@ -17,13 +17,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.nn import Layout, whole
-from regard.nn.positions import shared_by_layers
+from regard.nn.layers import Map
+from regard.nn.state import Layout, Observer, Rows, in_rows, whole
 
-from ..nn.state import Observer
-from .blocks import Transformer, TransformerState, transformer_of
-from .choices import EncoderDecoderConfig, own_capacity
-from .interface import Family
+from .blocks import Transformer, TransformerState
+from .choices import SMALL, EncoderDecoderConfig, family_of
+from .modules import Projecting
 
 
 class ParserConfig(EncoderDecoderConfig):
@@ -32,38 +31,27 @@ class ParserConfig(EncoderDecoderConfig):
     family: Literal["parser"] = Field("parser", description="the model family")
 
 
-def build(config: ParserConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Parser:
-    """A new, randomly initialised model, for which every token is a word until it is told how tokens are spelt."""
-    body = transformer_of(config, source_vocabulary, target_vocabulary, pad)
-    return Parser(body, config.width, source_vocabulary, target_vocabulary)
-
-
 @dataclass(frozen=True)
-class ParserState:
+class ParserState(Rows):
     """The Transformer's state, the words (B, S, D), zeros behind the last, and how many of them are written (B,)."""
 
     inner: TransformerState
     words: Tensor
     written: Tensor
 
-    def select(self, rows: Tensor) -> ParserState:
-        return ParserState(
-            self.inner.select(rows), self.words.index_select(0, rows), self.written.index_select(0, rows)
-        )
 
-
-class Parser(nn.Module):
-    """A Transformer, and what of its tokens are words."""
+class Parser(Projecting):
+    """A Transformer, and what of its tokens are words; every one is, until it is told how tokens are spelt."""
 
     begins: Tensor
     """(source vocabulary,) the tokens that a word begins with."""
     stands: Tensor
     """(target vocabulary,) the tokens that stand for a word."""
 
-    def __init__(self, body: Transformer, width: int, source_vocabulary: int, target_vocabulary: int) -> None:
+    def __init__(self, config: ParserConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> None:
         super().__init__()
-        self.body, self.output = body, body.output
-        self.word = nn.Linear(width, width)
+        self.body = Transformer(config, source_vocabulary, target_vocabulary, pad)
+        self.output, self.word = self.body.output, Map(config.width, config.width)
         nn.init.xavier_uniform_(self.word.weight)
         nn.init.zeros_(self.word.bias)
         self.register_buffer("begins", torch.ones(source_vocabulary, dtype=torch.bool), persistent=False)
@@ -78,8 +66,7 @@ class Parser(nn.Module):
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> tuple[Tensor, Tensor]:
         """Source ids (B, S) or (L,) -> the Transformer's memory, and which of its tokens begin a word (B, S)."""
         begins = layout.pad(self.begins[source][..., None])[..., 0]
-        inside = torch.arange(layout.width, device=source.device) < layout.lengths[:, None]
-        return self.body.encode(source, layout, observe), begins & inside
+        return self.body.encode(source, layout, observe), begins & in_rows(layout).inside()
 
     def start(self, memory: tuple[Tensor, Tensor], layout: Layout, capacity: int | None = None) -> ParserState:
         """The state before the first token; see `Transformer.start`."""
@@ -103,19 +90,5 @@ class Parser(nn.Module):
         ends = (layout.lengths - 1)[:, None]
         return hidden, replace(state, inner=inner, written=written.take_along_dim(ends, 1)[:, 0])
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, D) -> logits (…, V)."""
-        return self.body.project(hidden)
 
-
-FAMILIES = {
-    "parser": Family(
-        ParserConfig,
-        build,
-        {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
-        cross_attention=lambda config: (config.decoder_layers, config.heads),
-        capacity=own_capacity,
-        needs_vocabulary=True,
-        shares_parts=lambda config: shared_by_layers(config.positions),
-    )
-}
+FAMILIES = {"parser": family_of(ParserConfig, Parser, SMALL, needs_vocabulary=True)}

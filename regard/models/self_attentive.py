@@ -11,37 +11,37 @@ from functools import partial
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from regard.nn import Dropout, Layout, Padded, look_up, wanted
 from regard.nn.attention import mix, weigh
 from regard.nn.convolution import POOLS
+from regard.nn.layers import Dropout, Map
+from regard.nn.positions import look_up
 from regard.nn.recurrent import Stack, as_columns
+from regard.nn.state import Layout, Observer, Padded, show
 
-from ..nn.state import Observer
-from .interface import Family
+from .choices import Chance, Config, Size, TokenWidth, family_of
+from .modules import Projecting, zero_padding
 
 
-class SelfAttentiveConfig(BaseModel):
+class SelfAttentiveConfig(Config):
     """Sizes of the classifier; the defaults are the paper's (section 4)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     family: Literal["self-attentive"] = Field("self-attentive", description="the model family")
-    width: int = Field(600, gt=0, description="features of the recurrent layers, half of them for each direction")
-    embedding: int = Field(100, gt=0, description="features of a token")
-    layers: int = Field(1, gt=0, description="recurrent layers")
+    width: Size = Field(600, description="features of the recurrent layers, half of them for each direction")
+    embedding: TokenWidth = 100
+    layers: Size = Field(1, description="recurrent layers")
     pool: Literal["hops", "mean", "end"] = Field(
         "hops",
         description="a line's vector: hops of attention (paper); contrasts: the mean of all positions, or what both "
         "directions end with",
     )
-    hops: int = Field(30, gt=0, description="r: learned queries, each a row of the annotation matrix")
-    score_width: int = Field(350, gt=0, description="d_a: features that a position is compared by")
+    hops: Size = Field(30, description="r: learned queries, each a row of the annotation matrix")
+    score_width: Size = Field(350, description="d_a: features that a position is compared by")
     hidden: int = Field(2000, ge=0, description="features between the embedding of a line and its class; 0: none")
     penalty: float = Field(1.0, ge=0, description="what hops that look alike cost: times |A A^T - 1|^2 of a line")
-    dropout: float = Field(0.5, ge=0, lt=1, description="on embeddings, between layers and before the class")
+    dropout: Chance = Field(0.5, description="on embeddings, between layers and before the class")
 
     @model_validator(mode="after")
     def _fits(self) -> SelfAttentiveConfig:
@@ -50,32 +50,12 @@ class SelfAttentiveConfig(BaseModel):
         return self
 
 
-def build(config: SelfAttentiveConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> SelfAttentive:
-    """A new, randomly initialised model whose classes are the target's tokens."""
-    c = config
-    size = c.hops * c.width if c.pool == "hops" else c.width
-    model = SelfAttentive(
-        nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad),
-        Stack("lstm", c.embedding, c.width, c.layers, c.dropout, "both"),
-        Hops(c.width, c.score_width, c.hops, c.penalty) if c.pool == "hops" else None,
-        nn.Linear(size, c.hidden) if c.hidden else None,
-        nn.Linear(c.hidden or size, target_vocabulary),
-        c.dropout,
-        c.pool,
-    )
-    for parameter in model.parameters():
-        nn.init.uniform_(parameter, -0.1, 0.1) if parameter.dim() == 1 else nn.init.xavier_uniform_(parameter)
-    nn.init.uniform_(model.table.weight, -0.1, 0.1)
-    nn.init.zeros_(model.table.weight[pad])
-    return model
-
-
 class Hops(nn.Module):
     """A = softmax(W_2 tanh(W_1 H^T)), M = A H (equations 6 and 7): R learned queries over the same keys and values."""
 
     def __init__(self, width: int, score_width: int, hops: int, penalty: float) -> None:
         super().__init__()
-        self.key = nn.Linear(width, score_width, bias=False)
+        self.key = Map(width, score_width, bias=False)
         self.query = nn.Parameter(torch.empty(hops, score_width))
         self.penalty = penalty
 
@@ -87,8 +67,7 @@ class Hops(nn.Module):
         weights = weigh(self.query @ self.key(x).tanh().transpose(1, 2), inside[:, None])
         if observe is not None and self.training and self.penalty:
             observe.losses.append(partial(_alike, weights, self.penalty))
-        if observe is not None and wanted(observe, "encoder"):
-            observe.weights["encoder"].append(weights[:, :, None])
+        show(observe, "encoder", weights[:, :, None])
         return mix(weights, x)
 
 
@@ -99,22 +78,25 @@ def _alike(annotation: Tensor, penalty: float, losses: Tensor, tokens: Tensor) -
     return (alike.square().sum((1, 2)) * (tokens > 0)).sum() * penalty
 
 
-class SelfAttentive(nn.Module):
-    """Bidirectional LSTM, hops and classes; made by `build`."""
+class SelfAttentive(Projecting):
+    """Bidirectional LSTM, hops and classes, which are the target's tokens."""
 
     def __init__(
-        self,
-        table: nn.Embedding,
-        encoder: Stack,
-        hops: Hops | None,
-        inner: nn.Linear | None,
-        output: nn.Linear,
-        dropout: float,
-        pool: str,
+        self, config: SelfAttentiveConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0
     ) -> None:
         super().__init__()
-        self.table, self.encoder, self.hops, self.inner, self.output = table, encoder, hops, inner, output
-        self.dropout, self.pool = Dropout(dropout), pool
+        c, hops = config, config.pool == "hops"
+        size = c.hops * c.width if hops else c.width
+        self.table = nn.Embedding(source_vocabulary, c.embedding, padding_idx=pad)
+        self.encoder = Stack("lstm", c.embedding, c.width, c.layers, c.dropout, "both")
+        self.hops = Hops(c.width, c.score_width, c.hops, c.penalty) if hops else None
+        self.inner = Map(size, c.hidden) if c.hidden else None
+        self.output = Map(c.hidden or size, target_vocabulary)
+        self.dropout, self.pool = Dropout(c.dropout), c.pool
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -0.1, 0.1) if parameter.dim() == 1 else nn.init.xavier_uniform_(parameter)
+        nn.init.uniform_(self.table.weight, -0.1, 0.1)
+        zero_padding(self, pad)
 
     def embed(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); without hops R is 1."""
@@ -132,16 +114,11 @@ class SelfAttentive(nn.Module):
         x = self.dropout(self.embed(source, layout, observe).flatten(1))
         return x if self.inner is None else self.dropout(self.inner(x).relu())
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """(…, D) -> logits (…, V) of the classes."""
-        logits: Tensor = self.output(hidden)
-        return logits
-
 
 FAMILIES = {
-    "self-attentive": Family(
+    "self-attentive": family_of(
         SelfAttentiveConfig,
-        build,
+        SelfAttentive,
         {"width": 16, "embedding": 12, "hops": 3, "score_width": 8, "hidden": 12},
         "classifier",
     )

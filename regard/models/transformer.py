@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from .choices import PAPER, EncoderDecoderConfig, own_capacity
-from .interface import Family
+from .choices import SMALL, EncoderDecoderConfig, family_of
 
 if TYPE_CHECKING:
     from .blocks import Transformer
@@ -24,28 +23,10 @@ class TransformerConfig(EncoderDecoderConfig):
 
 
 def build(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> Transformer:
-    """See `transformer_of`, which is imported when a model is made: the config alone needs no PyTorch."""
-    from .blocks import transformer_of
+    """A new, randomly initialised model; the config alone needs no PyTorch, so that is imported here."""
+    from .blocks import Transformer
 
-    return transformer_of(config, source_vocabulary, target_vocabulary, pad)
-
-
-def _shares_parts(config: TransformerConfig) -> bool:
-    if config.positions in PAPER["positions"]:
-        return False
-    from regard.nn.positions import shared_by_layers
-
-    return shared_by_layers(config.positions)
+    return Transformer(config, source_vocabulary, target_vocabulary, pad)
 
 
-FAMILIES = {
-    "transformer": Family(
-        TransformerConfig,
-        build,
-        {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
-        cross_attention=lambda config: (config.decoder_layers, config.heads),
-        capacity=own_capacity,
-        vectors=True,
-        shares_parts=_shares_parts,
-    )
-}
+FAMILIES = {"transformer": family_of(TransformerConfig, build, SMALL, vectors=True)}

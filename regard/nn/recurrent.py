@@ -229,6 +229,8 @@ CELLS: dict[str, type[Recurrence]] = {"elman": Elman, "gru": GRU, "lstm": LSTM}
 class Stack(nn.Module):
     """Layers one upon the other, dropout between them; of two directions each has half of the width."""
 
+    __call__: Callable[..., tuple[Tensor, tuple[Carry, ...]]]
+
     def __init__(
         self,
         cell: str,

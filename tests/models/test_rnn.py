@@ -12,7 +12,7 @@ from torch import nn
 from regard import recipe as recipes
 from regard.errors import ModelError, RecipeError
 from regard.models import FAMILIES
-from regard.models.rnn import RNNConfig, build
+from regard.models.rnn import RNN, RNNConfig
 
 TEXT = torch.randint(4, 20, (3, 7), generator=torch.Generator().manual_seed(5))
 
@@ -35,8 +35,8 @@ def test_it_is_embeddings_pytorchs_layers_and_a_projection(cell: Any, theirs: ty
 
 def test_a_tied_model_has_one_matrix_and_needs_one_width() -> None:
     config = RNNConfig(width=12, embedding=12, layers=1, tied=True)
-    model = build(config, 20, 20)
-    free = build(config.model_copy(update={"tied": False}), 20, 20)
+    model = RNN(config, 20, 20)
+    free = RNN(config.model_copy(update={"tied": False}), 20, 20)
     assert model.output.weight is model.table.weight
     assert sum(p.numel() for p in free.parameters()) - sum(p.numel() for p in model.parameters()) == 20 * 12
     with pytest.raises(RecipeError, match=r"embedding \(10\) must be width \(12\)"):
