@@ -120,7 +120,6 @@ class Bahdanau(Projecting):
     def decode(
         self, tokens: Tensor, state: BahdanauState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, BahdanauState]:
-        """Target ids (B, T) or (L,) -> hidden (…, l) and the next state."""
         layout = layout or whole(tokens)
         embedded = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         step = self.decoder.loop(self.decoder.input(embedded), self.context)

@@ -39,7 +39,7 @@ class BERTClassifierConfig(_BodyConfig):
     """The same body, and how a line becomes one vector."""
 
     family: Literal["bert-classifier"] = Field("bert-classifier", description="the model family")
-    pool: Annotated[str, one_of("POOLS")] = Field(
+    pool: Annotated[str, one_of("convolution.POOLS")] = Field(
         "end", description="a line's vector: what stands at its end (as the paper's [CLS]), or mean, of all positions"
     )
     head_dropout: Chance = Field(0.1, description="on a line's vector")
@@ -72,7 +72,6 @@ class _Reader(Projecting):
         self.body = Body(config, source_vocabulary, pad)
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
-        """Ids (B, S) or (L,) -> hidden (…, D)."""
         return self.body(source, layout, observe)
 
 

@@ -91,7 +91,6 @@ class Transformer(Projecting):
                 nn.init.zeros_(parameter)
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
-        """Source ids (B, S) or (L,) -> memory (…, D)."""
         positions = layout.positions(), layout.width
         x = self.source(source, *positions)
         mask = Lengths(layout.lengths)
@@ -100,7 +99,6 @@ class Transformer(Projecting):
         return self.encoder_norm(x, layout)
 
     def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> TransformerState:
-        """The state before the first token, with fixed caches of `capacity` tokens, or growing ones."""
         looks = [block.cross for block in cast("Iterable[Block]", self.decoder)]
         prepared = tuple(cross.prepare(memory, layout) for cross in looks if cross is not None)
         return TransformerState(prepared, layout.lengths, tuple(Cache(capacity=capacity) for _ in prepared))

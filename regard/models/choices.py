@@ -29,19 +29,11 @@ PAPER: dict[str, tuple[str, ...]] = {
 }
 """Names of parts, by the key that names them, that everything knows which has the paper's Transformer in it."""
 
-_MODULES = {
-    "layers": ("ACTIVATIONS", "GATES", "NORM_KINDS"),
-    "attention": ("NORMALIZERS", "SCORES"),
-    "convolution": ("POOLS",),
-    "positions": ("POSITIONS", "BIASES", "ROTARY"),
-    "recurrent": ("CELLS",),
-}
-
 
 def parts(table: str) -> Mapping[str, Any]:
-    """The dict of parts that has this name in `regard.nn`, imported when it is needed."""
-    module = next(name for name, tables in _MODULES.items() if table in tables)
-    found: Mapping[str, Any] = getattr(import_module(f"regard.nn.{module}"), table)
+    """A dict of parts, such as "attention.SCORES" of `regard.nn`, imported when it is needed."""
+    module, _, name = f"regard.nn.{table}".rpartition(".")
+    found: Mapping[str, Any] = getattr(import_module(module), name)
     return found
 
 
@@ -73,14 +65,14 @@ Chance = Annotated[float, Field(ge=0, lt=1)]
 
 ActivationName = Annotated[
     str,
-    one_of("ACTIVATIONS", "GATES", key="activation"),
+    one_of("layers.ACTIVATIONS", "layers.GATES", key="activation"),
     Field(
         description="the feed-forward network's activation: relu, gelu, gelu_new or silu; or a gate, with two thirds "
         "of the inner features: reglu, geglu or swiglu"
     ),
 ]
 AttentionDropout = Annotated[Chance, Field(description="dropout of attention weights")]
-CellName = Annotated[str, one_of("CELLS"), Field(description="the recurrence: elman, gru or lstm")]
+CellName = Annotated[str, one_of("recurrent.CELLS"), Field(description="the recurrence: elman, gru or lstm")]
 HeadCount = Annotated[Size, Field(description="attentions side by side")]
 InitRange = Annotated[float, Field(gt=0, description="weights begin uniform between minus this and this")]
 KeyValueHeads = Annotated[
@@ -89,7 +81,7 @@ KeyValueHeads = Annotated[
 LayerDropout = Annotated[Chance, Field(description="on sub-layer outputs and embedding sums")]
 NormName = Annotated[
     str,
-    one_of("NORM_KINDS", key="norm_kind"),
+    one_of("layers.NORM_KINDS", key="norm_kind"),
     Field(description="layer, rms or batch: of a token's features, but for batch, which sees its neighbours"),
 ]
 NormOrder = Annotated[
@@ -97,7 +89,7 @@ NormOrder = Annotated[
 ]
 NormalizerName = Annotated[
     str,
-    one_of("NORMALIZERS", key="normalize"),
+    one_of("attention.NORMALIZERS", key="normalize"),
     Field(
         description="how scores become weights: softmax, sparsemax, entmax15, straight_through, gumbel or sampled (the "
         "last three: hard attention)"
@@ -105,7 +97,7 @@ NormalizerName = Annotated[
 ]
 PositionName = Annotated[
     str,
-    one_of("POSITIONS", "BIASES", "ROTARY", key="positions"),
+    one_of("positions.POSITIONS", "positions.BIASES", "positions.ROTARY", key="positions"),
     Field(
         description="how a token knows its position: added to it (sinusoidal, sinusoidal-halves, learned or none), to "
         "the scores of self-attention (t5, t5-layers, shaw, shaw-keys, alibi or kerple), or turning its queries and "
@@ -114,7 +106,7 @@ PositionName = Annotated[
 ]
 AddedName = Annotated[
     str,
-    one_of("POSITIONS", key="positions"),
+    one_of("positions.POSITIONS", key="positions"),
     Field(description="how a token knows its position: sinusoidal, sinusoidal-halves, learned or none"),
 ]
 RecurrentDropout = Annotated[Chance, Field(description="on embeddings, between layers and before the output")]
@@ -122,7 +114,7 @@ RecurrentLayers = Annotated[Size, Field(description="recurrent layers: of a tran
 RecurrentWidth = Annotated[Size, Field(description="features of a recurrent layer")]
 ScoreName = Annotated[
     str,
-    one_of("SCORES", key="score"),
+    one_of("attention.SCORES", key="score"),
     Field(
         description="how queries and keys are compared: scaled_dot, dot, bilinear, reduced_rank, additive, concat, "
         "cosine, fixed_cosine, location or mean"
@@ -156,9 +148,9 @@ class Config(BaseModel):
         """The most positions that a line may have, for which a score and a position scheme have weights; None: any."""
         given, known = dict(self), []
         if (score := given.get("score", "dot")) not in PAPER["score"]:
-            known.append(parts("SCORES")[score].most_keys(given["score_width"]))
+            known.append(parts("attention.SCORES")[score].most_keys(given["score_width"]))
         positions = given.get("positions", "none")
-        schemes = {} if positions in PAPER["positions"] else parts("POSITIONS")
+        schemes = {} if positions in PAPER["positions"] else parts("positions.POSITIONS")
         if positions == "learned" or (positions in schemes and schemes[positions].limited):
             known.append(given["max_positions"])
         return min((most for most in known if most is not None), default=None)
@@ -172,7 +164,9 @@ class Config(BaseModel):
     def shares_parts(self) -> bool:
         """Whether all layers have one bias together."""
         positions = dict(self).get("positions", "none")
-        return positions not in PAPER["positions"] and getattr(parts("BIASES").get(positions), "shared", False)
+        return positions not in PAPER["positions"] and getattr(
+            parts("positions.BIASES").get(positions), "shared", False
+        )
 
 
 family_of = partial(
@@ -323,13 +317,13 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
             raise ValueError(f"width ({self.width}) must be even, since sinusoids come in pairs; try {self.width + 1}")
         if self.positions in PAPER["positions"]:
             return self
-        schemes, scores, biases = parts("POSITIONS"), parts("SCORES"), parts("BIASES")
+        schemes, scores, biases = parts("positions.POSITIONS"), parts("attention.SCORES"), parts("positions.BIASES")
         if self.positions not in schemes and self.positions_enter != "added":
             raise ValueError(
                 f'positions_enter = "{self.positions_enter}" is for positions that are added to a token '
                 f'({listed(*schemes)}), and "{self.positions}" act inside attention; leave it out'
             )
-        turns = self.positions in parts("ROTARY")
+        turns = self.positions in parts("positions.ROTARY")
         needs_dot = turns or (self.positions in biases and biases[self.positions].needs_dot)
         if needs_dot and not scores[self.score].is_dot:
             dots = [name for name, score in scores.items() if score.is_dot]
@@ -370,7 +364,7 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
 
     def new_score(self) -> Score:
         """What compares the queries and keys of a head."""
-        score: Score = parts("SCORES")[self.score](self.widths[0], size=self.score_width)
+        score: Score = parts("attention.SCORES")[self.score](self.widths[0], size=self.score_width)
         return score
 
 

@@ -170,7 +170,6 @@ class ConvS2S(Projecting):
         return z, (z + embedded) * _HALF
 
     def start(self, memory: tuple[Tensor, Tensor], layout: Layout, capacity: int | None = None) -> ConvS2SState:
-        """The state before the first token; it has one size, whatever the capacity."""
         keys, values = (layout.batch(x)[:, None] for x in memory)  # (B, 1, S, D)
         lengths = layout.lengths.clamp(min=1).to(values.dtype)
         if isinstance(layout, Packed):
@@ -187,7 +186,6 @@ class ConvS2S(Projecting):
     def decode(
         self, tokens: Tensor, state: ConvS2SState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, ConvS2SState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
         embedded = self.target(tokens, layout.positions() + state.position, state.position + layout.width)
         mask = Lengths(state.memory_lengths)

@@ -53,13 +53,11 @@ class GPT(Projecting):
         initialise(self, c.layers, pad)
 
     def start(self, capacity: int | None = None) -> GPTState:
-        """The state before the first token, with fixed caches of `capacity` tokens, or growing ones."""
         return GPTState(tuple(Cache(capacity=capacity) for _ in self.blocks))
 
     def decode(
         self, tokens: Tensor, state: GPTState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, GPTState]:
-        """Ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
         x = self.embedding(tokens, layout.positions() + state.position, state.position + layout.width)
         mask = Causal(state.position)

@@ -33,7 +33,7 @@ class Family:
     """What `[model]` may hold; its `width` is that of `hidden`, its `family` the family's name."""
     build: Callable[..., Any]
     """Config, source and target vocabulary, id of the padding -> a new model."""
-    small: Mapping[str, Any]
+    small: Mapping[str, int]
     """Sizes of a model that has every part and takes no time: the laws are tried on it."""
     kind: Kind = "encoder-decoder"
     step_by_step: bool = True

@@ -168,13 +168,11 @@ class LSTMN(Projecting):
         begin_uniform(self, config.init_range, pad)
 
     def start(self, capacity: int | None = None) -> LSTMNState:
-        """The state before the first token: empty tapes, which grow, whatever the capacity."""
         return LSTMNState()
 
     def decode(
         self, tokens: Tensor, state: LSTMNState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, LSTMNState]:
-        """Ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
         x, tapes = self.decoder(tokens, state.tapes, layout, observe)
         return as_laid_out(x, layout), replace(state, tapes=tapes)
@@ -214,7 +212,7 @@ class LSTMNTranslator(Projecting):
         return LSTMNMemory(x.transpose(0, 1), tuple((end(t.hidden), end(t.cells)) for t in tapes))
 
     def start(self, memory: LSTMNMemory, layout: Layout, capacity: int | None = None) -> LSTMNState:
-        """The state before the first token: the first thing on a layer's tape is where the encoder's ended."""
+        # The first thing on a layer's tape is where the encoder's ended.
         tapes = tuple(
             Written((layer.key(h),) if layer.tape else (), (h,), (c,))
             for layer, (h, c) in zip(cast("Iterable[Tape]", self.decoder.layers), memory.ends, strict=True)
@@ -224,7 +222,6 @@ class LSTMNTranslator(Projecting):
     def decode(
         self, tokens: Tensor, state: LSTMNState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, LSTMNState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
         x, tapes = self.decoder(tokens, state.tapes, layout, None)
         assert state.memory is not None

@@ -18,34 +18,25 @@ from regard.nn.positions import look_up
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 from regard.nn.state import KeysValues, Layout, Observer, Rows, in_rows, show, whole
 
-from .choices import (
-    InitRange,
-    NormalizerName,
-    RecurrentDropout,
-    RecurrentEncoder,
-    ScoreName,
-    ScoreWidth,
-    Size,
-    family_of,
-)
+from . import choices
 from .modules import Projecting, begin_uniform
 
 
-class LuongConfig(RecurrentEncoder):
+class LuongConfig(choices.RecurrentEncoder):
     """Sizes of a stacked recurrent translator with attention on top; the defaults are the paper's (section 4.1)."""
 
     family: Literal["luong"] = Field("luong", description="the model family")
-    score: ScoreName = "bilinear"  # the paper's general
-    score_width: ScoreWidth = 0
-    normalize: NormalizerName = "softmax"
+    score: choices.ScoreName = "bilinear"  # the paper's general
+    score_width: choices.ScoreWidth = 0
+    normalize: choices.NormalizerName = "softmax"
     attention: Literal["global", "local-m", "local-p"] = Field(
         "global",
         description="look at all positions, at those near the target's own (local-m) or near predicted ones (local-p)",
     )
-    window: Size = Field(10, description="D: how far local attention sees to either side")
+    window: choices.Size = Field(10, description="D: how far local attention sees to either side")
     input_feeding: bool = Field(True, description="a step also reads what the one before it made of its attention")
-    dropout: RecurrentDropout = 0.2
-    init_range: InitRange = 0.1
+    dropout: choices.RecurrentDropout = 0.2
+    init_range: choices.InitRange = 0.1
 
     @property
     def cross_attention(self) -> tuple[int, int]:
@@ -94,14 +85,12 @@ class Luong(Projecting):
         return LuongMemory(x.transpose(0, 1), carries)
 
     def start(self, memory: LuongMemory, layout: Layout, capacity: int | None = None) -> LuongState:
-        """The state before the first token; it has one size, whatever the capacity."""
         nothing = torch.zeros_like(memory.carries[0][0])
         return LuongState(memory.carries, nothing, self.attention.prepare(memory.states), layout.lengths)
 
     def decode(
         self, tokens: Tensor, state: LuongState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, LuongState]:
-        """Target ids (B, T) or (L,) -> hidden (…, D) and the next state."""
         layout = layout or whole(tokens)
         embedded = self.dropout(look_up(as_columns(tokens, layout), self.target))  # (T, B, E)
         inside = in_rows(layout).inside()
@@ -134,4 +123,4 @@ class Luong(Projecting):
         return torch.stack(hidden), replace(state, carries=tuple(carries), fed=fed), torch.cat(weights, 2)
 
 
-FAMILIES = {"luong": family_of(LuongConfig, Luong, {"width": 16, "embedding": 12, "layers": 2}, loops=True)}
+FAMILIES = {"luong": choices.family_of(LuongConfig, Luong, {"width": 16, "embedding": 12, "layers": 2}, loops=True)}

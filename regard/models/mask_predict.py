@@ -92,7 +92,6 @@ class MaskPredict(nn.Module):
         return self.body.output
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
-        """Source ids (B, S) or (L,) -> memory (…, D)."""
         return self.body.encode(source, layout, observe)
 
     def project(self, hidden: Tensor) -> Tensor:

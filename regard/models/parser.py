@@ -69,7 +69,6 @@ class Parser(Projecting):
         return self.body.encode(source, layout, observe), begins & in_rows(layout).inside()
 
     def start(self, memory: tuple[Tensor, Tensor], layout: Layout, capacity: int | None = None) -> ParserState:
-        """The state before the first token; see `Transformer.start`."""
         seen, begins = memory
         order = begins.logical_not().to(torch.uint8).argsort(stable=True)  # the words' beginnings come first
         words = layout.pad(seen).take_along_dim(order[..., None], 1)

@@ -17,30 +17,21 @@ from regard.nn.positions import look_up
 from regard.nn.recurrent import Carry, Stack, as_columns, as_laid_out
 from regard.nn.state import Layout, Observer, Rows, whole
 
-from .choices import (
-    InitRange,
-    RecurrentConfig,
-    RecurrentDropout,
-    RecurrentLayers,
-    RecurrentWidth,
-    Tied,
-    TokenWidth,
-    family_of,
-)
+from . import choices
 from .interface import check_one_vocabulary
 from .modules import Projecting, begin_uniform
 
 
-class RNNConfig(RecurrentConfig):
+class RNNConfig(choices.RecurrentConfig):
     """Sizes of stacked recurrences; the defaults are Zaremba et al.'s medium model for the Penn Treebank."""
 
     family: Literal["rnn-lm"] = Field("rnn-lm", description="the model family")
-    width: RecurrentWidth = 650
-    embedding: TokenWidth = 650
-    layers: RecurrentLayers = 2
-    tied: Tied = False
-    dropout: RecurrentDropout = 0.5
-    init_range: InitRange = 0.05
+    width: choices.RecurrentWidth = 650
+    embedding: choices.TokenWidth = 650
+    layers: choices.RecurrentLayers = 2
+    tied: choices.Tied = False
+    dropout: choices.RecurrentDropout = 0.5
+    init_range: choices.InitRange = 0.05
 
     @model_validator(mode="after")
     def _fits(self) -> RNNConfig:
@@ -75,7 +66,6 @@ class RNN(Projecting):
         begin_uniform(self, c.init_range, pad)
 
     def start(self, capacity: int | None = None) -> RNNState:
-        """The state before the first token; it has one size, whatever the capacity."""
         return RNNState()
 
     def decode(
@@ -89,7 +79,7 @@ class RNN(Projecting):
 
 
 FAMILIES = {
-    "rnn-lm": family_of(
+    "rnn-lm": choices.family_of(
         RNNConfig,
         RNN,
         {"width": 16, "embedding": 12, "layers": 2},

@@ -70,7 +70,6 @@ class Seq2Seq(Projecting):
         return self.encoder(x, lengths=layout.lengths)[1]
 
     def start(self, memory: tuple[Carry, ...], layout: Layout, capacity: int | None = None) -> Seq2SeqState:
-        """The state before the first token; it has one size, whatever the capacity."""
         if self.context is None:
             return Seq2SeqState(memory, None)
         c = self.context.summary(memory[-1][0]).tanh()

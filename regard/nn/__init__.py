@@ -1,50 +1,6 @@
-"""Parts of networks."""
+"""Parts of networks; those that a part or a family of one's own is made with can be had from here."""
 
-from .layers import (
-    ACTIVATIONS,
-    GATES,
-    NORM_KINDS,
-    NORMS,
-    BatchNorm,
-    Dropout,
-    FeedForward,
-    GatedFeedForward,
-    Identity,
-    LayerNorm,
-    Norm,
-    PostNorm,
-    PreNorm,
-    RMSNorm,
-)
-from .positions import Embedding, look_up
-from .state import AuxiliaryLoss, Cache, KeysValues, Layout, Observer, Packed, Padded, Part, State, wanted, whole
+from .layers import ACTIVATIONS, NORM_KINDS, Norm
+from .state import Observer, Padded, whole
 
-__all__ = [
-    "ACTIVATIONS",
-    "GATES",
-    "NORMS",
-    "NORM_KINDS",
-    "AuxiliaryLoss",
-    "BatchNorm",
-    "Cache",
-    "Dropout",
-    "Embedding",
-    "FeedForward",
-    "GatedFeedForward",
-    "Identity",
-    "KeysValues",
-    "LayerNorm",
-    "Layout",
-    "Norm",
-    "Observer",
-    "Packed",
-    "Padded",
-    "Part",
-    "PostNorm",
-    "PreNorm",
-    "RMSNorm",
-    "State",
-    "look_up",
-    "wanted",
-    "whole",
-]
+__all__ = ["ACTIVATIONS", "NORM_KINDS", "Norm", "Observer", "Padded", "whole"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -81,6 +81,15 @@ def refusals(device: str, dtype: torch.dtype) -> dict[str, str]:
     return {name: reason for name in STAND_INS if (reason := unavailable(name, device, dtype)) is not None}
 
 
+class Saves(Protocol):
+    """What an autograd function of ours keeps of its forward pass for its backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+    scale: float
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
 def applied(function: type[Function], *arguments: object) -> Any:
     """What an autograd function of our own makes of its arguments, with a type that PyTorch's declaration lacks."""
     return function.apply(*arguments)
@@ -118,13 +127,13 @@ def keep_mask(shape: torch.Size, probability: float, device: torch.device) -> tu
 
 class _Drop(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
+    def forward(ctx: Saves, x: Tensor, probability: float) -> Tensor:
         mask, ctx.scale = keep_mask(x.shape, probability, x.device)
         ctx.save_for_backward(mask)
         return (x * mask).mul_(ctx.scale)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Saves, *gradients: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return (gradients[0] * mask).mul_(ctx.scale), None
 

@@ -7,7 +7,6 @@ Sizes: V rows of a table, P positions, B batch, H heads, T queries, S keys, D wi
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from torch.nn import functional as F
 
 from regard.errors import ModelError
 
-from .layers import Dropout, applied
+from .layers import Dropout, Saves, applied
 
 # -- added to the embeddings -------------------------------------------------------------------------------------------
 
@@ -48,25 +47,26 @@ class Sinusoidal(Added):
     The table grows when a longer sequence comes; it is no parameter and is not saved.
     """
 
+    table: Tensor
+
     def __init__(self, width: int, capacity: int) -> None:
         super().__init__(width, capacity)
         self.width = width
-        self.register_buffer("table", self._make(capacity), persistent=False)
-        self.table: Tensor
+        self.register_buffer("table", self.made(capacity), persistent=False)
 
-    def _make(self, capacity: int) -> Tensor:
+    def made(self, capacity: int) -> Tensor:
         return torch.stack(sinusoids(torch.arange(capacity), self.width), dim=-1).flatten(-2)
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
         if longest > len(self.table):
-            self.table = self._make(2 * longest).to(self.table)
+            self.table = self.made(2 * longest).to(self.table)
         return self.table[positions]
 
 
 class SinusoidalHalves(Sinusoidal):
     """The same sinusoids with all sines first and all cosines behind, as tensor2tensor and Marian lay them out."""
 
-    def _make(self, capacity: int) -> Tensor:
+    def made(self, capacity: int) -> Tensor:
         return torch.cat(sinusoids(torch.arange(capacity), self.width), dim=-1)
 
 
@@ -110,8 +110,10 @@ POSITIONS: dict[str, type[Added]] = {
 class Rotary(nn.Module):
     """Turns features 2i and 2i + 1 by the angle position / 10000^(2i/D) (Su et al. 2021, equation 34).
 
-    So the product of a query and a key knows how far apart they stand.
+    So the product of a query and a key knows how far apart they stand. The table grows as that of `Sinusoidal`.
     """
+
+    table: Tensor
 
     def __init__(self, width: int, capacity: int) -> None:
         super().__init__()
@@ -120,16 +122,15 @@ class Rotary(nn.Module):
                 f"rotary positions turn pairs of features, so a key width of {width} must be even; try {width + 1}"
             )
         self.width = width
-        self.register_buffer("table", self._make(capacity), persistent=False)
-        self.table: Tensor
+        self.register_buffer("table", self.made(capacity), persistent=False)
 
-    def _make(self, capacity: int) -> Tensor:
+    def made(self, capacity: int) -> Tensor:
         return torch.stack(sinusoids(torch.arange(capacity), self.width))  # sines, then cosines: (2, P, D / 2)
 
     def forward(self, x: Tensor, positions: Tensor, longest: int) -> Tensor:
         """x (B, H, T, D) at positions (T,), all < `longest`, turned; what it computes with is float32 at least."""
         if longest > self.table.shape[1]:
-            self.table = self._make(2 * longest).to(self.table)
+            self.table = self.made(2 * longest).to(self.table)
         sines, cosines = self.table[:, positions].to(torch.promote_types(x.dtype, torch.float32))
         even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
         turned = torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1)
@@ -158,6 +159,10 @@ class Bias(nn.Module):
         """`causal`: no key stands after its query."""
         super().__init__()
         self.heads, self.causal = heads, causal
+        self.make(key_width, value_width)
+
+    def make(self, key_width: int, value_width: int) -> None:
+        """Make what is learnt, where anything is."""
 
     def scores(self, queries: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
         """What is added to the scores of prepared queries (B, H, T, D) at positions (T,) with keys at positions (S,).
@@ -181,9 +186,9 @@ class RelativeBuckets(Bias):
     shared = True
     buckets, farthest = 32, 128
 
-    def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
-        super().__init__(heads, key_width, value_width, causal)
-        self.table = nn.Parameter(torch.zeros(self.buckets * heads))  # (buckets · H): a vector, as it begins at zero
+    def make(self, key_width: int, value_width: int) -> None:
+        # A vector, (buckets · H), since it begins at zero.
+        self.table = nn.Parameter(torch.zeros(self.buckets * self.heads))
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of a key `distance` positions after its query."""
@@ -236,9 +241,8 @@ class Kerple(Bias):
     It falls ever more slowly, where ALiBi's line does not; the distances that it has not seen have a value too.
     """
 
-    def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
-        super().__init__(heads, key_width, value_width, causal)
-        self.logs = nn.Parameter(torch.zeros(2 * heads))  # of a, then of b
+    def make(self, key_width: int, value_width: int) -> None:
+        self.logs = nn.Parameter(torch.zeros(2 * self.heads))  # of a, then of b
 
     def scores(self, queries: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
         a, b = self.logs.exp().view(2, self.heads, 1, 1).unbind()
@@ -251,8 +255,7 @@ class ShawKeys(Bias):
     needs_dot = True
     farthest = 16
 
-    def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
-        super().__init__(heads, key_width, value_width, causal)
+    def make(self, key_width: int, value_width: int) -> None:
         self.keys = self._vectors(key_width)
 
     def _vectors(self, width: int) -> nn.Parameter:
@@ -273,8 +276,8 @@ class Shaw(ShawKeys):
 
     mixes = True
 
-    def __init__(self, heads: int, key_width: int, value_width: int, causal: bool) -> None:
-        super().__init__(heads, key_width, value_width, causal)
+    def make(self, key_width: int, value_width: int) -> None:
+        super().make(key_width, value_width)
         self.values = self._vectors(value_width)
 
     def mixed(self, weights: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
@@ -314,16 +317,15 @@ def biases(name: str, layers: int, heads: int, widths: tuple[int, int], causal: 
 
 class _LookUp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, ids: Tensor, table: Tensor) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.rows = len(table)
+    def forward(ctx: Saves, ids: Tensor, table: Tensor) -> Tensor:
+        ctx.save_for_backward(ids, table)
         return F.embedding(ids, table)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        (ids,) = ctx.saved_tensors
+    def backward(ctx: Saves, *gradients: Tensor) -> tuple[None, Tensor]:
+        ids, table = ctx.saved_tensors
         g = gradients[0].flatten(0, -2)
-        total = g.new_zeros(ctx.rows, g.shape[-1], dtype=torch.float32)
+        total = g.new_zeros(table.shape, dtype=torch.float32)
         return None, total.index_add_(0, ids.flatten(), g.float()).to(g.dtype)
 
 
@@ -334,8 +336,8 @@ def look_up(ids: Tensor, table: nn.Embedding) -> Tensor:
     would lose most of what comes late. So they are summed in float32.
     """
     weight, scale = table.weight, getattr(table, "scale", None)
-    sums_here = weight.dtype == torch.bfloat16 and weight.device.type == "cpu"
-    vectors: Tensor = applied(_LookUp, ids, weight) if sums_here else F.embedding(ids, weight)
+    ours = weight.dtype == torch.bfloat16 and weight.device.type == "cpu"
+    vectors: Tensor = applied(_LookUp, ids, weight) if ours else F.embedding(ids, weight)
     return vectors if scale is None else vectors * scale[ids][..., None].to(vectors.dtype)
 
 

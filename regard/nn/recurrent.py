@@ -7,13 +7,13 @@ is computed for all positions at once: the products with the inputs, and the gra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from .layers import Dropout, applied, references_only, stand_in
+from .layers import Dropout, Saves, applied, references_only, stand_in
 from .state import Layout
 
 Carry = tuple[Tensor, ...]
@@ -35,12 +35,12 @@ def as_laid_out(x: Tensor, layout: Layout) -> Tensor:
 
 class _Turn(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor) -> Tensor:
+    def forward(ctx: Saves, x: Tensor, order: Tensor) -> Tensor:
         ctx.save_for_backward(order)
         return x.flatten(0, 1).index_select(0, order).view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Saves, *gradients: Tensor) -> tuple[Tensor, None]:
         (order,) = ctx.saved_tensors
         g = gradients[0]
         return g.flatten(0, 1).index_select(0, order).view_as(g), None  # turning twice restores the order
@@ -276,8 +276,7 @@ class Stack(nn.Module):
     def loops(self, x: Tensor, fed: nn.Linear) -> list[Step]:
         """Of layers that read forwards, a step of each at a time: the first reads x (T, B, I) and what this map brings,
         every other what the layer below it has made."""
-        layers: Any = self.forwards
-        first, *others = layers
+        first, *others = cast("Iterable[Recurrence]", self.forwards)
         given = first.input(x)
         return [
             first.loop(given, fed),

@@ -18,69 +18,48 @@ from torch.nn import functional as F
 # -- layouts -----------------------------------------------------------------------------------------------------------
 
 
-class Layout(Protocol):
-    """Where each of B sequences lies in a tensor of token features: (B, T, D) if padded, (L, D) if packed."""
-
-    lengths: Tensor
-    """(B,) tokens in each sequence."""
-    width: int
-    """T."""
-    packed: bool
-    """The tokens are a single row, with one sequence behind the other."""
-
-    def batch(self, x: Tensor) -> Tensor:
-        """Features as a batch of rows: (B, T, D), or (1, L, D) if packed; a view."""
-        ...
-
-    def unbatch(self, x: Tensor) -> Tensor:
-        """Bring a batch of rows back to this layout's own shape; a view."""
-        ...
-
-    def pad(self, x: Tensor) -> Tensor:
-        """(…, D) -> (B, T, D); what stands beyond a sequence's end is unspecified and must be masked."""
-        ...
-
-    def flatten(self, x: Tensor) -> Tensor:
-        """Bring padded sequences (B, T, D) back to this layout's own shape (…, D)."""
-        ...
-
-    def positions(self) -> Tensor:
-        """The position of each token in its own sequence, from 0, in a shape that broadcasts with the tokens."""
-        ...
-
-    def inside(self) -> Tensor:
-        """Which tokens belong to a sequence: (B, T), or (L,) if packed."""
-        ...
-
-
-class Padded:
-    """Sequences as the rows of a batch (B, T), short rows padded at their ends."""
-
-    packed = False
+class Layout:
+    """Where each of B sequences lies in a tensor of token features: here as rows (B, T, D), padded at their ends."""
 
     def __init__(self, lengths: Tensor, width: int) -> None:
+        """Tokens in each sequence (B,), and T."""
         self.lengths, self.width = lengths, width
 
     def batch(self, x: Tensor) -> Tensor:
+        """Features as a batch of rows: (B, T, D), or (1, L, D) if packed; a view."""
         return x
 
-    unbatch = pad = flatten = batch
+    def unbatch(self, x: Tensor) -> Tensor:
+        """Bring a batch of rows back to this layout's own shape; a view."""
+        return x
+
+    def pad(self, x: Tensor) -> Tensor:
+        """(…, D) -> (B, T, D); what stands beyond a sequence's end is unspecified and must be masked."""
+        return x
+
+    def flatten(self, x: Tensor) -> Tensor:
+        """Bring padded sequences (B, T, D) back to this layout's own shape (…, D)."""
+        return x
 
     def positions(self) -> Tensor:
+        """The position of each token in its own sequence, from 0, in a shape that broadcasts with the tokens."""
         return torch.arange(self.width, device=self.lengths.device)
 
     def inside(self) -> Tensor:
+        """Which tokens belong to a sequence: (B, T), or (L,) if packed."""
         return self.positions() < self.lengths[:, None]
 
 
-class Packed:
-    """Sequences one behind the other in a single row of L tokens; the last tokens may belong to none (the tail)."""
+Padded = Layout
 
-    packed = True
+
+class Packed(Layout):
+    """Sequences one behind the other in a single row (L, D); the last tokens may belong to none (the tail)."""
 
     def __init__(self, lengths: Tensor, width: int, tokens: int) -> None:
         """`width` is at least the longest of the lengths, `tokens` at least their sum."""
-        self.lengths, self.width, self.tokens = lengths, width, tokens
+        super().__init__(lengths, width)
+        self.tokens = tokens
         self.starts = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
         """(B + 1,): where each sequence begins, and the last one ends."""
         self._cells: tuple[Tensor, Tensor] | None = None
@@ -88,10 +67,10 @@ class Packed:
     def _indices(self) -> tuple[Tensor, Tensor]:
         """For each cell of (B, T) the token that it is filled with, and for each token its cell (0 for the tail's)."""
         if self._cells is None:
-            inside = in_rows(self).inside()
+            rows = in_rows(self)
+            inside = rows.inside()
             # Beyond a sequence's end any valid index will do: those cells are masked by whoever mixes positions.
-            columns = torch.arange(self.width, device=self.lengths.device)
-            tokens = torch.where(inside, self.starts[:-1, None] + columns, 0)
+            tokens = torch.where(inside, self.starts[:-1, None] + rows.positions(), 0)
             cells = inside.flatten().nonzero()[:, 0]
             self._cells = tokens.flatten(), F.pad(cells, (0, self.tokens - len(cells)))
         return self._cells

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.kernels import products
-from regard.nn import Dropout, FeedForward, LayerNorm
-from regard.nn.layers import Linear
+from regard.nn.layers import Dropout, FeedForward, LayerNorm, Linear
 from regard.train import label_smoothed, projected_loss
 
 pytestmark = pytest.mark.skipif(products.lacking() is not None, reason=str(products.lacking()))

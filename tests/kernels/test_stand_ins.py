@@ -15,11 +15,21 @@ from torch import Tensor, nn
 import regard.kernels.table  # noqa: F401  (fills the table of stand-ins)
 from regard.errors import KernelError
 from regard.kernels import products
-from regard.nn import Dropout, FeedForward, LayerNorm, Packed
 from regard.nn.attention import Causal, Dot
 from regard.nn.attention.multihead import Call, choose, run
-from regard.nn.layers import STAND_INS, Linear, only_references, refusal, stand_in, unavailable
+from regard.nn.layers import (
+    STAND_INS,
+    Dropout,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    only_references,
+    refusal,
+    stand_in,
+    unavailable,
+)
 from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
+from regard.nn.state import Packed
 from regard.train import projected_loss
 from regard.train.objectives import _loss_and_gradient
 
@@ -139,7 +149,7 @@ def test_a_target_outside_of_the_vocabulary_is_an_error_and_not_a_write():
 def test_parts_of_networks_work_while_the_table_is_empty():
     program = """
 import sys, torch
-from regard.nn import FeedForward, LayerNorm
+from regard.nn.layers import FeedForward, LayerNorm
 from regard.nn.recurrent import LSTM
 from regard.nn.layers import STAND_INS
 x = torch.randn(40, 32)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from regard.kernels import native, products, recurrent
 from regard.kernels.native import _openmp
-from regard.nn import LayerNorm
+from regard.nn.layers import LayerNorm
 from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
 from regard.train import label_smoothed
 

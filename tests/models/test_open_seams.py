@@ -24,9 +24,10 @@ from regard.errors import RecipeError
 from regard.models import FAMILIES, Family
 from regard.models.choices import PAPER, EncoderDecoderConfig, StackConfig
 from regard.models.self_attentive import SelfAttentiveConfig
-from regard.nn import ACTIVATIONS, GATES, NORM_KINDS, Norm, whole
+from regard.nn import ACTIVATIONS, NORM_KINDS, Norm, whole
 from regard.nn.attention import NORMALIZERS, SCORES, Score
 from regard.nn.attention.core import softmax
+from regard.nn.layers import GATES
 from regard.nn.positions import BIASES, POSITIONS, ROTARY, Added, Bias
 from regard.tasks.fit import fit
 from regard.text import write_lines

@@ -14,12 +14,13 @@ from torch.nn.attention.flex_attention import flex_attention
 import regard.kernels.table  # noqa: F401  (fills the table of stand-ins)
 from regard.errors import ModelError
 from regard.kernels import native
-from regard.nn import Dropout, LayerNorm, Observer, Packed, Padded, look_up
+from regard.nn import Observer, Padded
 from regard.nn.attention import NORMALIZERS, SCORES, AndMask, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
 from regard.nn.attention.multihead import KERNELS, Call, Reference, choose
 from regard.nn.attention.normalize import observed
-from regard.nn.layers import keep_mask
-from regard.nn.positions import POSITIONS, sinusoids
+from regard.nn.layers import Dropout, LayerNorm, keep_mask
+from regard.nn.positions import POSITIONS, look_up, sinusoids
+from regard.nn.state import Packed
 from regard.train import label_smoothed
 
 REFUSED = native.unavailable("cpu", torch.float32)

@@ -16,11 +16,13 @@ from torch.nn.attention.flex_attention import flex_attention
 from regard.errors import ModelError
 from regard.models.modules import layout_of, parameter_count
 from regard.models.transformer import TransformerConfig
-from regard.nn import ACTIVATIONS, GATES, NORM_KINDS, BatchNorm, FeedForward, GatedFeedForward, Packed, RMSNorm
+from regard.nn import ACTIVATIONS, NORM_KINDS
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Heads, MultiHead, attend
 from regard.nn.attention.multihead import KERNELS, Call, Flexible, Reference
 from regard.nn.convolution import FullyConnected
+from regard.nn.layers import GATES, BatchNorm, FeedForward, GatedFeedForward, RMSNorm
 from regard.nn.positions import BIASES, POSITIONS, ROTARY
+from regard.nn.state import Packed
 from regard.tasks.costs import count_costs
 from regard.train.step import Inputs, Step, Weights
 

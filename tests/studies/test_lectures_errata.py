@@ -12,10 +12,11 @@ import torch
 from regard.metrics import bleu
 from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig, build
-from regard.nn import FeedForward, Padded
+from regard.nn import Padded
 from regard.nn.attention import Causal, Dot, Heads, MultiHead, ScaledDot, attend, softmax, weigh
 from regard.nn.attention.core import matrix
 from regard.nn.attention.scores import Additive, ReducedRank
+from regard.nn.layers import FeedForward
 from regard.nn.positions import sinusoids
 from regard.nn.recurrent import GRU
 from regard.settings import TrainConfig

@@ -19,9 +19,8 @@ from regard.exchange.export import export
 from regard.kernels import native
 from regard.models import FAMILIES
 from regard.models.luong import LuongConfig
-from regard.nn import KeysValues
 from regard.nn.layers import only_references
-from regard.nn.state import Observer
+from regard.nn.state import KeysValues, Observer
 from regard.tasks.align import align_lines
 from regard.tasks.costs import count_costs
 from regard.tasks.details import with_unknown_replaced

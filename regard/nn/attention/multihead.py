@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -95,7 +95,7 @@ class Compiled(Kernel):
         return fast(call.queries, call.keys, call.values, *starts, bool(call.mask.causal)), None
 
 
-def _varlen() -> Callable[..., Any] | None:
+def _varlen() -> Callable[..., object] | None:
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -126,12 +126,12 @@ class VariableLength(Kernel):
         queries, keys, values = (x[0].transpose(0, 1) for x in (call.queries, call.keys, call.values))  # (L, H, Dk)
         starts, widths = (x.starts for x in call.packs()), (x.width for x in call.packs())
         window = (-1, 0) if call.mask.causal else (-1, -1)
-        mixed: Tensor = _VARLEN(queries, keys, values, *starts, *widths, scale=1.0, window_size=window)
+        mixed = cast(Tensor, _VARLEN(queries, keys, values, *starts, *widths, scale=1.0, window_size=window))
         return mixed.transpose(0, 1)[None], None
 
 
 @cache
-def _flexible() -> Callable[..., Any]:
+def _flexible() -> Callable[..., Tensor]:
     from torch.nn.attention.flex_attention import flex_attention
 
     return torch.compile(flex_attention, dynamic=False)
@@ -152,7 +152,7 @@ class Flexible(Kernel):
             (any(n & (n - 1) or n < 16 for n in widths), "a head's width is not a power of 2 of at least 16"),
         )
 
-    def run(self, call: Call, attention: Callable[..., Any] | None = None) -> tuple[Tensor, Tensor | None]:
+    def run(self, call: Call, attention: Callable[..., Tensor] | None = None) -> tuple[Tensor, Tensor | None]:
         """`attention` stands in for the compiled flex_attention."""
         from torch.nn.attention.flex_attention import create_block_mask
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..layers import applied
+from ..layers import Saves, applied
 from ..state import Observer
 from .core import softmax
 
@@ -37,61 +36,54 @@ def _ranked(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return z, ranked, torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
 
 
-class _Sparsemax(torch.autograd.Function):
+def _sparsemax(scores: Tensor) -> tuple[Tensor, Tensor]:
+    z, ranked, count = _ranked(scores)
+    sums = ranked.cumsum(-1)
+    support = (1 + count * ranked > sums).sum(-1, keepdim=True)
+    weights = (z - (sums.gather(-1, support - 1) - 1) / support).clamp(min=0)
+    return weights, (weights > 0).to(weights.dtype)
+
+
+def _entmax15(scores: Tensor) -> tuple[Tensor, Tensor]:
+    z, ranked, count = _ranked(scores / 2)
+    mean = ranked.cumsum(-1) / count
+    spread = count * (ranked.square().cumsum(-1) / count - mean.square())
+    thresholds = mean - ((1 - spread) / count).clamp(min=0).sqrt()
+    support = (thresholds <= ranked).sum(-1, keepdim=True)
+    root = (z - thresholds.gather(-1, support - 1)).clamp(min=0)
+    return root.square(), root
+
+
+class _Sparse(torch.autograd.Function):
+    """Weights, with the gradient s (g - Σ s g / Σ s), of which they give the factors s."""
+
     @staticmethod
-    def forward(ctx: Any, scores: Tensor) -> Tensor:
-        z, ranked, count = _ranked(scores)
-        sums = ranked.cumsum(-1)
-        support = (1 + count * ranked > sums).sum(-1, keepdim=True)
-        threshold = (sums.gather(-1, support - 1) - 1) / support
-        weights = (z - threshold).clamp(min=0)
-        ctx.save_for_backward(weights)
+    def forward(ctx: Saves, scores: Tensor, weigh: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+        weights, factors = weigh(scores)
+        ctx.save_for_backward(factors)
         return weights
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (weights,) = ctx.saved_tensors
-        inside = weights > 0
-        g = gradients[0] * inside
-        centred: Tensor = (g - g.sum(-1, keepdim=True) / inside.sum(-1, keepdim=True)) * inside
-        return centred
+    def backward(ctx: Saves, *gradients: Tensor) -> tuple[Tensor, None]:
+        (factors,) = ctx.saved_tensors
+        g = gradients[0] * factors
+        return g - factors * (g.sum(-1, keepdim=True) / factors.sum(-1, keepdim=True)), None
 
 
-class _Entmax15(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor) -> Tensor:
-        z, ranked, count = _ranked(scores / 2)
-        mean = ranked.cumsum(-1) / count
-        spread = count * (ranked.square().cumsum(-1) / count - mean.square())
-        thresholds = mean - ((1 - spread) / count).clamp(min=0).sqrt()
-        support = (thresholds <= ranked).sum(-1, keepdim=True)
-        weights = (z - thresholds.gather(-1, support - 1)).clamp(min=0).square()
-        ctx.save_for_backward(weights)
-        return weights
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (weights,) = ctx.saved_tensors
-        root = weights.sqrt()
-        g = gradients[0] * root
-        centred: Tensor = g - root * (g.sum(-1, keepdim=True) / root.sum(-1, keepdim=True))
-        return centred
-
-
-def _exactly(function: type[torch.autograd.Function], scores: Tensor) -> Tensor:
+def _exactly(weigh: Callable[[Tensor], tuple[Tensor, Tensor]], scores: Tensor) -> Tensor:
     """In float32 at least: thresholds are differences of sums over the row."""
-    weights: Tensor = applied(function, scores.to(torch.promote_types(scores.dtype, torch.float32)))
+    weights: Tensor = applied(_Sparse, scores.to(torch.promote_types(scores.dtype, torch.float32)), weigh)
     return weights.to(scores.dtype)
 
 
 def sparsemax(scores: Tensor) -> Tensor:
     """The nearest point of the simplex (Martins and Astudillo 2016, algorithm 1): many weights are exactly 0."""
-    return _exactly(_Sparsemax, scores)
+    return _exactly(_sparsemax, scores)
 
 
 def entmax15(scores: Tensor) -> Tensor:
     """1.5-entmax, half way from softmax to sparsemax, by sorting (Peters et al. 2019, algorithm 2)."""
-    return _exactly(_Entmax15, scores)
+    return _exactly(_entmax15, scores)
 
 
 def _best(scores: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.nn import ACTIVATIONS, BatchNorm, FeedForward, LayerNorm, Padded, PostNorm
+from regard.nn import ACTIVATIONS, Padded
+from regard.nn.layers import BatchNorm, FeedForward, LayerNorm, PostNorm
 from regard.pictures import bars, curves
 from regard.train.objectives import label_smoothed
 from regard.train.optimizers import Schedule, paper
