@@ -54,6 +54,10 @@ def install(extra: str) -> str:
     return f"pip install '.[{extra}]' in a checkout of Regard"
 
 
+NO_TORCH = f"{{}} needs PyTorch, which is not installed: {install('train')}."
+"""What is said where PyTorch is missing."""
+
+
 class RegardWarning(UserWarning):
     """Something asked for is done in another way than was asked; shown once, as a sentence."""
 

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from regard.apps.terminal import printable, write
-from regard.errors import RegardError, RegardWarning
+from regard.errors import NO_TORCH, RegardError, RegardWarning
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("apps.training:train", "Train a model from a recipe, or from two text files."),
@@ -140,6 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except RegardError as error:
         return _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return _fail(NO_TORCH.format("this"))
     except OSError as error:
         _forget_output()
         # Whoever read our output may have seen enough.

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.bundle import Bundle
 from regard.bundle import load as load_bundle
-from regard.errors import BundleError, ModelError, RegardWarning, install
+from regard.errors import NO_TORCH, BundleError, ModelError, RegardWarning
 from regard.models import FAMILIES
 from regard.models.interface import EncoderDecoder, HasParameters
 from regard.recipe import Recipe
@@ -215,7 +215,7 @@ def has_torch() -> bool:
 def check_torch(what: str) -> None:
     """Raises ModelError where PyTorch is not installed, which this needs."""
     if not has_torch():
-        raise ModelError(f"{what} needs PyTorch, which is not installed: {install('train')}.")
+        raise ModelError(NO_TORCH.format(what))
 
 
 class Engine:

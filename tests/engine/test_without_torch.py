@@ -139,3 +139,9 @@ def test_weights_are_read_as_the_reference_reads_them(kind: str, tmp_path: Path)
         if kind == "int8" and name + bundles.SCALE in weights:
             exact = exact * weights[name + bundles.SCALE][:, None]
         assert torch.equal(parameter, exact)
+
+
+def test_the_command_line_says_how_to_install_it() -> None:
+    done = run("from regard.apps.cli import main\nsys.exit(main(['doctor']))", missing=True)
+    assert done.returncode == 2
+    assert "this needs PyTorch, which is not installed: pip install '.[train]'" in done.stderr
