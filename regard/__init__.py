@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from regard.tasks.evaluate import Evaluation, evaluate
     from regard.tasks.fill import Choice, classify, embed, fill
     from regard.tasks.fit import fit
+    from regard.tasks.forced import score_lines
     from regard.tasks.generate import Continuation, generate
     from regard.tasks.inspect import inspect
     from regard.tasks.look import Attention, look
     from regard.tasks.measure import perplexities
-    from regard.tasks.score import score_lines
     from regard.tasks.translate import Translator, load
     from regard.tasks.translation import Translation
 
@@ -89,7 +89,7 @@ _HOMES = {
     "tasks.inspect": ("inspect",),
     "tasks.look": ("Attention", "look"),
     "tasks.measure": ("perplexities",),
-    "tasks.score": ("score_lines",),
+    "tasks.forced": ("score_lines",),
     "tasks.translate": ("Translator", "load"),
     "tasks.translation": ("Translation",),
 }

@@ -257,7 +257,9 @@ class DataConfig(BaseModel):
         return self.source_language, self.target_language
 
     @model_validator(mode="after")
-    def _sides_match(self) -> Self:
+    def _sides_match(self, info: ValidationInfo) -> Self:
+        if (info.context or {}).get("trained"):
+            return self
         if self.source is None and self.text is None and self.files + self.valid_files:
             raise ValueError(
                 "no text is named: give source (and target) for pairs of lines, or text for text of one side."

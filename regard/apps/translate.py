@@ -18,7 +18,7 @@ from regard.errors import ModelError, TextError
 from regard.tasks.options import Options
 
 if TYPE_CHECKING:
-    from regard.tasks.long import Translate
+    from regard.tasks.lines import Translate
     from regard.tasks.translation import Translation
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate text: a line in, a line out."""
-    from regard.tasks.long import translate_long
+    from regard.tasks.lines import translate_long
     from regard.tasks.translate import load
 
     as_json = shown.as_json or options.detailed

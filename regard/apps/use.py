@@ -131,7 +131,7 @@ def score(
     as_json: Json = False,
 ) -> None:
     """The log-probability of given translations, a line each; the perplexity at the end goes to standard error."""
-    from regard.tasks.score import perplexity_of, score_lines
+    from regard.tasks.forced import perplexity_of, score_lines
     from regard.tasks.translate import load
     from regard.text import read_lines
 

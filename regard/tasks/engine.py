@@ -30,7 +30,7 @@ from regard.bundle import Bundle
 from regard.bundle import load as load_bundle
 from regard.errors import NO_TORCH, BundleError, ModelError, RegardWarning
 from regard.models import FAMILIES
-from regard.models.interface import EncoderDecoder, HasParameters
+from regard.models.interface import EncoderDecoder, HasParameters, Kind
 from regard.recipe import Recipe
 from regard.search.config import PRECISIONS, SearchConfig
 from regard.search.hypotheses import Hypothesis, check_found, penalty_of
@@ -49,6 +49,16 @@ Ids = Sequence[int]
 NO_INT8 = "this is computed in PyTorch, which multiplies no int8"
 _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.dll")
 """What is there where a GPU may be: on Linux, under Windows' Linux, AMD's, on Windows."""
+
+
+USES: dict[Kind, tuple[str, str]] = {
+    "encoder-decoder": ("translates", "translate"),
+    "mask-predictor": ("translates", "translate"),
+    "language-model": ("is a language model", "generate"),
+    "reader": ("is a masked language model", "fill"),
+    "classifier": ("is a classifier", "classify"),
+}
+"""What a model of each kind does, and the word for it."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +226,20 @@ def check_torch(what: str) -> None:
     """Raises ModelError where PyTorch is not installed, which this needs."""
     if not has_torch():
         raise ModelError(NO_TORCH.format(what))
+
+
+def context_of(recipe: Recipe) -> int:
+    """The most tokens that a recipe's model takes at once, because it has learned no more positions; 0: no limit."""
+    most = FAMILIES[recipe.model.family].capacity(recipe.model)
+    return min(filter(None, (most, recipe.data.context)), default=0)
+
+
+def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None:
+    """Raises ModelError, naming what to use instead, for a bundle of another kind."""
+    kind = FAMILIES[recipe.model.family].kind
+    if kind not in wanted:
+        does, word = USES[kind]
+        raise ModelError(f"{path}: this bundle {does}; use `regard {word}`.")
 
 
 class Engine:

@@ -15,9 +15,9 @@ from regard.errors import DataError
 from regard.metrics import METRICS, Score, metric_names, score
 from regard.text import read_lines, split_tag
 
+from .forced import Scored, perplexity_of, score_lines
 from .lines import check_counts
 from .options import Options
-from .score import Scored, perplexity_of, score_lines
 from .translate import Translator, load
 
 DEFAULT_METRICS = tuple(metric_names())

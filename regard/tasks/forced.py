@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,13 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from regard.metrics import Score, perplexity
 from regard.models.interface import EncoderDecoder
 from regard.models.modules import device_of
 from regard.nn.state import Observer
 from regard.text.tokenizer import BEGIN, END
 
 from .engine import Backend
-from .lines import pad
+from .lines import check_counts, encode_targets, pad
+
+if TYPE_CHECKING:
+    from .translate import Translator
 
 _CHUNK = 1024
 """Tokens projected to the vocabulary together."""
@@ -97,3 +102,49 @@ def logits_of(model: EncoderDecoder, hidden: Tensor) -> Iterator[Tensor]:
     for part in hidden.split(_CHUNK):
         logits = model.project(part)
         yield logits.float() if logits.dtype == torch.bfloat16 else logits
+
+
+# -- scores of given lines --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One target line: its log-probability (natural logarithm) in all and by token."""
+
+    log_probability: float
+    tokens: tuple[str, ...]
+    """The target's tokens and the end."""
+    log_probabilities: tuple[float, ...]
+    """Of each token, given the source and the tokens before it."""
+
+
+def score_lines(
+    translator: Translator,
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    from_: str | None = None,
+    to: str | None = None,
+    batch_size: int = 32,
+    precision: str = "auto",
+) -> list[Scored]:
+    """The score of each target line; with an empty source the target is still read, after nothing but the end.
+
+    In exact precision a line's score is the same to about 1e-12, whatever else is scored with it; see
+    `regard.tasks.engine`, of which scoring takes what runs in PyTorch.
+    Raises TextError for unequal counts and for lines that cannot be read.
+    """
+    check_counts(source, target, "target")
+    translator.check_steps("a target's probability is the product of its tokens', each after those before it")
+    read = translator.encode(source, from_=from_, to=to)
+    written = encode_targets(translator.target, target, translator.limit)
+    each = forced(translator.engine.reference(precision), read, written, batch_size=batch_size)
+    return [
+        Scored(sum(found.log_probabilities), tuple(translator.target.tokens([*ids, END])), found.log_probabilities)
+        for ids, found in zip(written, each, strict=True)
+    ]
+
+
+def perplexity_of(scored: Sequence[Scored]) -> Score:
+    """Perplexity per token, ends counted, of lines that were scored."""
+    return perplexity(sum(s.log_probability for s in scored), sum(len(s.tokens) for s in scored), "token")

@@ -18,10 +18,9 @@ from regard.text import BEGIN, END, MASK, Tokenizer
 from regard.train import OBJECTIVES
 
 from .decode import decode
-from .engine import backend_of, exact_copy, mask_of
+from .engine import backend_of, context_of, exact_copy, mask_of
 from .fill import filled, labels_of
 from .generate import continued
-from .open import context_of
 
 _COUNT = 8
 _GO_ON = 12

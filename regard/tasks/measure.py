@@ -20,9 +20,9 @@ from regard.models.modules import device_of
 from regard.text import BEGIN, END
 
 from .fill import classify, mask_of
+from .forced import score_lines
 from .lines import pad
 from .open import Pipeline, open_bundle
-from .score import score_lines
 from .translate import Translator
 
 _CHUNK = 1024

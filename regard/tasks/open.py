@@ -10,26 +10,17 @@ from typing import TYPE_CHECKING
 
 from regard import bundle as bundles
 from regard.bundle import Bundle
-from regard.errors import ModelError, RegardWarning, TextError
+from regard.errors import RegardWarning, TextError
 from regard.models import FAMILIES
 from regard.models.interface import Kind
 from regard.recipe import Recipe
 from regard.text import Tokenizer
 
-from .engine import NO_INT8, check_torch, exact_copy, instead_of, is_exact
+from .engine import NO_INT8, USES, check_kind, check_torch, context_of, exact_copy, instead_of, is_exact
 from .lines import check_line
 
 if TYPE_CHECKING:
     from torch import nn
-
-_USES: dict[Kind, tuple[str, str]] = {
-    "encoder-decoder": ("translates", "translate"),
-    "mask-predictor": ("translates", "translate"),
-    "language-model": ("is a language model", "generate"),
-    "reader": ("is a masked language model", "fill"),
-    "classifier": ("is a classifier", "classify"),
-}
-"""What a model of each kind does, and the word for it."""
 
 
 class Pipeline:
@@ -70,28 +61,14 @@ class Pipeline:
             )
 
 
-def context_of(recipe: Recipe) -> int:
-    """The most tokens that a recipe's model takes at once, because it has learned no more positions; 0: no limit."""
-    most = FAMILIES[recipe.model.family].capacity(recipe.model)
-    return min(filter(None, (most, recipe.data.context)), default=0)
-
-
-def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None:
-    """Raises ModelError, naming what to use instead, for a bundle of another kind."""
-    kind = FAMILIES[recipe.model.family].kind
-    if kind not in wanted:
-        does, word = _USES[kind]
-        raise ModelError(f"{path}: this bundle {does}; use `regard {word}`.")
-
-
 def reads_pairs(bundle: str | Path) -> bool:
     """Whether a bundle translates."""
-    return _USES[FAMILIES[bundles.load(bundle).recipe.model.family].kind][1] == "translate"
+    return USES[FAMILIES[bundles.load(bundle).recipe.model.family].kind][1] == "translate"
 
 
 def use_of(recipe: Recipe, bundle: str | Path) -> str:
     """The command that uses a bundle."""
-    word = "parse" if recipe.data.trees else _USES[FAMILIES[recipe.model.family].kind][1]
+    word = "parse" if recipe.data.trees else USES[FAMILIES[recipe.model.family].kind][1]
     return shlex.join(["regard", *word.split(), str(bundle)])
 
 
@@ -102,7 +79,7 @@ def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device
         return bundle
     found = bundles.load(bundle)
     check_kind(found.recipe, wanted, bundle)
-    check_torch(f"`regard {_USES[FAMILIES[found.recipe.model.family].kind][1]}`")
+    check_torch(f"`regard {USES[FAMILIES[found.recipe.model.family].kind][1]}`")
     from regard.models.modules import device_named
 
     opened = Pipeline(found.model().to(device_named(device)), found.recipe, found.source, found.target)

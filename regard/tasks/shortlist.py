@@ -12,7 +12,7 @@ from regard.errors import DataError, TextError
 from regard.text import Shortlist
 from regard.text.shortlist import learn
 
-from .open import check_kind
+from .engine import check_kind
 
 _KEPT_BACK, _MOST_KEPT_BACK = 50, 1000
 """One pair of so many, and at most so many, are not learnt from: the list is measured on them."""

@@ -24,9 +24,8 @@ from regard.search.hypotheses import Hypothesis, expected_utilities
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import END, Tokenizer
 
-from .engine import Backend, Engine, check_torch, instead_of, mask_of, placed
+from .engine import Backend, Engine, check_kind, check_torch, context_of, instead_of, mask_of, placed
 from .lines import Languages, SourceSide
-from .open import check_kind, context_of
 from .options import NONE, Options, search_with
 from .translation import Candidate, Translation
 

@@ -27,9 +27,9 @@ from regard.studies.lectures.trained import (
     question,
     trained,
 )
+from regard.tasks.forced import score_lines
 from regard.tasks.look import look
 from regard.tasks.open import Pipeline
-from regard.tasks.score import score_lines
 from regard.tasks.translate import load
 from regard.text import PAD, Tokenizer
 

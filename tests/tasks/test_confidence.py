@@ -24,9 +24,8 @@ from regard.pictures import reliability as reliability_picture
 from regard.tasks.calibrate import calibrate, fit_temperature, mutual_information
 from regard.tasks.constraints import Constraints
 from regard.tasks.details import links_of, steps_of, sums_of, words_of
-from regard.tasks.forced import forced
-from regard.tasks.long import LongTranslation, translate_long
-from regard.tasks.score import score_lines
+from regard.tasks.forced import forced, score_lines
+from regard.tasks.lines import LongTranslation, translate_long
 from regard.tasks.translate import Translator, load
 from regard.text import END, PAD, TextConfig, Tokenizer
 from regard.text.sentences import words

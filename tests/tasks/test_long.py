@@ -9,7 +9,7 @@ import pytest
 from bundles import ENGLISH, small_bundle
 
 from regard.errors import TextError
-from regard.tasks.long import LongTranslation, translate_long
+from regard.tasks.lines import LongTranslation, translate_long
 from regard.tasks.translate import Translator, load
 from regard.tasks.translation import Translation
 

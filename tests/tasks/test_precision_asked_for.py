@@ -16,8 +16,8 @@ from regard.nn import layers
 from regard.tasks.doctor import doctor
 from regard.tasks.evaluate import evaluate_lines
 from regard.tasks.fit import _paths
+from regard.tasks.forced import score_lines
 from regard.tasks.open import Pipeline
-from regard.tasks.score import score_lines
 from regard.tasks.translate import load
 
 MESSAGE = r"precision int8 is not to be had here, and float64 is used instead: coverage counts where the model looks"

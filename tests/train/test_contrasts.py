@@ -29,7 +29,7 @@ from regard.settings import Filters
 from regard.tasks.align import align_lines
 from regard.tasks.constraints import Constraints
 from regard.tasks.fit import fit
-from regard.tasks.score import score_lines
+from regard.tasks.forced import score_lines
 from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer, write_lines
 from regard.train import OBJECTIVES, TrainConfig, Trainer, inputs, label_smoothed, projected_loss

@@ -12,7 +12,7 @@ from regard.metrics import bleu
 from regard.models.transformer import TransformerConfig
 from regard.recipe import Recipe
 from regard.settings import DataConfig
-from regard.tasks.score import perplexity_of, score_lines
+from regard.tasks.forced import perplexity_of, score_lines
 from regard.tasks.translate import load
 from regard.text import write_lines
 from regard.train import TrainConfig
