@@ -120,9 +120,8 @@ def import_marian(
     created = datetime.now(UTC).isoformat(timespec="seconds")
     comparison = None
     if verify and util.find_spec("transformers") is not None:
-        foreign = Foreign(
-            settings.of_marian, _tokenizer(directory, read, separate), held, (source.rows, target.rows), silent
-        )
+        tokenizer = _tokenizer(directory, read, separate)
+        foreign = Foreign(settings.of_marian, tokenizer, held, (source.rows, target.rows), silent)
         bundle = Bundle(Path(out), recipe, read, write, tuple(golden), Provenance(), 0, {})
         # Only the kind of state that the model takes is narrower than what the protocol says.
         comparison = compare(bundle, HuggingFace(directory, foreign), model=cast(EncoderDecoder, model))
@@ -278,9 +277,8 @@ def _made_up(source: Tokenizer) -> Iterator[str]:
     tokens = tokens_of(source.to_bytes())
     words = [token.text[1:] for token in tokens if token.kind == Kind.NORMAL and token.text[:1] == "\u2581"]
     words = [word for word in words if word.isalpha()] or [token.text for token in tokens[END + 1 :]]
-    most = _GOLDEN * _GOLDEN_TOKENS
-    chosen = words[:: max(1, len(words) // most)][:most]
-    for start in range(0, len(chosen), _GOLDEN_TOKENS):
+    chosen = words[:: max(1, len(words) // (_GOLDEN * _GOLDEN_TOKENS))]
+    for start in range(0, min(len(chosen), _GOLDEN * _GOLDEN_TOKENS), _GOLDEN_TOKENS):
         yield " ".join(chosen[start : start + _GOLDEN_TOKENS])
 
 
@@ -300,10 +298,8 @@ def _weights(directory: Path, config: TransformerConfig, rows: int) -> tuple[Pat
     layers = config.encoder_layers + config.decoder_layers
     each = 8 * config.width + 2 * config.feedforward + 32
     most = 8 * config.width * (2 * rows + layers * each) + _LARGEST  # of 8 bytes a weight
-    why = (
-        f" for the model that config.json describes, and has {file.stat().st_size:,}; one of the two belongs to another"
-    )
-    _check_file(file, most, f"{why} model")
+    size = f"for the model that config.json describes, and has {file.stat().st_size:,}"
+    _check_file(file, most, f" {size}; one of the two belongs to another model")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it warns of what it then refuses
@@ -331,16 +327,11 @@ def _our_weights(
     left = dict(held)
 
     def take(name: str, *shape: int) -> Tensor:
-        if name not in left:
-            raise ModelError(
-                f"{file}: {name} is missing, which config.json asks for; the file belongs to another model."
-            )
-        if left[name].shape != shape:
-            raise ModelError(
-                f"{file}: {name} is {tuple(left[name].shape)}, and config.json asks for {shape}; one of the two "
-                "belongs to another model."
-            )
-        return left.pop(name).float()
+        tensor = left.pop(name, None)
+        if tensor is None or tensor.shape != shape:
+            found = "missing" if tensor is None else str(tuple(tensor.shape))
+            raise ModelError(f"{file}: {name} is {found}, and config.json asks for {shape}; one is of another model.")
+        return tensor.float()
 
     def rows(tensor: Tensor, vocabulary: Vocabulary) -> Tensor:
         wanted = torch.tensor(vocabulary.rows)
@@ -372,8 +363,6 @@ def _our_weights(
             if table.shape != expected.shape or not torch.allclose(table.float(), expected, atol=1e-3):
                 raise ModelError(f"{file}: model.{side}.embed_positions.weight holds no sinusoids; not supported.")
     if left:
-        raise ModelError(
-            f"{file}: {min(left)} has no place in a Marian model as config.json describes it; this kind of model is "
-            "not supported."
-        )
+        why = "as config.json describes it; this kind of model is not supported"
+        raise ModelError(f"{file}: {min(left)} has no place in a Marian model {why}.")
     return weights

@@ -306,7 +306,7 @@ MISTAKES = {
     "an activation": (_config(activation_function="gelu_new"), 'activation_function = "gelu_new"'),
     "unequal heads": (_config(decoder_attention_heads=2), "decoder_attention_heads = 2"),
     "wrong sizes": (_config(encoder_ffn_dim=64, decoder_ffn_dim=64), "config.json asks for (64, 32)"),
-    "more layers": (_config(decoder_layers=3), "is missing, which config.json asks for"),
+    "more layers": (_config(decoder_layers=3), "is missing, and config.json asks for"),
     "cut short": (_cut, "damaged or cut short"),
     "a pickle with code": (_pickle, "a pickle can run code"),
     "a weight too many": (_extra, "layernorm_embedding.weight has no place"),
