@@ -296,11 +296,6 @@ BIASES: dict[str, type[Bias]] = {
 }
 
 
-def shared_by_layers(name: str) -> bool:
-    """Whether all layers have one bias together, with positions of this name."""
-    return name in BIASES and BIASES[name].shared
-
-
 def biases(name: str, layers: int, heads: int, widths: tuple[int, int], causal: bool) -> list[Bias] | list[None]:
     """Each layer's bias of these positions, one for all where it is shared; None where positions act elsewhere.
 
@@ -309,7 +304,7 @@ def biases(name: str, layers: int, heads: int, widths: tuple[int, int], causal: 
     if name not in BIASES:
         return [None] * layers
     made = [BIASES[name](heads, *widths, causal) for _ in range(layers)]
-    return made[:1] * layers if shared_by_layers(name) else made
+    return made[:1] * layers if BIASES[name].shared else made
 
 
 # -- embeddings --------------------------------------------------------------------------------------------------------
