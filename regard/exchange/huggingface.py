@@ -126,7 +126,7 @@ def write_marian(bundle: Bundle, directory: Path) -> None:
         (directory / file).write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _generation(search: SearchConfig) -> dict[str, Any]:
+def _generation(search: SearchConfig) -> dict[str, object]:
     """Their names of our search's settings."""
     alpha = 0.0 if search.penalty == "none" else search.alpha
     beam = {} if search.beam == 1 else {"length_penalty": alpha, "early_stopping": "never"}

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import util
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -160,7 +160,7 @@ def _bytes(file: Path) -> bytes:
         raise ModelError(f"{file}: cannot be read ({error.strerror}).") from None
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _json(file: Path) -> dict[str, object]:
     """The object that a JSON file holds. Raises ModelError for everything else."""
     try:
         value = json.loads(_bytes(file))

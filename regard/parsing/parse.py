@@ -52,10 +52,10 @@ class ParseEvaluation:
     scores: dict[str, Score]  #: F1, precision, recall and exact trees of all sentences.
     short: dict[str, Score]  #: The same of sentences of at most SHORT words; empty if there is none.
     trees: list[Tree]
-    decoding: dict[str, Any]
+    decoding: dict[str, object]
     seconds: float  #: Spent parsing.
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values for JSON, without the trees."""
         return {
             "lines": len(self.trees),

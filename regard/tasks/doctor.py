@@ -47,7 +47,7 @@ _CALLS: dict[str, dict[str, Any]] = {
     "attention whose weights are shown": {"keys": 32, "want_weights": True},
 }
 
-_ASKED: dict[str, dict[str, Any]] = {
+_ASKED: dict[str, dict[str, object]] = {
     "by default": {},
     "--precision exact": {"precision": "exact"},
     "--precision float32": {"precision": "float32"},
