@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from regard.errors import ModelError
 from regard.search.config import MOST_HYPOTHESES, SearchConfig
 
-_RULES: dict[str, Any] = {"panel": "What translations must keep"}
 _GONE = {
     "batch_independent": 'set precision to "exact" for True, to "float32" for False',
     "bfloat16": 'set precision to "bfloat16"',
@@ -23,27 +22,24 @@ _GONE = {
 """Options of older versions, and what to do instead."""
 
 
+def _rule(default: Any, description: str, **extra: str) -> Any:
+    extra["panel"] = "What translations must keep"
+    return Field(default, description=description, json_schema_extra={**extra})
+
+
 class Constraints(BaseModel):
     """What the translations of a line, or of all lines, must keep."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    include: tuple[str, ...] = Field(
-        (), description="a phrase that must occur; may be repeated", json_schema_extra=_RULES
+    include: tuple[str, ...] = _rule((), "a phrase that must occur; may be repeated")
+    forbid: tuple[str, ...] = _rule((), "a phrase that must not occur; may be repeated")
+    prefix: str = _rule("", "what translations begin with")
+    glossary: tuple[tuple[str, str], ...] = _rule(
+        (), "a file of lines with a source term, a tab and the target term that it requires"
     )
-    forbid: tuple[str, ...] = Field(
-        (), description="a phrase that must not occur; may be repeated", json_schema_extra=_RULES
-    )
-    prefix: str = Field("", description="what translations begin with", json_schema_extra=_RULES)
-    glossary: tuple[tuple[str, str], ...] = Field(
-        (),
-        description="a file of lines with a source term, a tab and the target term that it requires",
-        json_schema_extra=_RULES,
-    )
-    placeholders: bool = Field(
-        False,
-        description="what looks like {name}, <x1>, %s or a URL in a line must occur as it stands",
-        json_schema_extra={**_RULES, "flag": "--keep-placeholders"},
+    placeholders: bool = _rule(
+        False, "what looks like {name}, <x1>, %s or a URL in a line must occur as it stands", flag="--keep-placeholders"
     )
 
 

@@ -25,14 +25,10 @@ class Learnt:
     """What a shortlist was learnt from, and what it is like on pairs that it was not learnt from."""
 
     pairs: int
-    vocabulary: int
-    """Target tokens that there are."""
-    measured: int
-    """Pairs that the following is of."""
-    tokens: float
-    """In the list of a line, on average."""
-    covered: float
-    """Share of the tokens of translations that are in their lines' lists."""
+    vocabulary: int  # target tokens that there are
+    measured: int  # pairs that the following is of
+    tokens: float  # in the list of a line, on average
+    covered: float  # share of the tokens of translations that are in their lines' lists
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

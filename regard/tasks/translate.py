@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,34 +178,22 @@ class Translator:
         full = [i for i, tokens in enumerate(ids) if tokens]
         shortlist = self.shortlist(search)
         asked = self._asked(options, lines, first_line, search, shortlist)
-        sources, number = (
-            [ids[i] for i in full],
-            options.n_best if search.mbr == "none" else max(options.n_best, search.beam),
-        )
+        number = options.n_best if search.mbr == "none" else max(options.n_best, search.beam)
         backend = self.backend(search)
-        if backend.searches(search, n_best=number, constrained=asked is not None):
-            found = backend.found(
-                sources,
-                search,
-                n_best=number,
-                lines=[first_line + i for i in full],
-                shortlist=shortlist,
-                progress=progress,
-            )
-        else:
+        find: Callable[..., list[list[Hypothesis]]] = backend.found
+        if not backend.searches(search, n_best=number, constrained=asked is not None):
             check_torch("a search that the compiled decoder has not inside of it")
             from .decode import decode
 
-            found = decode(
-                backend,
-                sources,
-                search,
-                n_best=number,
-                rules=None if asked is None else asked.rules(full),
-                lines=[first_line + i for i in full],
-                shortlist=shortlist,
-                progress=progress,
-            )
+            find = partial(decode, backend, rules=None if asked is None else asked.rules(full))
+        found = find(
+            [ids[i] for i in full],
+            search,
+            n_best=number,
+            lines=[first_line + i for i in full],
+            shortlist=shortlist,
+            progress=progress,
+        )
         translations = [Translation("")] * len(lines)
         for i, hypotheses in zip(full, found, strict=True):
             kept = hypotheses if asked is None else asked.demands[i].kept(hypotheses, self._text, first_line + i)

@@ -26,24 +26,20 @@ class WordSpan:
 
 @dataclass(frozen=True)
 class WordLink:
-    """A target word and the source word that the model looks at most for it."""
+    """A target word and the source word that the model looks at most for it, by number; and how much of 1 it does."""
 
     source: int
-    """The number of the word, from 0."""
     target: int
     weight: float
-    """How much of what it looked at was this word, of 1."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to translate a line."""
+    """One way to translate a line: its natural log-probability, end included, and that over the length penalty."""
 
     text: str
     log_probability: float
-    """Natural logarithm, summed over the tokens and the end."""
     score: float
-    """Log-probability over the length penalty: what candidates are ranked by."""
     tokens: tuple[str, ...]
     """The target's tokens, the end among them unless the length limit cut it off; U+2581 marks a space."""
     ended: bool
@@ -85,11 +81,7 @@ class Translation:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: what was asked for and no more."""
         plain: dict[str, Any] = {
-            "text": self.text,
-            "log_probability": self.log_probability,
-            "score": self.score,
-            "ended": self.ended,
-            "unknown_count": self.unknown_count,
+            name: getattr(self, name) for name in ("text", "log_probability", "score", "ended", "unknown_count")
         }
         if len(self.hypotheses) > 1:
             plain["hypotheses"] = [
