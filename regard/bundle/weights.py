@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +90,7 @@ class Weights(Mapping[str, NDArray[np.float32]]):
                 halves = np.fromfile(self.file, "<u2", (end - begin) // 2, offset=self._begin + begin)
                 return (halves.astype(np.uint32) << 16).view(np.float32).reshape(known["shape"])
             with safe_open(self.file, "np") as stored:
-                tensor: NDArray[Any] = stored.get_tensor(name)
+                tensor: NDArray[np.generic] = stored.get_tensor(name)
         except (SafetensorError, OSError, ValueError) as error:
             raise self._unread(error) from None
         return tensor.astype(np.float32, copy=False)

@@ -243,7 +243,7 @@ def _check_finite(*arrays: Array | None) -> None:
             raise ModelError(NOT_FINITE)
 
 
-def at(x: NDArray[Any] | None) -> ctypes.c_void_p:
+def at(x: NDArray[np.generic] | None) -> ctypes.c_void_p:
     """Where an array lies."""
     return ctypes.c_void_p(None if x is None else x.ctypes.data)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,7 +172,7 @@ def _up(width: int) -> int:
     return -(-width // _ALIGN) * _ALIGN
 
 
-def _plain(x: NDArray[Any]) -> Array:
+def _plain(x: NDArray[np.generic]) -> Array:
     return np.ascontiguousarray(x, dtype=np.float32)
 
 
