@@ -48,8 +48,11 @@ class Kernel:
 
 
 def _first(*reasons: tuple[bool, str]) -> str | None:
-    """The first reason that holds."""
-    return next((reason for holds, reason in reasons if holds), None)
+    """The first reason that holds; a loop, which PyTorch's compiler follows."""
+    for holds, reason in reasons:
+        if holds:
+            return reason
+    return None
 
 
 def _unfused(call: Call) -> str | None:
