@@ -38,9 +38,7 @@ class BahdanauConfig(Config):
     score_width: ScoreWidth = 0
     normalize: NormalizerName = "softmax"
     dropout: Chance = Field(0.0, description="on embeddings, annotations and the decoder's output")
-    init_range: float = Field(
-        0.01, gt=0, description="standard deviation of the first weights, the recurrent ones aside"
-    )
+    init_range: float = Field(0.01, gt=0, description="deviation of the first weights, the recurrent ones aside")
 
     @model_validator(mode="after")
     def _fits(self) -> BahdanauConfig:

@@ -117,8 +117,7 @@ class Tape(nn.Module):
             cells.append(c)
             rows.append(weights)
         if wanted(observe, self.part):
-            padded = [F.pad(w, (0, len(hidden) - w.shape[1])) for w in rows]
-            show(observe, self.part, torch.stack(padded, 1)[:, None])
+            show(observe, self.part, torch.stack([F.pad(w, (0, len(hidden) - w.shape[1])) for w in rows], 1)[:, None])
         return torch.stack(hidden[before:]), Written(tuple(keys), tuple(hidden), tuple(cells), read)
 
 

@@ -41,8 +41,7 @@ class _Turn(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Saves, *gradients: Tensor) -> tuple[Tensor, None]:
-        (order,) = ctx.saved_tensors
-        g = gradients[0]
+        (order,), g = ctx.saved_tensors, gradients[0]
         return g.flatten(0, 1).index_select(0, order).view_as(g), None  # turning twice restores the order
 
 

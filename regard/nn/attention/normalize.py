@@ -23,8 +23,6 @@ A plain function, or a module, whose `forward` also takes `drawn`: what is calle
 keys that were drawn, if they are to be learnt from; None: nobody learns.
 """
 
-Drawn = Callable[[Tensor], None]
-
 
 def _ranked(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The scores with the row's largest at 0, the same ranked, and 1, 2, … S.
@@ -101,7 +99,7 @@ class StraightThrough(nn.Module):
 
     perturbed: Callable[[Tensor], Tensor] = staticmethod(lambda scores: scores)
 
-    def forward(self, scores: Tensor, drawn: Drawn | None = None) -> Tensor:
+    def forward(self, scores: Tensor, drawn: Callable[[Tensor], None] | None = None) -> Tensor:
         if not self.training:
             return _best(scores)
         soft = torch.softmax(self.perturbed(scores), -1)
@@ -120,7 +118,7 @@ class Sampled(nn.Module):
     A draw has no gradient of its own; `score_function` gives the objective what has.
     """
 
-    def forward(self, scores: Tensor, drawn: Drawn | None = None) -> Tensor:
+    def forward(self, scores: Tensor, drawn: Callable[[Tensor], None] | None = None) -> Tensor:
         if not self.training:
             return _best(scores)
         weights = _best(_gumbel(scores.detach()))
