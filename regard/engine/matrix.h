@@ -51,7 +51,7 @@ struct Matrix {
     }
 };
 
-// Rows as products read them. int8: x = low + scale * bytes, a row's own.
+// Rows as products read them. int8: x = low + scale * bytes, with a scale and low of each row's own.
 struct Rows {
     int M = 0;
     int64_t stride = 0;
@@ -117,29 +117,29 @@ template <class Kind> void prepare(Rows& rows, int row, const float* x, int K) {
         Floats least = load(x), most = least;
         for (int k = W; k < K; k += W) least = -larger(-least, -load(x + k)), most = larger(most, load(x + k));
         float low = smallest(least), range = largest(most) - low;
-        float shrink = range > 0.0f ? 255.0f / range : 0.0f;
-        rows.low[row] = low, rows.scale[row] = range / 255.0f;
+        float shrink = range > 0.0f ? Kind::LARGEST / range : 0.0f, scale = range / Kind::LARGEST;
+        rows.low[row] = Kind::SIGNED ? low + 128.0f * scale : low, rows.scale[row] = scale;
         for (int k = 0; k < K; k += W) {
             Words u = (Words)((load(x + k) - low) * shrink + 12582912.0f);  // the lowest byte is the rounded number
-            Bytes b = __builtin_convertvector(u & 0xffu, Bytes);
+            Bytes b = __builtin_convertvector((Kind::SIGNED ? u ^ 0x80u : u) & 0xffu, Bytes);
             std::memcpy((char*)to + k, &b, sizeof b);
         }
     }
 }
 
 template <class Kind, int ROWS>
-__attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride, const char* b, typename Kind::Sum* out) {
-    for (int part = 0; part < PANEL / W; part += V, b += V * sizeof(Ints)) {
+__attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride, const char* b, typename Kind::Sums* out) {
+    for (int at = 0; at < PANEL * 4; at += V * LANE) {
         typename Kind::Sum s[ROWS][V] = {};
-        const char* from = b;
+        const char* from = b + at;
         for (int k = 0; k < words; k++, from += PANEL * 4) {
-            Ints y[V];
-            for (int v = 0; v < V; v++) std::memcpy(y + v, from + v * sizeof(Ints), sizeof(Ints));
+            IntLane y[V];
+            for (int v = 0; v < V; v++) std::memcpy(y + v, from + v * LANE, LANE);
             for (int r = 0; r < ROWS; r++)
                 for (int v = 0; v < V; v++) s[r][v] = Kind::step(s[r][v], a[r * stride + k], y[v]);
         }
         for (int r = 0; r < ROWS; r++)
-            for (int v = 0; v < V; v++) out[r * (PANEL / W) + part + v] = s[r][v];
+            for (int v = 0; v < V; v++) store((typename Kind::Sum*)((char*)(out + r * (PANEL / W)) + at) + v, s[r][v]);
     }
 }
 
@@ -147,9 +147,9 @@ __attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride,
 // on are padding. Rows are cut into so many chunks; with one, a thread's panels do not depend on the number of rows.
 template <class Kind, class Put>
 void multiply(const Matrix& w, Rows& a, Team& team, Put put, int from, int to, int chunks) {
-    typedef typename Kind::Sum Sum;
-    static constexpr void (*TILES[R])(int, const int32_t*, int64_t, const char*, Sum*) = {
-        tile<Kind, 1>, tile<Kind, 2>, tile<Kind, 3>, tile<Kind, 4>, tile<Kind, 5>, tile<Kind, 6>};
+    typedef typename Kind::Sums Sums;
+    static constexpr void (*TILES[6])(int, const int32_t*, int64_t, const char*, Sums*) = {
+        tile<Kind, 1>, tile<Kind, 2>, tile<Kind, 3>, tile<Kind, 4>, tile<Kind, std::min(R, 5)>, tile<Kind, R>};
     auto [first, last] = team.share(w.panels * chunks);
     for (int task = first; task < last; task++) {
         int panel = task / chunks, column = panel * PANEL, chunk = task % chunks;
@@ -158,7 +158,7 @@ void multiply(const Matrix& w, Rows& a, Team& team, Put put, int from, int to, i
         for (int row = from + int(int64_t(to - from) * chunk / chunks), count; row < end; row += count) {
             int blocks = (end - row + R - 1) / R;
             count = (end - row + blocks - 1) / blocks;
-            Sum out[R * (PANEL / W)];
+            Sums out[R * (PANEL / W)];
             TILES[count - 1](w.words, a.at(row), a.stride, b, out);
             for (int r = 0; r < count; r++) {
                 Floats y[PANEL / W];

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#ifdef __x86_64__
+#if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "vectors.h"
@@ -17,13 +19,22 @@ typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1)));
 constexpr int PANEL = 64;  // columns of a matrix that are multiplied together
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
-// How many rows and vectors of a panel a product keeps in registers.
-#ifdef __AVX512F__
-constexpr int R = 6, V = 4;
+// The bytes of a register, and how many rows and registers of a panel's columns a product keeps at a time.
+#if defined(__AVX512F__)
+constexpr int LANE = 64, R = 6, V = 4;
+#elif defined(__AVX2__)
+constexpr int LANE = 32, R = 6, V = 2;
+#elif defined(__aarch64__)
+constexpr int LANE = 16, R = 6, V = 4;
 #else
-constexpr int R = 6, V = 1;
+constexpr int LANE = 16, R = 4, V = 2;
 #endif
+typedef float FloatLane __attribute__((vector_size(LANE), aligned(4)));
+typedef int32_t IntLane __attribute__((vector_size(LANE), aligned(4)));
+typedef uint32_t WordLane __attribute__((vector_size(LANE), aligned(4)));
 
+inline void store(FloatLane* p, FloatLane x) { *p = x; }  // a register at a time: an array that is copied whole is kept in memory
+inline void store(IntLane* p, IntLane x) { *p = x; }
 inline float smallest(Floats x) { return -largest(-x); }
 
 // A bit for each number above `floor`.
@@ -55,47 +66,81 @@ inline Floats sums(Floats (&x)[W]) {
 
 // -- kinds of numbers ---------------------------------------------------------------------------------------------------
 
-// A kind says what a weight is, how many make a word of 32 bits, and how a vector of sums takes up sixteen columns' words
+// A kind says what a weight is, how many make a word of 32 bits, and how a register of sums takes up its columns' words
 // times one row's word. Kept is what keys and values are kept in.
 
 struct Float32 {
     typedef float Weight, Kept;
-    typedef Floats Sum;
+    typedef Floats Sums;
+    typedef FloatLane Sum;
     static constexpr int PER_WORD = 1;
-    static inline Sum step(Sum s, int32_t a, Ints b) {
+    static constexpr bool FAST = true;  // there are instructions for it
+    static inline Sum step(Sum s, int32_t a, IntLane b) {
         float x; std::memcpy(&x, &a, 4);
-        return s + x * (Floats)b;
+        return s + x * (FloatLane)b;
     }
 };
 
 struct Bfloat16 {
     typedef bf16 Weight, Kept;
-    typedef Floats Sum;
+    typedef Floats Sums;
+    typedef FloatLane Sum;
     static constexpr int PER_WORD = 2;
-    static inline Sum step(Sum s, int32_t a, Ints b) {
 #ifdef __AVX512BF16__
+    static constexpr bool FAST = true;
+    static inline Sum step(Sum s, int32_t a, IntLane b) {
         return (Sum)_mm512_dpbf16_ps((__m512)s, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b);
+    }
 #else
+    static constexpr bool FAST = false;
+    static inline Sum step(Sum s, int32_t a, IntLane b) {
         uint32_t low = uint32_t(a) << 16, high = uint32_t(a) & 0xffff0000u;
         float x, y; std::memcpy(&x, &low, 4); std::memcpy(&y, &high, 4);
-        return s + x * (Floats)((Words)b << 16) + y * (Floats)((Words)b & 0xffff0000u);
-#endif
+        return s + x * (FloatLane)((WordLane)b << 16) + y * (FloatLane)((WordLane)b & 0xffff0000u);
     }
+#endif
 };
 
+// A row's bytes have no sign where there is an instruction for such products, of 8 bits and 8 bits with a sign.
 struct Int8 {
     typedef int8_t Weight;
     typedef bf16 Kept;
-    typedef Ints Sum;
+    typedef Ints Sums;
+    typedef IntLane Sum;
     static constexpr int PER_WORD = 4;
-    static inline Sum step(Sum s, int32_t a, Ints b) {  // a's bytes have no sign
-#ifdef __AVX512VNNI__
+#if defined(__AVX512VNNI__)
+    static constexpr bool FAST = true, SIGNED = false;
+    static constexpr int LARGEST = 255;
+    static inline Sum step(Sum s, int32_t a, IntLane b) {
         return (Sum)_mm512_dpbusd_epi32((__m512i)s, _mm512_set1_epi32(a), (__m512i)b);
+    }
+#elif defined(__AVXVNNI__)
+    static constexpr bool FAST = true, SIGNED = false;
+    static constexpr int LARGEST = 255;
+    static inline Sum step(Sum s, int32_t a, IntLane b) {
+        return (Sum)_mm256_dpbusd_avx_epi32((__m256i)s, _mm256_set1_epi32(a), (__m256i)b);
+    }
+#elif defined(__AVX2__)
+    static constexpr bool FAST = true, SIGNED = false;
+    static constexpr int LARGEST = 127;  // two products are summed in 16 bits, and must fit
+    static inline Sum step(Sum s, int32_t a, IntLane b) {
+        __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi32(a), (__m256i)b);
+        return s + (Sum)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    }
+#elif defined(__ARM_FEATURE_DOTPROD)
+    static constexpr bool FAST = true, SIGNED = true;
+    static constexpr int LARGEST = 255;
+    static inline Sum step(Sum s, int32_t a, IntLane b) {
+        return (Sum)vdotq_s32((int32x4_t)s, (int8x16_t)b, (int8x16_t)vdupq_n_s32(a));
+    }
 #else
+    static constexpr bool FAST = false, SIGNED = false;
+    static constexpr int LARGEST = 255;
+    static inline Sum step(Sum s, int32_t a, IntLane b) {
         for (int i = 0; i < 4; i++) s += int32_t(uint8_t(a >> 8 * i)) * (b << (24 - 8 * i) >> 24);
         return s;
-#endif
     }
+#endif
 };
 
 }  // namespace
