@@ -8,7 +8,7 @@ from pathlib import Path
 from regard.errors import DataError
 from regard.settings import DataConfig
 from regard.tasks.prepare import Prepared, prepare
-from regard.text.config import TextConfig
+from regard.text.subwords import TextConfig
 
 __all__ = ["folder", "load"]
 

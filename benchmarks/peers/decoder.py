@@ -27,7 +27,7 @@ Translate = Callable[[list[list[int]], Job], list[list[int]]]
 def regard(job: Job) -> Translate:
     import torch
 
-    from regard.search.config import SearchConfig
+    from regard.search.table import SearchConfig
     from regard.tasks.decode import decode
     from regard.tasks.translate import load
 

@@ -35,8 +35,8 @@ from .format import (
     Golden,
     Provenance,
     Shown,
+    Weights,
 )
-from .weights import Weights
 
 if TYPE_CHECKING:
     from torch import nn

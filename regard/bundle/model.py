@@ -15,7 +15,7 @@ from regard.models.interface import NeedsVocabulary
 from regard.recipe import Recipe
 from regard.text import PAD, Tokenizer
 
-from .weights import Weights
+from .format import Weights
 
 if TYPE_CHECKING:
     from .load import Bundle

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from regard import errors
 from regard.settings import Filters
-from regard.text.config import Order
+from regard.text.subwords import Order
 from regard.text.tokenizer import Tokenizer
 
 Pair = tuple[str, str]

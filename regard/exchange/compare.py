@@ -9,7 +9,7 @@ from typing import Literal, Protocol, cast
 from regard.bundle import Bundle
 from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.forced import forced
 

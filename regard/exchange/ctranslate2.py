@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.bundle import Bundle
 from regard.errors import ModelError
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.text import BEGIN, END, UNK, Shortlist
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16")

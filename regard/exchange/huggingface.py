@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.bundle import Bundle
 from regard.errors import ModelError
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.text import BEGIN, END, PAD, UNK
 
 from .vocabulary import marian_names

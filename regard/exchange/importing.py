@@ -32,7 +32,7 @@ from regard.recipe import Recipe
 from regard.tasks.finish import versions
 from regard.tasks.golden import answered
 from regard.text import END, PAD, UNK, Tokenizer
-from regard.text.subwords import Algorithm, Kind, algorithm_of, tokens_of
+from regard.text.subwords import Algorithm, TokenKind, algorithm_of, tokens_of
 
 from .compare import Comparison, compare
 from .huggingface import BIAS, SETTINGS, TABLES, Foreign, HuggingFace, layer_names
@@ -275,7 +275,7 @@ def _recipe(directory: Path, settings: _Settings, config: TransformerConfig, sou
 def _made_up(source: Tokenizer) -> Iterator[str]:
     """Lines of words that the source's model knows: not language, but in the right script."""
     tokens = tokens_of(source.to_bytes())
-    words = [token.text[1:] for token in tokens if token.kind == Kind.NORMAL and token.text[:1] == "\u2581"]
+    words = [token.text[1:] for token in tokens if token.kind == TokenKind.NORMAL and token.text[:1] == "\u2581"]
     words = [word for word in words if word.isalpha()] or [token.text for token in tokens[END + 1 :]]
     chosen = words[:: max(1, len(words) // (_GOLDEN * _GOLDEN_TOKENS))]
     for start in range(0, min(len(chosen), _GOLDEN * _GOLDEN_TOKENS), _GOLDEN_TOKENS):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from regard.errors import TextError
 from regard.text import BEGIN, PAD, Tokenizer
-from regard.text.subwords import Algorithm, Kind, Token, algorithm_of, tokens_of, with_tokens
+from regard.text.subwords import Algorithm, Token, TokenKind, algorithm_of, tokens_of, with_tokens
 
 _TAG = re.compile(">>.+<<")
 """A target language, as Marian's multilingual models have it at the beginning of a source line."""
@@ -55,7 +55,7 @@ def arrange(names: Sequence[str], models: Sequence[tuple[str, bytes]], specials:
     rest = [i for i in range(len(names)) if i not in (s.pad, s.unknown, s.start, s.end)]
     # A token that a model writes and vocab.json does not know is unknown to Marian; here it has an id, whose vector is
     # that of the unknown.
-    written = [t.text for tokens in own for t in tokens if t.kind not in (Kind.UNKNOWN, Kind.CONTROL)]
+    written = [t.text for tokens in own for t in tokens if t.kind not in (TokenKind.UNKNOWN, TokenKind.CONTROL)]
     known = set(names)
     without_id = [text for text in dict.fromkeys(written) if text not in known]
     texts = [*(names[i] for i in rest), *without_id]
@@ -68,11 +68,11 @@ def arrange(names: Sequence[str], models: Sequence[tuple[str, bytes]], specials:
         *([BEGIN] if s.start in (s.pad, s.end) else []),
         *range(len(rows) - len(without_id), len(rows)),
     ]
-    first = [Token(name, 0.0, Kind.CONTROL) for name in (pad, names[s.unknown], begin, names[s.end])]
-    first[1] = first[1]._replace(kind=Kind.UNKNOWN)
+    first = [Token(name, 0.0, TokenKind.CONTROL) for name in (pad, names[s.unknown], begin, names[s.end])]
+    first[1] = first[1]._replace(kind=TokenKind.UNKNOWN)
     made: list[Tokenizer] = []
     for (file, model), tokens in zip(models, own, strict=True):
-        by_text = {token.text: token for token in tokens if token.kind != Kind.UNKNOWN}
+        by_text = {token.text: token for token in tokens if token.kind != TokenKind.UNKNOWN}
         foreign = [text for text in texts if text not in by_text and not _TAG.fullmatch(text)]
         if foreign and algorithm_of(model) != Algorithm.UNIGRAM:
             raise TextError(
@@ -106,8 +106,8 @@ def _foreign(text: str, *, reads: bool) -> Token:
     """A token of the vocabulary that this side's model does not have."""
     if reads and _TAG.fullmatch(text):
         # A line begins with a space for SentencePiece. The tag is taken as one with it, or a lone space stood before.
-        return Token("\u2581" + text, 0.0, Kind.SYMBOL)
-    return Token(text, 0.0, Kind.UNUSED)
+        return Token("\u2581" + text, 0.0, TokenKind.SYMBOL)
+    return Token(text, 0.0, TokenKind.UNUSED)
 
 
 def _free(name: str, taken: set[str]) -> str:

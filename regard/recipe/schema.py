@@ -17,10 +17,9 @@ from pydantic_core import PydanticCustomError
 from regard.errors import ModelError, RecipeError
 from regard.extensions import load_installed
 from regard.models import FAMILIES
-from regard.search.config import SearchConfig
-from regard.search.table import check_for
+from regard.search.table import SearchConfig, check_for
 from regard.settings import DataConfig, TrainConfig
-from regard.text.config import TextConfig
+from regard.text.subwords import TextConfig
 
 if TYPE_CHECKING:
     from regard.train import Objective

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from regard.errors import ModelError, TextError
 from regard.search.automaton import MOST, Phrases, Spelling, Terms, occurs
-from regard.search.config import SearchConfig
 from regard.search.constraints import Rules
 from regard.search.hypotheses import Hypothesis
+from regard.search.table import SearchConfig
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, PAD, UNK, Tokenizer
 

@@ -20,9 +20,8 @@ from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder, MaskPredictor
 from regard.models.modules import layout_of
 from regard.nn.state import Observer
-from regard.search.config import SearchConfig
 from regard.search.hypotheses import Hypothesis, Problem, StepFunction, check_found, penalty_of
-from regard.search.table import Search, search_of
+from regard.search.table import Search, SearchConfig, search_of
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, PAD
 

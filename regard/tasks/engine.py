@@ -32,9 +32,8 @@ from regard.errors import NO_TORCH, BundleError, ModelError, RegardWarning
 from regard.models import FAMILIES
 from regard.models.interface import EncoderDecoder, HasParameters, Kind
 from regard.recipe import Recipe
-from regard.search.config import PRECISIONS, SearchConfig
 from regard.search.hypotheses import Hypothesis, check_found, penalty_of
-from regard.search.table import search_of
+from regard.search.table import PRECISIONS, SearchConfig, search_of
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, MASK, Tokenizer
 

@@ -30,7 +30,7 @@ from regard.nn.positions import fold_scale
 from regard.parsing.parse import evaluate_trees
 from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.text import write_lines
 from regard.train import OBJECTIVES, Event, Report, Step, Trainer, inputs, resolve_precision
 

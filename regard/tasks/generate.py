@@ -19,9 +19,9 @@ from regard.models.interface import LanguageModel
 from regard.models.modules import device_of
 from regard.nn.state import State
 from regard.search.beam import beam_search
-from regard.search.config import SearchConfig
 from regard.search.hypotheses import Hypothesis, Problem, penalty_of
 from regard.search.paths import Draw, sample_search, sample_steps
+from regard.search.table import SearchConfig
 from regard.text import BEGIN, END, PAD
 
 from .open import Pipeline, open_bundle

@@ -13,7 +13,7 @@ from regard.data.store import Store
 from regard.models import FAMILIES
 from regard.models.interface import Classifier, EncoderDecoder, Kind, LanguageModel, MaskedLM
 from regard.recipe import Recipe
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.text import BEGIN, END, MASK, Tokenizer
 from regard.train import OBJECTIVES
 

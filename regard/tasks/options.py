@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from regard.errors import ModelError
-from regard.search.config import MOST_HYPOTHESES, SearchConfig
+from regard.search.table import MOST_HYPOTHESES, SearchConfig
 
 _GONE = {
     "batch_independent": 'set precision to "exact" for True, to "float32" for False',

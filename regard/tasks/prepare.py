@@ -27,10 +27,10 @@ from regard.nn.layers import only_references
 from regard.recipe import Recipe
 from regard.settings import DataConfig, Filters
 from regard.text import PAD
-from regard.text.config import Kind, TextConfig
 from regard.text.formats import Pair
 from regard.text.languages import split_tag, tag
 from regard.text.lines import iter_lines
+from regard.text.subwords import Kind, TextConfig
 from regard.text.tokenizer import Tokenizer
 from regard.train import OBJECTIVES, Inputs
 

@@ -20,8 +20,8 @@ from regard.bundle import Bundle, Calibration
 from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder
 from regard.recipe import Recipe
-from regard.search.config import SearchConfig
 from regard.search.hypotheses import Hypothesis, expected_utilities
+from regard.search.table import SearchConfig
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import END, Tokenizer
 

@@ -1,4 +1,4 @@
-"""SentencePiece's model files (sentencepiece_model.proto): tokens read, put in another order, and segmentations drawn.
+"""Subwords: the settings of a recipe's [text], SentencePiece's model files (sentencepiece_model.proto), and draws.
 
 What reads files raises TextError for bytes that are no such file.
 
@@ -18,9 +18,15 @@ from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from math import exp, log
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from regard.errors import TextError
+
+Kind = Literal["bpe", "unigram", "characters", "words"]
+Normalization = Literal["identity", "nfc", "nfkc"]
+Order = Literal["left-to-right", "right-to-left"]
 
 # Fields of a model, and of its trainer's settings; ids and names are those of pad, unknown, begin and end.
 _TOKEN, _TRAINER = 1, 2
@@ -32,6 +38,61 @@ _UNKNOWN_PENALTY = 10.0
 Draw = Callable[[], float]
 
 
+class TextConfig(BaseModel):
+    """The subword model and how it is used."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Kind = Field(
+        "bpe",
+        description="How tokens are chosen: bpe merges pairs, unigram prunes; or characters; or whole words between "
+        "spaces, any other being unknown.",
+    )
+    target_kind: Literal["", "bpe", "unigram", "characters", "words"] = Field(
+        "", description="The target's kind where it is another, such as words for labels; joint is false then."
+    )
+    size: int = Field(
+        8000,
+        ge=5,
+        description="Tokens in a vocabulary, with the 4 special ones and the 256 bytes; the most of "
+        "characters and words.",
+    )
+    joint: bool = Field(True, description="One vocabulary for source and target (needed for shared embeddings).")
+    shrink: bool = Field(False, description="If the data cannot give `size` tokens, take as many as it gives.")
+    byte_fallback: bool = Field(True, description="Spell unseen characters in bytes, so that no text is unknown.")
+    character_coverage: float = Field(
+        1.0,
+        ge=0.98,
+        le=1.0,
+        description="Share of all characters that get a token of their own; below 1 for thousands of them.",
+    )
+    split_digits: bool = Field(False, description="Every digit is a token of its own.")
+    normalization: Normalization = Field(
+        "identity", description="identity changes nothing; nfc composes accents; nfkc also folds full-width forms."
+    )
+    sampling: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="Subword sampling in training, 0 for none: for bpe the share of merges left out (try 0.1), "
+        "for unigram the smoothing (try 0.2; smaller is more random).",
+    )
+    order: Order = Field(
+        "left-to-right",
+        description="In which the target's tokens are written: right-to-left is the contrast, the last one first.",
+    )
+    symbols: tuple[str, ...] = Field((), description="Strings that are always one token, beside the language tags.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.target_kind and self.joint:
+            raise ValueError(
+                f'target_kind = "{self.target_kind}" needs a vocabulary of its own; set joint = false, '
+                "or leave target_kind out."
+            )
+        return self
+
+
 class Algorithm(IntEnum):
     """How a model segments."""
 
@@ -41,7 +102,7 @@ class Algorithm(IntEnum):
     CHARACTERS = 4
 
 
-class Kind(IntEnum):
+class TokenKind(IntEnum):
     """What a token is for: a symbol is always one token; what is unused is read from ids, and never written."""
 
     NORMAL = 1
@@ -57,7 +118,7 @@ class Token(NamedTuple):
 
     text: str = ""
     score: float = 0.0
-    kind: int = Kind.NORMAL
+    kind: int = TokenKind.NORMAL
 
 
 def tokens_of(model: bytes) -> list[Token]:
@@ -168,17 +229,17 @@ class Sampler:
     def __init__(self, model: bytes) -> None:
         """Takes the model's bytes; only BPE and unigram models can be drawn from (ValueError)."""
         tokens = list(enumerate(tokens_of(model)))
-        self._ids = {token.text: i for i, token in tokens if token.kind in (Kind.NORMAL, Kind.SYMBOL)}
-        self._scores = {token.text: token.score for _, token in tokens if token.kind == Kind.NORMAL}
-        self._bytes = {int(token.text[3:5], 16): i for i, token in tokens if token.kind == Kind.BYTE}
-        self._unknown = max((i for i, token in tokens if token.kind == Kind.UNKNOWN), default=0)
+        self._ids = {token.text: i for i, token in tokens if token.kind in (TokenKind.NORMAL, TokenKind.SYMBOL)}
+        self._scores = {token.text: token.score for _, token in tokens if token.kind == TokenKind.NORMAL}
+        self._bytes = {int(token.text[3:5], 16): i for i, token in tokens if token.kind == TokenKind.BYTE}
+        self._unknown = max((i for i, token in tokens if token.kind == TokenKind.UNKNOWN), default=0)
         algorithm = algorithm_of(model)
         if algorithm not in (Algorithm.UNIGRAM, Algorithm.BPE):
             raise ValueError("only BPE and unigram models can be drawn from.")
         self._segment = self._unigram if algorithm == Algorithm.UNIGRAM else self._bpe
         self._lowest = min(self._scores.values(), default=0.0) - _UNKNOWN_PENALTY
         self._beginnings = {token[:end] for token in self._scores for end in range(1, len(token) + 1)}
-        symbols = sorted((token.text for _, token in tokens if token.kind == Kind.SYMBOL), key=len, reverse=True)
+        symbols = sorted((token.text for _, token in tokens if token.kind == TokenKind.SYMBOL), key=len, reverse=True)
         self._symbols = re.compile(f"({'|'.join(map(re.escape, symbols)) or '(?!)'})")
 
     def sample(self, normalized: str, *, alpha: float, seed: int) -> list[int]:

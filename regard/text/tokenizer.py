@@ -28,8 +28,7 @@ import sentencepiece
 
 from regard.disk import atomic_rename
 from regard.errors import TextError
-from regard.text.config import Kind, Normalization, Order, TextConfig
-from regard.text.subwords import Algorithm, Sampler, algorithm_of, bytes_field
+from regard.text.subwords import Algorithm, Kind, Normalization, Order, Sampler, TextConfig, algorithm_of, bytes_field
 
 PAD, UNK, BEGIN, END = 0, 1, 2, 3
 MASK = "<mask>"  # the token that stands for one to be filled in

@@ -12,7 +12,7 @@ import typer
 from bundles import small_bundle
 
 from regard.apps.cli import app, main
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.tasks.options import Constraints, Options
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group

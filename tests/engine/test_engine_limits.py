@@ -19,7 +19,7 @@ from regard.engine.packing import compiled
 from regard.engine.steps import StepState, start
 from regard.errors import KernelError, ModelError
 from regard.models.transformer import TransformerConfig
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.tasks.decode import decode, decode_steps
 from regard.tasks.engine import backend_of
 from regard.text import BEGIN, END

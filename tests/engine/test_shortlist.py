@@ -19,7 +19,7 @@ from regard.engine import decoding
 from regard.engine.packing import compiled
 from regard.errors import DataError, ModelError, TextError
 from regard.models.transformer import TransformerConfig
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.engine import Backend
 from regard.tasks.options import Constraints

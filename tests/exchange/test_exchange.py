@@ -27,11 +27,11 @@ from regard.exchange import export, import_marian
 from regard.exchange.compare import compare
 from regard.exchange.ctranslate2 import CTranslate2
 from regard.exchange.huggingface import HuggingFace
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.inspect import verify
 from regard.text import BEGIN, END, PAD, Tokenizer
-from regard.text.subwords import Kind, tokens_of, with_tokens
+from regard.text.subwords import TokenKind, tokens_of, with_tokens
 
 transformers = pytest.importorskip("transformers", reason="needs the dev extra's transformers")
 pytest.importorskip("ctranslate2", reason="needs the dev extra's ctranslate2")
@@ -59,7 +59,7 @@ def marian(path: Path, *, share: bool = True, **settings: Any) -> Path:
     spm(path / "target.spm", GERMAN)
     sides = []
     for name in ("source.spm", "target.spm"):
-        own = [p.text for p in tokens_of((path / name).read_bytes()) if p.kind == Kind.NORMAL]
+        own = [p.text for p in tokens_of((path / name).read_bytes()) if p.kind == TokenKind.NORMAL]
         sides.append(own[:-7])  # some tokens are known to SentencePiece alone
     if share:
         sides = [sorted({*sides[0], *sides[1], ">>de<<"}, key=lambda token: token[::-1])]

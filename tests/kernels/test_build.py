@@ -147,7 +147,7 @@ import json, toy
 from regard.engine.decoding import PRECISIONS
 from regard.engine.packing import compiled
 from regard.models.transformer import TransformerConfig
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.engine import Backend
 

@@ -24,7 +24,7 @@ from regard.data.batches import Batches
 from regard.data.store import Store, fingerprint
 from regard.models import FAMILIES
 from regard.nn.attention import SCORES
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.settings import Filters
 from regard.tasks.decode import decode
 from regard.tasks.engine import backend_of

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.search.beam import beam_search, beam_steps, diverse_search
-from regard.search.config import SearchConfig
 from regard.search.hypotheses import Problem, expected_utilities, penalty_of, run_through
 from regard.search.paths import Draw, exhaustive_search, greedy_search, sample_search
 from regard.search.steps import Covered, Together, coverage_penalty, covered_step, ensemble
-from regard.search.table import SEARCHES
+from regard.search.table import SEARCHES, SearchConfig
 from regard.tasks.decode import decode, step_of
 
 VOCABULARY = 4

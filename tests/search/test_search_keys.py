@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 
 LAWS = {
     "method": "search/test_search_table.test_a_search_of_ones_own_is_one_entry",

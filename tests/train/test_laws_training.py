@@ -17,7 +17,7 @@ from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.layers import only_references
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.settings import Filters
 from regard.tasks.decode import decode
 from regard.text import Tokenizer

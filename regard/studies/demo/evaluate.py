@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from regard.models.transformer import TransformerConfig
 from regard.recipe import Recipe
-from regard.search.config import SearchConfig
+from regard.search.table import SearchConfig
 from regard.settings import DataConfig, TrainConfig
-from regard.text.config import TextConfig
 from regard.text.languages import split_tag, tag
 from regard.text.lines import write_lines
+from regard.text.subwords import TextConfig
 
 from .corpus import KINDS, LANGUAGES, Example, Kind, Value, corpus, typed, write
 from .nearest import Nearest
