@@ -50,7 +50,8 @@ class Part:
         if _openmp() is None:
             library.use_threads(torch.get_num_threads())
         given = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments]
-        return checked(library, getattr(library, name)(*given))
+        result: int = getattr(library, name)(*given)
+        return result if result >= 0 else checked(library, result)
 
     def call_with_workspace(self, name: str, *arguments: object) -> None:
         """Call a function that needs memory to work in: called without, it returns how many bytes."""
