@@ -121,8 +121,7 @@ template <class Kind> void prepare(Rows& rows, int row, const float* x, int K) {
         rows.low[row] = Kind::SIGNED ? low + 128.0f * scale : low, rows.scale[row] = scale;
         for (int k = 0; k < K; k += W) {
             Words u = (Words)((load(x + k) - low) * shrink + 12582912.0f);  // the lowest byte is the rounded number
-            Bytes b = __builtin_convertvector((Kind::SIGNED ? u ^ 0x80u : u) & 0xffu, Bytes);
-            std::memcpy((char*)to + k, &b, sizeof b);
+            *(Bytes*)((char*)to + k) = __builtin_convertvector((Kind::SIGNED ? u ^ 0x80u : u) & 0xffu, Bytes);
         }
     }
 }
@@ -134,7 +133,7 @@ __attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride,
         const char* from = b + at;
         for (int k = 0; k < words; k++, from += PANEL * 4) {
             IntLane y[V];
-            for (int v = 0; v < V; v++) std::memcpy(y + v, from + v * LANE, LANE);
+            for (int v = 0; v < V; v++) y[v] = *(const IntLane*)(from + v * LANE);
             for (int r = 0; r < ROWS; r++)
                 for (int v = 0; v < V; v++) s[r][v] = Kind::step(s[r][v], a[r * stride + k], y[v]);
         }

@@ -15,7 +15,7 @@
 
 namespace {
 
-typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1)));
+typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
 constexpr int PANEL = 64;  // columns of a matrix that are multiplied together
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
@@ -29,9 +29,9 @@ constexpr int LANE = 16, R = 6, V = 4;
 #else
 constexpr int LANE = 16, R = 4, V = 2;
 #endif
-typedef float FloatLane __attribute__((vector_size(LANE), aligned(4)));
-typedef int32_t IntLane __attribute__((vector_size(LANE), aligned(4)));
-typedef uint32_t WordLane __attribute__((vector_size(LANE), aligned(4)));
+typedef float FloatLane __attribute__((vector_size(LANE), aligned(4), may_alias));
+typedef int32_t IntLane __attribute__((vector_size(LANE), aligned(4), may_alias));
+typedef uint32_t WordLane __attribute__((vector_size(LANE), aligned(4), may_alias));
 
 inline void store(FloatLane* p, FloatLane x) { *p = x; }  // a register at a time: an array that is copied whole is kept in memory
 inline void store(IntLane* p, IntLane x) { *p = x; }

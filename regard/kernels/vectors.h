@@ -16,20 +16,22 @@
 namespace {
 
 using std::int64_t;
-typedef float Floats __attribute__((vector_size(64), aligned(4)));
-typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));
-typedef uint32_t Words __attribute__((vector_size(64), aligned(4)));
-typedef uint16_t Halves __attribute__((vector_size(32), aligned(2)));
+typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t Words __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t Halves __attribute__((vector_size(32), aligned(2), may_alias));
 constexpr int W = 16;
 
 struct bf16 { uint16_t bits; };
 
 inline Floats all(float x) { return Floats{} + x; }
 
-inline Floats load(const float* p) { Floats x; std::memcpy(&x, p, sizeof x); return x; }
-inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
+// Read and written where they lie: of a copy by memcpy GCC makes two of half a register each, on their way through the
+// stack, and whoever reads the whole then waits for both.
+inline Floats load(const float* p) { return *(const Floats*)p; }
+inline void store(float* p, Floats x) { *(Floats*)p = x; }
 inline Floats load(const bf16* p) {
-    Halves h; std::memcpy(&h, p, sizeof h);
+    Halves h = *(const Halves*)p;
 #ifdef __AVX512F__
     return (Floats)(((Words)_mm512_cvtepu16_epi32((__m256i)h)) << 16);  // in one token, and not in two halves
 #else
@@ -41,8 +43,7 @@ inline Words rounded(Words u) { return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16; }
 inline void store(bf16* p, Floats x) { _mm256_storeu_si256((__m256i*)p, (__m256i)_mm512_cvtneps_pbh((__m512)x)); }
 #else
 inline void store(bf16* p, Floats x) {
-    Halves h = __builtin_convertvector(rounded((Words)x), Halves);
-    std::memcpy(p, &h, sizeof h);
+    *(Halves*)p = __builtin_convertvector(rounded((Words)x), Halves);
 }
 #endif
 inline float load1(const float* p) { return *p; }
