@@ -18,8 +18,27 @@ from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.transformer import TransformerConfig
 from regard.nn.state import Layout
 from regard.search.hypotheses import Problem
+from regard.settings import Filters
 
 PAD, BEGIN, END = 0, 2, 3
+WORDS = [
+    "the",
+    "old",
+    "man",
+    "sees",
+    "a",
+    "young",
+    "dog",
+    "in",
+    "der",
+    "Stadt",
+    "und",
+    "kauft",
+    "Äpfel",
+    "你好",
+    "世界",
+]
+KEEP_ALL = Filters(max_length=10_000, max_ratio=10_000, drop_empty=False)
 
 CONFIGS: dict[str, Any] = {
     f"{norm}-{positions}-{share}": TransformerConfig(

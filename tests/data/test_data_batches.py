@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy import KEEP_ALL, WORDS
 
 from regard.data.batches import Batch, Batches, Prefetcher, Sampling, _permuted
 from regard.data.store import Store
@@ -22,24 +23,6 @@ from regard.settings import Filters
 from regard.text import BEGIN, END, PAD, Tokenizer
 from regard.text.formats import read_pairs
 
-WORDS = [
-    "the",
-    "old",
-    "man",
-    "sees",
-    "a",
-    "young",
-    "dog",
-    "in",
-    "der",
-    "Stadt",
-    "und",
-    "kauft",
-    "Äpfel",
-    "你好",
-    "世界",
-]
-KEEP_ALL = Filters(max_length=10_000, max_ratio=10_000, drop_empty=False)
 LAYOUTS = ("padded", "packed")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy import KEEP_ALL, WORDS
 
 from regard.data import shards
 from regard.data import store as module
@@ -23,24 +24,6 @@ from regard.settings import Filters
 from regard.text import Tokenizer
 
 Pair = tuple[str, str]
-WORDS = [
-    "the",
-    "old",
-    "man",
-    "sees",
-    "a",
-    "young",
-    "dog",
-    "in",
-    "der",
-    "Stadt",
-    "und",
-    "kauft",
-    "Äpfel",
-    "你好",
-    "世界",
-]
-KEEP_ALL = Filters(max_length=10_000, max_ratio=10_000, drop_empty=False)
 
 sides = st.text(st.sampled_from("abc é世\t\u2028▁"), max_size=20)
 
