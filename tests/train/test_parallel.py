@@ -4,10 +4,6 @@ many processes there are or which of them are killed."""
 from __future__ import annotations
 
 import copy
-import json
-import os
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from measuring import measured
 from torch import nn
 from toy import CONFIGS, make
 
@@ -24,8 +21,6 @@ from regard.errors import ModelError
 from regard.recipe import parse, to_toml
 from regard.train import Step, TrainConfig, Trainer, Weights, inputs
 from regard.train.parallel import Parallel, _Cast
-
-BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "parallel.py"
 
 
 def batch_of(layout: Any, lengths: list[tuple[int, int]]) -> Batch:
@@ -146,18 +141,9 @@ def test_a_recipe_says_how_work_is_shared() -> None:
     assert parse(to_toml(parse(text))).train.parallel == "fsdp"
 
 
-def measured(tmp_path: Path, *options: str) -> dict[str, Any]:
-    results = tmp_path / "results.json"
-    command = [sys.executable, str(BENCHMARK), "--results", str(results), *options]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(results.read_text("utf-8"))
-    return found
-
-
 def test_two_processes_train_as_one_and_a_kill_changes_nothing(tmp_path: Path) -> None:
     """DDP on two; and FSDP2 on two, one of them killed, gone on with alone."""
-    found = measured(tmp_path, "--quick")
+    found = measured("parallel", tmp_path, "--quick")
     (curve,), (kill,) = found["curves"], found["kills"]
     for one in (curve, kill):
         assert one["largest_difference_of_a_loss"] <= 1e-5
@@ -170,6 +156,6 @@ def test_two_processes_train_as_one_and_a_kill_changes_nothing(tmp_path: Path) -
 @pytest.mark.slow
 def test_one_two_and_four_processes_are_the_same_run(tmp_path: Path) -> None:
     """Both kinds and layouts, kills and restarts, one number of processes after another."""
-    found = measured(tmp_path)
+    found = measured("parallel", tmp_path)
     assert len(found["kills"]) >= 12
     assert found["as_it_must_be"]
