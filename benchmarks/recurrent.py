@@ -21,8 +21,9 @@ from typing import Any
 
 import multi30k
 import numpy as np
+from environments import interpreter
 from record import RESULTS, circumstances, write
-from train_step import batches_of, interpreter, spread
+from train_step import batches_of, spread
 from workers import SCRATCH, BenchmarkError, Machine, at_least, exit_code, save_batches, threads_option
 
 Table = dict[str, Any]

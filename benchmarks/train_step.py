@@ -34,8 +34,6 @@ chooses for itself there.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -45,6 +43,7 @@ from typing import Any
 
 import multi30k
 import numpy as np
+from environments import interpreter
 from flops import step_flops
 from record import RESULTS, circumstances, write
 from workers import ISAS, SCRATCH, BenchmarkError, Machine, at_least, exit_code, save_batches, threads_option
@@ -53,19 +52,6 @@ from regard.data.batches import Batch, Batches, Layout
 from regard.settings import DataConfig
 from regard.tasks.prepare import Prepared
 from regard.text import END, write_lines
-
-TORCH = "torch==2.13.0"
-
-ENVIRONMENTS: dict[str, tuple[list[str], list[str]]] = {
-    "joeynmt": ([TORCH, "joeynmt==2.3.0", "importlib-metadata==10.2.0"], []),  # the last it imports, but does not name
-    # eole asks for torch < 2.13; its model and loss work with it, so that all have the same.
-    "eole": (
-        [TORCH, "numpy==2.4.6", "pydantic==2.14.3", "pyonmttok==1.38.1", "regex==2026.11.15", "safetensors==0.8.0"],
-        ["eole==0.6.0"],
-    ),
-    "marian": ([TORCH, "transformers==5.23.0"], []),
-}
-"""Peers that need packages of their own: those installed with what they ask for, and those without."""
 
 OWN = "joeynmt-own"
 """JoeyNMT's command; in the environment of `joeynmt`, on batches of its own."""
@@ -111,38 +97,6 @@ def rows_of(systems: list[str], isa: str) -> list[Row]:
         else:
             rows += [Row(system, system, precision) for precision in ("bfloat16", "float32")]
     return rows
-
-
-def interpreter(system: str) -> Path | None:
-    """The Python of a system's environment, which is made if it is not there; None for Regard's own."""
-    if system == OWN:
-        system = "joeynmt"
-    if system not in ENVIRONMENTS:
-        return None
-    whole, bare = ENVIRONMENTS[system]
-    place = SCRATCH / system
-    python, stamp = place / "bin" / "python", place / "installed.json"
-    wanted = json.dumps([whole, bare, sys.version])
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
-        return python
-    print(f"Making the environment of {system} in {place} …", file=sys.stderr, flush=True)
-    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    with tempfile.TemporaryDirectory() as folder:
-        constraints = Path(folder) / "constraints.txt"
-        constraints.write_text(TORCH + "\n", encoding="utf-8")
-        commands = [[sys.executable, "-m", "venv", "--clear", str(place)], [*pip, "-c", str(constraints), *whole]]
-        if bare:
-            commands.append([*pip, "--no-deps", *bare])
-        for command in commands:
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                said = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("WARNING"))
-                raise BenchmarkError(
-                    f"the environment of {system} cannot be made:\n{said.strip()}\n"
-                    f"Mend that, or leave it out: --only {' '.join(s for s in SYSTEMS if s != system)}"
-                )
-    stamp.write_text(wanted, encoding="utf-8")
-    return python
 
 
 def batches_of(prepared: Prepared, tokens: int, layout: Layout, count: int) -> list[Batch]:
@@ -193,7 +147,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     machine = Machine(arguments.threads, arguments.isa)
     prepared = multi30k.load(SCRATCH / f"multi30k-{arguments.vocabulary}", arguments.vocabulary)
     shape = {**(QUICK if arguments.quick else SHAPE), "vocabulary": len(prepared.source_tokenizer)}
-    pythons = {system: interpreter(system) for system in arguments.only}
+    pythons = {system: interpreter("joeynmt" if system == OWN else system) for system in arguments.only}
     steps = arguments.warmup + arguments.steps
     padded = batches_of(prepared, arguments.batch_tokens, "padded", steps)
     own = padded if arguments.layout == "padded" else batches_of(prepared, arguments.batch_tokens, "packed", steps)

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,16 @@ class Machine:
             **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)),
         }
 
-    def run(self, script: str, job: dict[str, Any], python: Path | None = None) -> dict[str, Any]:
+    def run(
+        self, script: str, job: dict[str, Any], python: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         """What the script, given the job on standard input, writes as the last line of standard output."""
         done = subprocess.run(
             [str(python or sys.executable), str(SCRIPTS / f"{script}.py")],
             input=json.dumps({"seed": 1, **job}),
             capture_output=True,
             text=True,
-            env=self.environment,
+            env={**self.environment, **(environment or {})},
             timeout=PATIENCE,
         )
         lines = done.stdout.strip().splitlines()

@@ -1,0 +1,128 @@
+"""Results as tables of Markdown, as the benchmarks print them and the documents show them.
+
+`python benchmarks/tables.py` writes them anew into every page of docs/ (and the READMEs) that has a place for them:
+
+    <!-- table: decode -->
+    …
+    <!-- end -->
+
+where the name is that of a file in benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["decode_tables", "table"]
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+Table = dict[str, Any]
+NAMES = {"regard": "Regard", "ctranslate2": "CTranslate2", "marian": "Marian", "huggingface": "Hugging Face"}
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells under a head."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def named(choice: str) -> str:
+    """What a choice is called, with the system's own name first."""
+    system, _, rest = choice.partition(" ")
+    return f"{NAMES.get(system, system)} {rest}".strip()
+
+
+def number(value: float | None, form: str = ",.0f") -> str:
+    return "" if value is None else format(value, form)
+
+
+def decode_tables(result: Table) -> list[str]:
+    """Speeds and waits by setting; how many times as fast; quality; and the other parts that were measured."""
+    made = []
+    for setting, one in result["settings"].items():
+        waits = any("p50" in row for row in one["systems"].values())
+        best = {name for of in one["best"].values() for name in of.values()}
+        rows = [
+            [
+                named(name) + (" (its best)" if name in best else ""),
+                number(row["median"]),
+                f"{row['least']:,.0f} to {row['most']:,.0f}",
+                *([f"{row['p50']:.1f}, {row['p95']:.1f}"] if waits else []),
+            ]
+            for name, row in one["systems"].items()
+        ]
+        made.append(table([setting, "target tokens/s", "least to most", *(["ms: p50, p95"] if waits else [])], rows))
+        heads = list(one["best"])
+        if heads:
+            rows = []
+            for ours, times in one["regard_is_faster_by"].items():
+                cells = ["; ".join(f"{times[head][key]:.2f}" for key in times[head]) for head in heads]
+                rows.append([named(ours), *cells])
+            what = "speed; p50; p95" if waits else "speed"
+            made.append(table([f"times as fast ({what})", *(f"as {named(head)}" for head in heads)], rows))
+    if rows := [
+        [
+            named(name),
+            number(row["bleu"], ".2f"),
+            f"{row['peak_bytes'] / 2**20:,.0f} MB",
+            number(row.get("lines_as_by_default"), ".1%"),
+        ]
+        for name, row in result.get("quality", {}).items()
+    ]:
+        made.append(table(["", "BLEU", "memory", "lines as by default"], rows))
+    for part in ("curves", "waiting", "constraints", "avx2"):
+        if found := result.get(part):
+            columns = list(dict.fromkeys(label for row in found.values() for label in row))
+            rows = [
+                [name, *(number(row.get(label), ".0%" if label == "kept" else ",.0f") for label in columns)]
+                for name, row in found.items()
+            ]
+            made.append(table([f"{part}: target tokens/s", *map(named, columns)], rows))
+    return made
+
+
+def circumstances_line(result: Table) -> str:
+    """The machine, the commit and the command behind the tables."""
+    extras = [f"{result['threads']} threads"] if "threads" in result else []
+    extras += [f"instructions {', '.join(result['instructions'])}"] if "instructions" in result else []
+    return (
+        f"{'; '.join([result['machine'], *extras])}. Commit {result.get('commit', 'unknown')}, {result['date']}: "
+        f"`{result['command']}`."
+    )
+
+
+MAKERS: dict[str, Callable[[Table], list[str]]] = {"decode": decode_tables, "decode_small": decode_tables}
+"""By the name of a results file: its tables."""
+
+
+def with_tables(text: str) -> str:
+    """A page with the tables of today's results in their places; a place whose results are not there stays as it is."""
+
+    def made(found: re.Match[str]) -> str:
+        path = ROOT / "benchmarks" / "results" / f"{found[2]}.json"
+        if not path.exists():
+            return found[0]
+        result = json.loads(path.read_text(encoding="utf-8"))
+        tables = "\n\n".join([*MAKERS[found[2]](result), circumstances_line(result)])
+        return f"{found[1]}\n{tables}\n\n{found[3]}"
+
+    return PLACE.sub(made, text)
+
+
+def main() -> int:
+    for page in (*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("README*.md")):
+        text = page.read_text("utf-8")
+        if (new := with_tables(text)) != text:
+            page.write_text(new, "utf-8")
+            print(page.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
