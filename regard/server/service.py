@@ -1,0 +1,254 @@
+"""What a server translates: its bundles by language pair, the language of a text, and texts into translations.
+
+A text is translated line by line, a line sentence by sentence; what stands between them is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from regard.errors import ModelError, RegardError
+from regard.tasks.lines import translate_long
+from regard.tasks.options import Options
+from regard.tasks.translate import Translator, load
+from regard.tasks.translation import Translation
+
+from .limits import Limits, Refused
+from .queue import Queue
+
+Pair = tuple[str, str]
+"""The codes of a source and a target language."""
+
+
+@dataclass
+class _Served:
+    """A bundle, and the translator made of it."""
+
+    path: Path
+    pair: Pair | None
+    """Where the command named it; else the bundle says."""
+    translator: Translator
+    stamp: float
+
+
+class Service:
+    """Bundles ready to translate for many requests at once. All methods may be called from any thread."""
+
+    def __init__(self, bundles: Sequence[str | Path], limits: Limits, *, pivot: str = "", device: str = "auto") -> None:
+        """`bundles` are directories, or "en-de=DIRECTORY" to say what one translates; `pivot` is a language.
+
+        Raises BundleError for a bundle that cannot be read, ModelError for one that does not say its languages, and
+        for two of one pair.
+        """
+        self.limits, self.pivot, self._device = limits, pivot, device
+        self._lock = threading.Lock()
+        self._served = [self._load(*_named(str(bundle))) for bundle in bundles]
+        self._pairs = self._by_pair()
+        self.queue = Queue(limits.max_waiting)
+        self._detector = _detector({code for pair in self._pairs for code in pair})
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    @property
+    def pairs(self) -> dict[Pair, Translator]:
+        """The pairs that a bundle translates."""
+        return dict(self._pairs)
+
+    def targets(self, source: str) -> list[str]:
+        """Into which languages a source is translated, over the pivot too."""
+        found = {target for one, target in self._pairs if one == source}
+        if self.pivot in found:
+            found |= {target for one, target in self._pairs if one == self.pivot and target != source}
+        return sorted(found)
+
+    @property
+    def sources(self) -> list[str]:
+        """The languages that are translated from."""
+        return sorted({source for source, _ in self._pairs})
+
+    def code(self, asked: str, known: Iterable[str]) -> str | None:
+        """The language among those known that a code such as EN-US or zh_Hans means; None: none of them."""
+        asked, known = asked.strip().lower().replace("_", "-"), set(known)
+        by_code = {each.lower(): each for each in known}
+        return by_code.get(asked) or by_code.get(asked.split("-")[0])
+
+    def reload(self) -> list[Path]:
+        """Reads bundles that have changed on disk; what is being translated ends with the old one. Returns which.
+
+        A bundle that cannot be read leaves the old one in its place, and raises its error after all were tried.
+        """
+        changed, errors = [], []
+        for at, one in enumerate(self._served):
+            if _stamp(one.path) == one.stamp:
+                continue
+            try:
+                fresh = self._load(one.path, one.pair)
+            except RegardError as error:
+                errors.append(error)
+                continue
+            with self._lock:
+                self._served[at] = fresh
+                self._pairs = self._by_pair()
+            changed.append(one.path)
+        if errors:
+            raise errors[0]
+        return changed
+
+    def close(self) -> None:
+        """Finishes what was accepted."""
+        self.queue.close()
+
+    # -- languages of texts --------------------------------------------------------------------------------------------
+
+    def detect(self, text: str) -> list[tuple[str, float]]:
+        """The languages that a text may be in, of those served, with how sure that is (0 to 1), likeliest first."""
+        return self._detector(text)
+
+    def source_of(self, texts: Sequence[str], target: str | None = None) -> tuple[str, float]:
+        """The language that these texts are in, among those that are translated (into the target), and how sure."""
+        fit = [source for source in self.sources if target is None or target in self.targets(source)]
+        if not fit:
+            raise Refused(400, f"{target} is not supported")
+        found = [each for each in self.detect("\n".join(texts)[:2000]) if each[0] in fit]
+        return found[0] if found else (fit[0], 0.0)
+
+    # -- translating ---------------------------------------------------------------------------------------------------
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        source: str,
+        target: str,
+        options: Options | None = None,
+        *,
+        sentences: bool = True,
+        until: float | None = None,
+    ) -> list[list[Translation]]:
+        """Of each text a translation of each of its lines.
+
+        With `sentences` every line is cut into its sentences, else only those that are too long for the model.
+        Raises Refused for a pair that is not served and for what takes too long, RegardError for options that the
+        bundle refuses.
+        """
+        until = time.monotonic() + self.limits.max_seconds if until is None else until
+        options = options or Options()
+        way = self._way(source, target)
+        found: list[list[Translation]] = []
+        for translator, code in way:
+            asked = options if code == target else Options()
+            texts = ["\n".join(line.text for line in lines) for lines in found] or texts
+            lines = [_clean(line) for text in texts for line in text.split("\n")]
+            to = code if translator.languages.targets else None
+            asked = asked if to is None else Options.of(asked, to=to)
+            each: Callable[[Sequence[str]], list[Translation]] = partial(self._queued, translator, asked, until)
+            made: Iterator[Translation] = iter(translate_long(translator, lines, each, always=sentences, to=to))
+            found = [[next(made) for _ in text.split("\n")] for text in texts]
+        return found
+
+    def translator(self, source: str, target: str) -> Translator:
+        """The bundle of a pair. Raises Refused (400) where none translates it directly."""
+        if (found := self._pairs.get((source, target))) is None:
+            raise Refused(400, f"no bundle translates {source} into {target}")
+        return found
+
+    def texts(
+        self,
+        texts: Sequence[str],
+        source: str,
+        target: str,
+        options: Options | None = None,
+        *,
+        sentences: bool = True,
+        until: float | None = None,
+    ) -> list[str]:
+        """The translated texts, lines joined as they stood."""
+        found = self.translate(texts, source, target, options, sentences=sentences, until=until)
+        return ["\n".join(line.text for line in lines) for lines in found]
+
+    def _queued(
+        self, translator: Translator, options: Options, until: float, lines: Sequence[str]
+    ) -> list[Translation]:
+        wanted = [i for i, line in enumerate(lines) if any(c.isalnum() for c in line)]  # the rest has nothing to say
+        found = [Translation(line) for line in lines]
+        for i, each in zip(
+            wanted, self.queue.translate(translator, [lines[i] for i in wanted], options, until), strict=True
+        ):
+            found[i] = each
+        return found
+
+    def _way(self, source: str, target: str) -> list[tuple[Translator, str]]:
+        """The translators that a text goes through, each with the language that it writes."""
+        direct = self._pairs.get((source, target))
+        if direct is not None:
+            return [(direct, target)]
+        if self.pivot and self.pivot not in (source, target):
+            ways = self._pairs.get((source, self.pivot)), self._pairs.get((self.pivot, target))
+            if ways[0] is not None and ways[1] is not None:
+                return [(ways[0], self.pivot), (ways[1], target)]
+        raise Refused(400, f"no bundle translates {source} into {target}")
+
+    def _load(self, path: Path, pair: Pair | None) -> _Served:
+        stamp = _stamp(path)
+        translator = load(path, device=self._device)
+        languages = translator.languages
+        if pair is None and not (languages.source and (languages.target or languages.targets)):
+            raise ModelError(
+                f"{path}: this bundle does not say which languages it translates; name them: en-de={path}."
+            )
+        list(translator.translate(["."]))  # what is made at the first use is made before anybody waits for it
+        return _Served(path, pair, translator, stamp)
+
+    def _by_pair(self) -> dict[Pair, Translator]:
+        found: dict[Pair, Translator] = {}
+        for one in self._served:
+            languages = one.translator.languages
+            targets = languages.targets or (languages.target,)
+            for pair in [one.pair] if one.pair else [(languages.source, target) for target in targets]:
+                if pair in found:
+                    raise ModelError(f"two bundles translate {'-'.join(pair)}; serve one of them.")
+                found[pair] = one.translator
+        return found
+
+
+def _named(bundle: str) -> tuple[Path, Pair | None]:
+    """`en-de=DIRECTORY` or a directory."""
+    head, equals, rest = bundle.partition("=")
+    source, dash, target = head.partition("-")
+    if equals and dash and source.isalnum() and target.replace("-", "").isalnum() and not Path(bundle).exists():
+        return Path(rest), (source, target)
+    return Path(bundle), None
+
+
+def _clean(line: str) -> str:
+    """A line without what no text has: NULs, halves of characters, and the return before a line's end."""
+    return line.replace("\0", "").rstrip("\r").encode("utf-8", "replace").decode("utf-8")
+
+
+def _stamp(path: Path) -> float:
+    try:
+        return (path / "bundle.json").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _detector(codes: set[str]) -> Callable[[str], list[tuple[str, float]]]:
+    """A function from a text to the languages it may be in, of these. One language needs no library."""
+    from lingua import Language, LanguageDetectorBuilder
+
+    known = {language.iso_code_639_1.name.lower(): language for language in Language.all()}
+    spoken = {code: known[code.split("-")[0].lower()] for code in codes if code.split("-")[0].lower() in known}
+    if len(set(spoken.values())) < 2:
+        return lambda text: [(code, 1.0) for code in spoken]
+    built = LanguageDetectorBuilder.from_languages(*set(spoken.values())).with_low_accuracy_mode().build()
+    code_of = {language: code for code, language in spoken.items()}
+
+    def detect(text: str) -> list[tuple[str, float]]:
+        found = built.compute_language_confidence_values(text)
+        return [(code_of[each.language], each.value) for each in found if each.value > 0]
+
+    return detect

@@ -1,0 +1,132 @@
+"""Tags: none is lost, none is made, and they stand around the words they belong to."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+from regard.server.markup import VOID, read, translate_markup
+from regard.tasks.translation import Translation, WordLink, WordSpan
+from regard.text.sentences import words
+
+_TAG = re.compile(r"<[^>]*>")
+
+
+def turned(lines: list[str]) -> list[Translation]:
+    """Each line's words in the opposite order, in capitals, aligned as they are."""
+    found = []
+    for line in lines:
+        spans = words(line)
+        out, target = "", []
+        for start, end in reversed(spans):
+            out += " " if out else ""
+            target.append(WordSpan(line[start:end].upper(), len(out), len(out) + end - start))
+            out += line[start:end].upper()
+        links = tuple(WordLink(len(spans) - 1 - i, i, 1.0) for i in range(len(spans)))
+        source = tuple(WordSpan(line[a:b], a, b) for a, b in spans)
+        found.append(Translation(out, words=tuple(target), source_words=source, alignment=links))
+    return found
+
+
+def made(text: str, **options: object) -> str:
+    [found] = translate_markup([text], turned, **options)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("one two", "TWO ONE"),
+        ("<b>one</b> two", "TWO <b>ONE</b>"),
+        ("one <b>two three</b> four", "FOUR <b>THREE TWO</b> ONE"),
+        ("<b>one <i>two</i></b> three", "THREE <b><i>TWO</i> ONE</b>"),
+        ("<p>one two</p>\n<p>three four</p>", "<p>TWO ONE</p>\n<p>FOUR THREE</p>"),
+        ("one<br>two", "ONE<br>TWO"),
+        ("a &lt; b &amp; c", "C &amp; B &lt; A"),
+        ("AT&T now", "NOW T & AT".replace("&", "&amp;")),
+        ("one <code>x &amp;&amp; y</code> two", "TWO ONE<code>x &amp;&amp; y</code>"),
+        ('one <span translate="no">kept <b>so</b></span> two', 'TWO ONE<span translate="no">kept <b>so</b></span>'),
+        ("<script>if (a < b) f('<b>')</script>one two", "<script>if (a < b) f('<b>')</script>TWO ONE"),
+        ("<!-- note -->one two", "<!-- note -->TWO ONE"),
+        ("", ""),
+        ("  <b> </b>  ", None),
+        ("<b>one", "<b>ONE"),
+        ("one</b>", "ONE</b>"),
+        ("1 < 2", None),
+    ],
+)
+def test_html(text: str, wanted: str | None) -> None:
+    found = made(text)
+    assert wanted is None or found == wanted
+    assert Counter(_TAG.findall(found)) == Counter(_TAG.findall(text))
+
+
+def test_xml() -> None:
+    text = '<S>one <x id="1"/><T>two</T></S> <N>kept</N>'
+    assert made(text, xml=True, ignored=["N"], blocks=["S"]) == '<S><T>TWO</T> ONE<x id="1"/></S> <N>kept</N>'
+
+
+class _Checked(HTMLParser):
+    """Whether every end has its beginning, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.well = True
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.well &= bool(self.open) and self.open.pop() == tag
+
+
+def random_markup(draw: random.Random, depth: int = 0) -> str:
+    out = []
+    for _ in range(draw.randint(1, 4)):
+        kind = draw.random()
+        if kind < 0.5 or depth > 3:
+            out.append(" ".join(draw.choice(["one", "two", "a,", "b.", "z"]) for _ in range(draw.randint(1, 4))))
+        elif kind < 0.6:
+            out.append(draw.choice(["<br>", "<img src='x'>", "<!-- c -->", "&nbsp;"]))
+        else:
+            tag = draw.choice(["b", "i", "a", "p", "span", "li"] if depth == 0 else ["b", "i", "a", "span"])
+            out.append(f"<{tag} n='{draw.random()}'>{random_markup(draw, depth + 1)}</{tag}>")
+    return draw.choice(["", " "]).join(out)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_tag_stands_once_and_well(seed: int) -> None:
+    text = random_markup(random.Random(seed))
+    draw = random.Random(seed + 1)
+
+    def unreliable(lines: list[str]) -> list[Translation]:
+        """With links that are wrong, missing and many."""
+        found = []
+        for each in turned(lines):
+            count = len(each.words)
+            links = tuple(
+                WordLink(draw.randrange(count), draw.randrange(count), draw.random())
+                for _ in range(draw.randint(0, count))
+            )
+            found.append(Translation(each.text, words=each.words, source_words=each.source_words, alignment=links))
+        return found
+
+    for translate in (turned, unreliable):
+        [found] = translate_markup([text], translate)
+        assert Counter(_TAG.findall(found)) == Counter(_TAG.findall(text))
+        parser = _Checked()
+        parser.feed(found)
+        assert parser.well
+        assert not parser.open
+
+
+def test_deep_markup_is_no_danger() -> None:
+    text = "<b>" * 5000 + "one" + "</b>" * 5000
+    assert Counter(_TAG.findall(made(text))) == Counter(_TAG.findall(text))
+    assert len(read("<" * 20_000)) >= 1
