@@ -12,23 +12,19 @@
 #ifdef __AVX512BF16__
 
 #include <algorithm>
-#include <vector>
+#include <array>
 
 #include <immintrin.h>
 
 #include "entry.h"
+#include "gradients.h"
 #include "interleaved.h"
 #include "loss.h"
 
 namespace {
 
-constexpr int SIDE = 48;    // columns of the left factor that are interleaved together when it is read transposed
 constexpr int DEEP = 512;   // pairs summed before the next panel: 128 KB of it, which the second-level cache holds
-constexpr int BLOCK = 256;  // rows that a thread takes through everything at a time, an even number
 
-inline void put(bf16* at, __m512 x, __mmask16 where) {
-    _mm256_mask_storeu_epi16(at, where, (__m256i)_mm512_cvtneps_pbh(x));
-}
 inline __m512 widen(__m256i x) { return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16); }
 
 // -- products ----------------------------------------------------------------------------------------------------------
@@ -88,98 +84,6 @@ void backwards(const bf16* g, int rows, const Interleaved& b, const bf16* h, bf1
             put(dx + at, z, where);
         });
 }
-
-// What one share of the rows sums of a map's gradients: dW (N, K) += g^T x and db (N,) += g's rows. dW lies panel
-// after panel of 64 columns, so that what is summed together lies together.
-struct Gradient {
-    float *w, *b;
-    uint32_t *left, *right;
-    int N, K;
-    bool begun = false;
-
-    Gradient(Workspace& space, int N, int K) : N(N), K(K) {
-        w = space.take<float>(N * ceil(K, PANEL) * PANEL);
-        b = space.take<float>(N);
-        left = space.take<uint32_t>(ceil(N, SIDE) * SIDE * (BLOCK / 2));
-        right = space.take<uint32_t>(Interleaved::words(BLOCK, K));
-    }
-
-    void add(const bf16* g, const bf16* x, int rows) {
-        Interleaved b{right, (rows + 1) / 2, K};
-        // Four panels at a time: more would fall upon the same places of the cache.
-        for (int j = 0; j < K; j += 4 * PANEL)
-            interleave_rows(x, K, rows, j, std::min(j + 4 * PANEL, int(ceil(K, PANEL)) * PANEL), b);
-        interleave_left(g, rows);
-        for (int j = 0; j < K; j += PANEL)
-            for (int i = 0; i < N;) {
-                int tall = std::min(std::min(TALL, N - i), SIDE - i % SIDE);
-                with_rows<TALL>(tall, [&](auto rows) {
-                    constexpr int R = decltype(rows)::value;
-                    __m512 s[R][4];
-                    float* out = w + int64_t(j) * N + i * PANEL;
-                    for (int v = 0; v < R * PANEL; v += 16) __builtin_prefetch(out + v, 1);
-                    dots<R>(b.pairs, left + int64_t(i / SIDE * SIDE) * b.pairs + i % SIDE, 1, SIDE, b.panel(j), s);
-                    for (int r = 0; r < R; r++)
-                        for (int v = 0; v < 4; v++) {
-                            float* at = out + r * PANEL + 16 * v;
-                            if (begun) s[r][v] += _mm512_loadu_ps(at);
-                            _mm512_storeu_ps(at, s[r][v]);
-                        }
-                });
-                i += tall;
-            }
-        begun = true;
-    }
-
-    // Of no rows, the sums are zeros.
-    void finish() {
-        if (begun) return;
-        std::memset(w, 0, N * ceil(K, PANEL) * PANEL * sizeof(float));
-        std::memset(b, 0, N * sizeof(float));
-    }
-
-    // Interleaves pairs of rows of g (rows, N), and sums them.
-    void interleave_left(const bf16* g, int rows) {
-        int pairs = (rows + 1) / 2;
-        if (!begun) std::memset(b, 0, N * sizeof(float));
-        for (int i = 0; i < rows; i += 2)
-            for (int j = 0; j < N; j += 16) {
-                __mmask16 where = first(N - j);
-                const bf16* at = g + int64_t(i) * N + j;
-                __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(where, at));
-                __m512i odd = _mm512_slli_epi32(
-                    _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(i + 1 < rows ? where : 0, at + N)), 16);
-                _mm512_storeu_si512(left + int64_t(j / SIDE * SIDE) * pairs + i / 2 * SIDE + j % SIDE, even | odd);
-                __m512 sum = _mm512_maskz_loadu_ps(where, b + j) + (__m512)_mm512_slli_epi32(even, 16) + (__m512)odd;
-                _mm512_mask_storeu_ps(b + j, where, sum);
-            }
-    }
-};
-
-// Each share has its own sums; `collect` adds them all up, in the order of the shares.
-struct Gradients {
-    std::vector<Gradient> of;
-
-    Gradients(Workspace& space, int shares, int N, int K) {
-        for (int share = 0; share < shares; share++) of.emplace_back(space, N, K);
-    }
-    void collect(Team& team, bf16* dw, bf16* db) const {
-        int N = of[0].N, K = of[0].K;
-        auto add = [&](auto where, __mmask16 mask, bf16* out) {
-            __m512 s{};
-            for (const Gradient& one : of) s += _mm512_maskz_loadu_ps(mask, where(one));
-            put(out, s, mask);
-        };
-        team.each(N, [&](int64_t i) {
-            for (int j = 0; j < K; j += 16) {
-                int64_t at = int64_t(j / PANEL * PANEL) * N + i * PANEL + j % PANEL;
-                add([&](const Gradient& one) { return one.w + at; }, first(K - j), dw + i * K + j);
-            }
-        });
-        for (int i = 0; i < (db && team.id == 0 ? N : 0); i += 16)
-            add([&](const Gradient& one) { return one.b + i; }, first(N - i), db + i);
-    }
-};
 
 // Each thread interleaves some of the panels: all are there when the team has waited.
 void interleave_all(Team& team, const bf16* w, int N, int K, bool transposed, const Interleaved& out) {
@@ -300,36 +204,63 @@ int64_t two_maps_back(char* at, const bf16* g, const bf16* x, const bf16* h, con
 
 // -- the loss behind a map -----------------------------------------------------------------------------------------------
 
+// Rows whose logits stand in memory at a time: whole blocks, enough for all threads, of at most 64 MB where it can be.
+int64_t rows_at_once(int64_t M, int V) {
+    return BLOCK * std::max<int64_t>(std::min<int64_t>({ceil(M, BLOCK), 2 * threads(), (1 << 25) / V / BLOCK}), 1);
+}
+
+// Of a large vocabulary the gradient is much memory, so there is one, whose stripes the threads take in turn, however many
+// they are. Its sums are taken block of rows after block, so they do not depend on the number of threads either.
 int64_t loss_of_map(char* at, const bf16* x, const bf16* w, const bf16* b, const int64_t* targets, float smoothing,
                     float* losses, bf16* dx, bf16* dw, bf16* db, int64_t M, int V, int D) {
     Workspace space{at};
-    const int shares = shares_of(M);
+    const int64_t most = threads(), chunk = rows_at_once(M, V), part = std::clamp<int64_t>(chunk / (2 * most), 16, BLOCK);
+    const int stripe = int(std::clamp<int64_t>(V / (4 * most) / SIDE, 1, 8)) * SIDE;
+    const int64_t width = ceil(D, PANEL) * PANEL, words = Interleaved::words(BLOCK, D);
     Interleaved wt{space.take<uint32_t>(Interleaved::words(D, V)), D / 2, V};
     Interleaved wb{space.take<uint32_t>(Interleaved::words(V, D)), V / 2, D};
-    Gradients sums(space, shares, V, D);
-    bf16* all = space.take<bf16>(int64_t(shares) * BLOCK * V);
-    float* more = space.take<float>(int64_t(shares) * ceil(V, 16) * 16);
+    float* sums = space.take<float>((V + 16) * (width + 1));
+    bf16* logits = space.take<bf16>(chunk * V);
+    uint32_t* right = space.take<uint32_t>(chunk / BLOCK * words);
+    uint32_t* left = space.take<uint32_t>(most * Gradient::words(stripe));
+    float* more = space.take<float>(most * ceil(V, 16) * 16);
     if (!at) return space.used;
     check_targets(targets, M, V);
-    together(shares, [&](Team team) {
+    std::vector<Queue> queues(2 * ceil(M, chunk) + 2);
+    together(int(most), [&](Team team) {
         interleave_all(team, w, V, D, true, wt);
         interleave_all(team, w, V, D, false, wb);
         team.wait();
-        team.each(shares, [&](int64_t share) {
-            Gradient sum = sums.of[share];
-            bf16* logits = all + share * BLOCK * V;
-            float* row = more + share * ceil(V, 16) * 16;
-            blocks(M, int(share), shares, [&](int64_t i, int rows) {
-                forwards(x + i * D, rows, wt, b, NONE, logits);
-                for (int r = 0; r < rows; r++)
-                    losses[i + r] = smoothed_row(logits + int64_t(r) * V, V, targets[i + r], smoothing, row);
-                backwards(logits, rows, wb, nullptr, dx + i * D);
-                sum.add(logits, x + i * D, rows);
+        Queue* queue = queues.data();
+        for (int64_t from = 0; from == 0 || from < M; from += chunk) {
+            const int64_t rows = std::min(chunk, M - from), blocks = ceil(rows, BLOCK);
+            auto rows_of = [&](int64_t i, int64_t size) { return int(std::min(size, rows - i * size)); };
+            queue++->each(ceil(rows, part), 1, [&](int64_t i) {
+                const int64_t begin = from + i * part;
+                const int n = rows_of(i, part);
+                bf16* z = logits + i * part * V;
+                forwards(x + begin * D, n, wt, b, NONE, z);
+                for (int r = 0; r < n; r++)
+                    losses[begin + r] = smoothed_row(z + int64_t(r) * V, V, targets[begin + r], smoothing,
+                                                     more + team.id * ceil(V, 16) * 16);
+                backwards(z, n, wb, nullptr, dx + begin * D);
             });
-            sum.finish();
-        });
-        team.wait();
-        sums.collect(team, dw, db);
+            team.each(blocks, [&](int64_t i) {
+                interleave_right(x + (from + i * BLOCK) * D, rows_of(i, BLOCK), D, right + i * words);
+            });
+            team.wait();
+            queue++->each(ceil(V, stripe), 1, [&](int64_t i) {
+                const int64_t begin = i * stripe, n = std::min<int64_t>(stripe, V - begin);
+                float* sum = sums + begin * (width + 1);
+                Gradient one{sum, sum + n * width, left + team.id * Gradient::words(stripe), right, int(n), D, from > 0};
+                for (int64_t block = 0; block < blocks; block++, one.right += words)
+                    one.add(logits + block * BLOCK * V + begin, V, rows_of(block, BLOCK));
+                if (from + chunk < M) return;
+                one.finish();
+                collect(std::array{one}, 0, one.N, dw + begin * D, db ? db + begin : nullptr);
+            });
+            team.wait();
+        }
     });
     return 0;
 }

@@ -22,8 +22,6 @@ _PART = Part("products")
 _run = _PART.call_with_workspace
 _FEW = 32
 """Of fewer rows than these, arranging the weights for the product would take longer than the product."""
-_MOST = 2**28
-"""Bytes that the threads' sums of the last map's gradient may take."""
 
 
 def lacking() -> str | None:
@@ -56,13 +54,6 @@ def refuses(x: Tensor, *weights: Tensor | None) -> str | None:
         if w is not None and (w.dtype != x.dtype or not w.is_contiguous() or any(size % 2 for size in w.shape)):
             return "its weights are not all contiguous, in bfloat16 and of even sizes"
     return None
-
-
-def refuses_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> str | None:
-    """The same of `projected_loss`, where each thread sums a gradient of the whole weight."""
-    if 4 * torch.get_num_threads() * weight.numel() > _MOST:
-        return "a gradient of the whole vocabulary for each thread would take too much memory"
-    return refuses(hidden, weight, bias)
 
 
 def back(

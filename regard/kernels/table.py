@@ -14,7 +14,7 @@ STAND_INS.update(
         "loss": StandIn(native.smoothed, native.unavailable, native.refuses),
         "linear": StandIn(products.linear, products.unavailable, products.refuses),
         "feedforward": StandIn(products.feedforward, products.unavailable, products.refuses),
-        "projected_loss": StandIn(products.projected_loss, products.unavailable, products.refuses_loss),
+        "projected_loss": StandIn(products.projected_loss, products.unavailable, products.refuses),
         "lstm_cell": StandIn(recurrent.lstm_cell, recurrent.unavailable, recurrent.refuses_lstm),
         "gru_cell": StandIn(recurrent.gru_cell, recurrent.unavailable, recurrent.refuses),
         "lstm_layer": StandIn(recurrent.lstm_layer, recurrent.layer_unavailable, recurrent.refuses_layer),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -63,7 +64,7 @@ def test_a_feed_forward_network_agrees_with_float64(rows: int, width: int, inner
 
 
 @pytest.mark.parametrize("biased", [True, False])
-@pytest.mark.parametrize(("rows", "width", "vocabulary"), [(33, 16, 50), (700, 64, 1002), (40, 32, 5000)])
+@pytest.mark.parametrize(("rows", "width", "vocabulary"), [(33, 16, 50), (700, 64, 1002), (40, 32, 5000), (300, 16, 66000)])
 def test_the_loss_behind_a_projection_agrees_with_float64(rows: int, width: int, vocabulary: int, biased: bool) -> None:
     hidden, weight, bias = _drawn((rows, width), (vocabulary, width), (vocabulary,))
     targets = torch.randint(0, vocabulary, (rows,))
@@ -76,8 +77,26 @@ def test_the_loss_behind_a_projection_agrees_with_float64(rows: int, width: int,
     def exact(h: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         return label_smoothed(F.linear(h, w, b), targets, 0.1)
 
-    assert products.refuses_loss(hidden, weight, bias if biased else None) is None
+    assert products.refuses(hidden, weight, bias if biased else None) is None
     _compare(fast, exact, leaves)
+
+
+def test_the_loss_has_the_same_bits_and_hardly_more_memory_however_many_threads_there_are() -> None:
+    """Also with more threads than cores; of a large vocabulary no thread has a gradient of its own."""
+    hidden, weight, bias = _drawn((1100, 32), (20_000, 32), (20_000,))
+    targets, sizes = torch.randint(0, 20_000, (1100,)), (ctypes.c_int64(1100), 20_000, 32)
+    threads, found, bytes_ = torch.get_num_threads(), [], []
+    try:
+        for many in (1, 3, 8):
+            torch.set_num_threads(many)
+            assert products.refuses(hidden, weight, bias) is None
+            found.append(products.projected_loss(hidden, weight, bias, targets, 0.1))
+            bytes_.append(products._PART.call("projected_loss", *[None] * 5, ctypes.c_float(0.1), *[None] * 4, *sizes))
+    finally:
+        torch.set_num_threads(threads)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+    assert bytes_[2] < bytes_[0] + 2**25 + 8 * 20_000 * 32
 
 
 def test_modules_use_them_and_no_row_knows_its_neighbours_or_the_threads() -> None:
