@@ -10,6 +10,7 @@ Everything is imported when it is first asked for, so `import regard` costs noth
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,6 +77,13 @@ __all__ = [
     "perplexities",
     "score_lines",
 ]
+
+# How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's; some 50 microseconds), milliseconds
+# (LLVM's and Intel's). GNU's own choice, about 10 ms, takes the cores from the other programs that the work waits for. The
+# runtime reads it when it is loaded, so it is set here, before anything of this package loads PyTorch.
+_WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
+if os.environ.keys().isdisjoint({*_WAITING, "OMP_WAIT_POLICY"}):
+    os.environ.update(_WAITING)
 
 _HOMES = {
     "bundle": ("Bundle",),

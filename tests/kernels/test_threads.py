@@ -55,6 +55,38 @@ def test_they_work_in_threads_of_their_own_where_no_openmp_is_found():
     run("alone", OMP_NUM_THREADS="3")
 
 
+IDLE = """
+import time
+import regard
+import torch
+x = torch.zeros(2**20)
+before = time.process_time()
+for _ in range(100):
+    x.add_(1)
+    time.sleep(0.01)
+print(time.process_time() - before)
+"""
+
+
+def said(program: str, **environment: str) -> str:
+    """What a program says in an environment that says nothing else of how threads wait."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")}
+    command, env = [sys.executable, "-c", program], {**kept, "OMP_NUM_THREADS": "2", **environment}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_threads_that_wait_leave_the_cores_to_others():
+    """A program that works for a tenth of a second at most, and sleeps for one, needs no more of the processor's time."""
+    assert float(said(IDLE)) < 0.3
+
+
+def test_how_threads_wait_is_the_users_choice():
+    ask = "import os, regard; print(os.environ.get('GOMP_SPINCOUNT'))"
+    assert said(ask) == "1000"
+    assert said(ask, OMP_WAIT_POLICY="passive") == "None"
+    assert said(ask, GOMP_SPINCOUNT="7") == "7"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS.get(platform.machine(), ()))
 def test_they_agree_for_every_kind_of_processor_that_this_one_is(kind, monkeypatch):
