@@ -79,8 +79,8 @@ __all__ = [
 ]
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's; some 50 microseconds), milliseconds
-# (LLVM's and Intel's). GNU's own choice, about 10 ms, takes the cores from the other programs that the work waits for. The
-# runtime reads it when it is loaded, so it is set here, before anything of this package loads PyTorch.
+# (LLVM's and Intel's). GNU's own choice, about 10 ms, takes the cores from the other programs that the work waits for.
+# The runtime reads it when it is loaded, so it is set here, before anything of this package loads PyTorch.
 _WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 if os.environ.keys().isdisjoint({*_WAITING, "OMP_WAIT_POLICY"}):
     os.environ.update(_WAITING)

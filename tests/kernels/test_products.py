@@ -64,7 +64,9 @@ def test_a_feed_forward_network_agrees_with_float64(rows: int, width: int, inner
 
 
 @pytest.mark.parametrize("biased", [True, False])
-@pytest.mark.parametrize(("rows", "width", "vocabulary"), [(33, 16, 50), (700, 64, 1002), (40, 32, 5000), (300, 16, 66000)])
+@pytest.mark.parametrize(
+    ("rows", "width", "vocabulary"), [(33, 16, 50), (700, 64, 1002), (40, 32, 5000), (300, 16, 66000)]
+)
 def test_the_loss_behind_a_projection_agrees_with_float64(rows: int, width: int, vocabulary: int, biased: bool) -> None:
     hidden, weight, bias = _drawn((rows, width), (vocabulary, width), (vocabulary,))
     targets = torch.randint(0, vocabulary, (rows,))
