@@ -76,7 +76,7 @@ def said(program: str, **environment: str) -> str:
 
 
 def test_threads_that_wait_leave_the_cores_to_others():
-    """A program that works for a tenth of a second at most, and sleeps for one, takes little of the processor's time."""
+    """A program that works for a tenth of a second at most, and sleeps for one, takes little processor time."""
     assert float(said(IDLE)) < 0.3
 
 
