@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from regard.bundle import versions
 from regard.kernels.build import compiler
-from regard.tasks.finish import versions
 
 __all__ = ["RESULTS", "circumstances", "write"]
 

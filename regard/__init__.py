@@ -43,40 +43,11 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = [
-    "Attention",
-    "Bundle",
-    "BundleError",
-    "CheckpointError",
-    "Choice",
-    "Continuation",
-    "DataError",
-    "Evaluation",
-    "ExtensionError",
-    "FetchError",
-    "ModelError",
-    "Recipe",
-    "RecipeError",
-    "RegardError",
-    "TextError",
-    "TrainingError",
-    "Translation",
-    "Translator",
-    "__version__",
-    "classify",
-    "embed",
-    "evaluate",
-    "fill",
-    "fit",
-    "generate",
-    "inspect",
-    "load",
-    "load_recipe",
-    "look",
-    "parse",
-    "perplexities",
-    "score_lines",
-]
+__all__ = ["Attention", "Bundle", "BundleError", "CheckpointError", "Choice", "Continuation", "DataError"]
+__all__ += ["Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe", "RecipeError", "RegardError"]
+__all__ += ["TextError", "TrainingError", "Translation", "Translator", "__version__", "classify", "embed", "evaluate"]
+__all__ += ["fill", "fit", "generate", "inspect", "load", "load_recipe", "look", "parse", "perplexities"]
+__all__ += ["score_lines"]
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's; some 50 microseconds), milliseconds
 # (LLVM's and Intel's). GNU's own choice, about 10 ms, takes the cores from the other programs that the work waits for.

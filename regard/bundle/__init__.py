@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .format import FORMAT, SCALE, Calibration, Golden, Provenance, on_curve
+from .format import FORMAT, SCALE, Calibration, Golden, Provenance, on_curve, versions
 from .load import Bundle, check_golden, load
 from .save import add_calibration, add_shortlist, save
 
@@ -19,4 +19,5 @@ __all__ = [
     "load",
     "on_curve",
     "save",
+    "versions",
 ]

@@ -19,6 +19,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -87,6 +88,18 @@ class Provenance(BaseModel):
     training: dict[str, Any] = Field(default_factory=dict, description="updates, epochs, seconds, tokens, precision")
     scores: list[dict[str, Any]] = Field(default_factory=list, description="scores with their signatures")
     notes: dict[str, Any] = Field(default_factory=dict, description="anything else worth knowing")
+
+
+def versions(*others: str) -> dict[str, str]:
+    """Versions of what decides a run's result, and of other packages, as far as they are installed."""
+    import platform
+    from importlib import metadata
+
+    found = {"python": platform.python_version()}
+    for package in ("regard", "torch", "sentencepiece", "numpy", "sacrebleu", "safetensors", *others):
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 def _rising(curve: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:

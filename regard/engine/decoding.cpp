@@ -1,11 +1,12 @@
 // A Transformer that translates on a CPU: encoder, decoder and beam search, one call a step of the whole batch; or the
-// step alone, for the searches that are written elsewhere.
+// step alone, for the searches that are written elsewhere; or targets that are given, to say how likely they are.
 //
 // Weights are packed once, in one of three kinds (float32, bfloat16, int8). Every row's numbers come from that row alone,
 // summed in an order that no neighbour changes, so a sentence's translation is the same, bit for bit, whatever it is
 // translated with. Held equal by tests to the model's page and to search/beam.py. Where an entry fails it returns null or
 // a number below 0, and `error_message()` says why.
 
+#include "forced.h"
 #include "search.h"
 #include "steps.h"
 
@@ -87,3 +88,15 @@ ENTRY(int64_t, steps_step)(void* steps, int M, const int32_t* tokens, const int3
     return guarded([&] { return ((Steps*)steps)->step(M, tokens, sentences, length, blocks, sizes, trail, out), 0; });
 }
 ENTRY(void, steps_free)(void* steps) { delete (Steps*)steps; }
+
+// See Forcing, in model.h.
+ENTRY(int64_t, decoder_force)(void* model, int count, const int32_t* ids, const int64_t* starts, const int32_t* listed,
+                   const int64_t* lists, const Tables* tables, const int32_t* tokens, const int32_t* wanted,
+                   const int64_t* ends, double temperature, double* scores, const int32_t* layers, int layer_count,
+                   float* weights, int threads) {
+    return guarded([&] {
+        const Forcing asked{tokens, wanted, ends, temperature, scores, layers, layer_count, weights};
+        Sources sources = sources_of(count, ids, starts, listed, lists);
+        return ((Model*)model)->force(std::move(sources), asked, threads, tables->of(0), tables->of(1)), 0;
+    });
+}

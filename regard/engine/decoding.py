@@ -1,17 +1,20 @@
 """A Transformer compiled for translating on CPUs (decoding.cpp): weights packed once, one call a step of a whole batch.
 
-`Decoder.search` is the whole search; `steps.py` has the step alone, for searches written elsewhere. No PyTorch here.
+`Decoder.search` is the whole search, `Decoder.forced` what the model makes of given targets; `steps.py` has the step
+alone, for searches written elsewhere. No PyTorch here.
 
 Matrices are multiplied in float32, in bfloat16, or in int8: weights with a scale for each output, rows with a scale and
 an offset that each gets as it comes. Norms, softmax and sums are float32. A sentence's translation does not depend on
 what else is translated, bit for bit.
 
-Sizes: D width of the model, V vocabulary, P positions, N and K outputs and inputs of a matrix.
+Sizes: D width of the model, V vocabulary, P positions, N and K outputs and inputs of a matrix; of forced decoding L
+layers, H heads, S source tokens, T target tokens.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
@@ -206,6 +209,37 @@ class Decoder:
         finally:
             self.library.search_free(search)
             del kept
+
+    def forced(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        ends: tuple[int, int],
+        *,
+        temperature: float = 1.0,
+        scores: bool = True,
+        layers: Sequence[int] = (),
+    ) -> list[tuple[list[float], Array]]:
+        """What the model makes of each target after its source (all its ids): how likely its tokens are, and its end.
+
+        Natural log-probabilities (T,), of logits divided by `temperature`; and the cross-attention weights of these
+        decoder layers, from 0: (L, H, T, S). `ends` are what a target begins and ends with, which its ids leave out.
+        Raises ModelError for weights that give no finite scores.
+        """
+        given, kept = self.given(sources, max(map(len, targets)) + 1, None)
+        read, starts = _joined([np.array([ends[0], *target], dtype=np.int32) for target in targets])
+        wanted, _ = _joined([np.array([*target, ends[1]], dtype=np.int32) for target in targets])
+        chosen, heads = np.array(layers, dtype=np.int32), self.shape.heads
+        shapes = [(len(layers), heads, len(t) + 1, len(s)) for t, s in zip(targets, sources, strict=True)]
+        places = np.cumsum([math.prod(shape) for shape in shapes])
+        likely, weights = np.zeros(len(read)), np.empty(places[-1], np.float32)
+        asked = at(read), at(wanted), at(starts), ctypes.c_double(temperature), at(likely if scores else None)
+        self.run("decoder_force", *given, *asked, at(chosen), len(layers), at(weights), default_threads())
+        del kept
+        if not np.isfinite(likely).all():
+            raise ModelError(NOT_FINITE)
+        each = zip(np.split(likely, starts[1:-1]), np.split(weights, places[:-1]), shapes, strict=True)
+        return [(row.tolist() if scores else [], x.reshape(shape)) for row, x, shape in each]
 
     def given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[Any], Any]:
         """What a search and a step function are made with, and what must be kept as long as they are used."""

@@ -35,9 +35,10 @@ inline Floats activate(Floats x, int activation) {
 }
 
 // One query (H * dk) over n positions, each with its keys (H * dk) and behind them its values (H * dv) -> out (H * dv).
-// HEAD is dk and dv where they are known when this is compiled, else 0.
-template <int HEAD, class T>
-void attend_one(const float* q, int heads, int dk, int dv, int n, const T* const* at, float* out, float* weights) {
+// HEAD is dk and dv where they are known when this is compiled, else 0. look(head, weights, factor) is shown each head's
+// weights: factor times these n numbers.
+template <int HEAD, class T, class Look>
+void attend_one(const float* q, int heads, int dk, int dv, int n, const T* const* at, float* out, float* weights, Look look) {
     if (HEAD) dk = dv = HEAD;
     for (int h = 0; h < heads; h++, q += dk, out += dv) {
         Floats most = all(LOWEST);
@@ -67,6 +68,7 @@ void attend_one(const float* q, int heads, int dk, int dv, int n, const T* const
             store(weights + p, e), total += e;
         }
         float factor = 1.0f / sum(total);
+        look(h, weights, factor);
         for (int d = 0; d < dv; d += HEAD ? HEAD : W) {
             constexpr int MANY = HEAD ? HEAD / W : 1;
             Floats mixed[MANY] = {};

@@ -83,6 +83,17 @@ struct Steps {
                       const int64_t* sizes, const int32_t* trail, float* out) = 0;
 };
 
+// What a model is made to write: of each target, end to end, the tokens it reads and those that should come.
+struct Forcing {
+    const int32_t *tokens, *wanted;
+    const int64_t* starts;
+    double temperature;
+    double* scores;         // of each wanted token its log-probability; null: none
+    const int32_t* layers;  // whose weights are asked for
+    int layer_count;
+    float* weights;         // of each target (layers, heads, its tokens, its source's), end to end
+};
+
 // What is translated: ids of all sentences, end to end, and the tokens that each may become, if that is limited.
 struct Sources {
     std::vector<int> ids, listed;
@@ -124,6 +135,7 @@ struct Model {
     virtual std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
                                            Settings settings, Embedding source, Embedding target) = 0;
     virtual std::unique_ptr<Steps> steps(Sources sources, int threads, Embedding source, Embedding target) = 0;
+    virtual void force(Sources sources, const Forcing& asked, int threads, Embedding source, Embedding target) = 0;
 };
 
 template <class Kind> struct Decoder : Model {
@@ -174,6 +186,7 @@ template <class Kind> struct Decoder : Model {
     std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
                                    Settings settings, Embedding source, Embedding target) override;
     std::unique_ptr<Steps> steps(Sources sources, int threads, Embedding source, Embedding target) override;
+    void force(Sources sources, const Forcing& asked, int threads, Embedding source, Embedding target) override;
 };
 
 // What is computed with, for M rows: x (M, D); y, queries or the feed-forward network's inside; rows of products.
@@ -260,8 +273,9 @@ template <class Kind> struct Computing {
         });
     }
 
-    // Each row's query over its positions; `sees` fills in where they are and tells how many.
-    template <class Sees> void attend(Team& team, Sees sees) {
+    // Each row's query over its positions; `sees` fills in where they are. look(row, head, weights, n, factor) is shown the
+    // weights of the n positions, which are to be multiplied by `factor`.
+    template <class Sees, class Look> void attend(Team& team, Sees sees, Look look) {
         const int F = m.z.heads * m.z.value_width;
         team.wait();
         auto& [at, out, weights] = scratch[team.id];
@@ -270,11 +284,16 @@ template <class Kind> struct Computing {
             at.clear();
             sees(row, at);
             const int n = int(at.size()), dk = m.z.key_width, dv = m.z.value_width;
-            auto attending = dk == 64 && dv == 64 ? attend_one<64, Kept> : attend_one<0, Kept>;
-            attending(y.data() + int64_t(row) * m.widest, m.z.heads, dk, dv, n, at.data(), out.data(), weights.data());
+            auto see = [&](int head, const float* weights, float factor) { look(row, head, weights, n, factor); };
+            auto attending = dk == 64 && dv == 64 ? attend_one<64, Kept, decltype(see)> : attend_one<0, Kept, decltype(see)>;
+            attending(y.data() + int64_t(row) * m.widest, m.z.heads, dk, dv, n, at.data(), out.data(), weights.data(), see);
             prepare<Kind>(rows, row, out.data(), F);
         }
         team.wait();
+    }
+
+    template <class Sees> void attend(Team& team, Sees sees) {
+        attend(team, sees, [](int, int, const float*, int, float) {});
     }
 
     void feed_forward(const Layer& layer, Team& team) {
@@ -343,7 +362,9 @@ template <class Kind> struct Computing {
 
     // One step through all layers, of rows that are embedded. own(row, layer) is where a row's keys and values go;
     // wrote(row, layer, at) and reads(row, layer, at) fill in where those of its positions so far and of its source are.
-    template <class Own, class Wrote, class Reads> void decode(Team& team, Own own, Wrote wrote, Reads reads) {
+    // look(layer, row, head, weights, n, factor) is shown how it weighs the source; see attend.
+    template <class Own, class Wrote, class Reads, class Look>
+    void decode(Team& team, Own own, Wrote wrote, Reads reads, Look look) {
         const int E = m.z.heads * m.z.key_width;
         norm_all(team, m.z.pre_norm ? &m.decoder[0].norms[0] : nullptr);
         for (size_t l = 0; l < m.decoder.size(); l++) {
@@ -356,12 +377,17 @@ template <class Kind> struct Computing {
             add_to_x(layer.attended, team);
             norm_all(team, norm_after(m.decoder, 1, l, 0));
             project(layer.query, E, team, [](int) { return (Kept*)nullptr; });
-            attend(team, [&](int row, std::vector<const Kept*>& at) { reads(row, l, at); });
+            attend(
+                team, [&](int row, std::vector<const Kept*>& at) { reads(row, l, at); },
+                [&](int row, int head, const float* weights, int n, float factor) { look(l, row, head, weights, n, factor); });
             add_to_x(layer.looked, team);
             norm_all(team, norm_after(m.decoder, 1, l, 1));
             feed_forward(layer, team);
             norm_all(team, norm_after(m.decoder, 1, l, 2));
         }
+    }
+    template <class Own, class Wrote, class Reads> void decode(Team& team, Own own, Wrote wrote, Reads reads) {
+        decode(team, own, wrote, reads, [](size_t, int, int, const float*, int, float) {});
     }
 };
 

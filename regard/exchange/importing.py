@@ -23,13 +23,12 @@ from torch import Tensor
 
 from regard import bundle as bundles
 from regard import recipe as recipes
-from regard.bundle import Bundle, Provenance
+from regard.bundle import Bundle, Provenance, versions
 from regard.errors import ModelError, RecipeError
 from regard.models.interface import EncoderDecoder
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.positions import sinusoids
 from regard.recipe import Recipe
-from regard.tasks.finish import versions
 from regard.tasks.golden import answered
 from regard.text import END, PAD, UNK, Tokenizer
 from regard.text.subwords import Algorithm, TokenKind, algorithm_of, tokens_of

@@ -9,19 +9,29 @@ reference words; Chinese and Japanese are split into characters first, or a sent
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sacrebleu.metrics.base import Metric as Implementation
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
 
+from regard.errors import DataError, install
 from regard.text import languages
 
 from .result import Counts, Metric, Values
 
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric as Implementation
+
 _BY_MORPHEME = {"ja": "ja-mecab", "ko": "ko-mecab"}
+
+
+def _made(name: str, **settings: Any) -> Implementation:
+    """sacrebleu's metric of this name; DataError where the package is not installed, since translating needs none."""
+    try:
+        from sacrebleu import metrics
+    except ModuleNotFoundError:
+        raise DataError(f"{name} needs sacrebleu, which is not installed: {install('metrics')}.") from None
+    made: Implementation = getattr(metrics, name)(**settings)
+    return made
 
 
 def primary(language: str) -> str:
@@ -36,7 +46,7 @@ def tokenizer_for(language: str) -> str:
     if code not in _BY_MORPHEME:
         return "zh" if code == "zh" else "13a"
     try:
-        BLEU(tokenize=_BY_MORPHEME[code])
+        _made("BLEU", tokenize=_BY_MORPHEME[code])
     except (ImportError, RuntimeError):  # what sacrebleu raises without MeCab and its dictionary
         return "char"
     return _BY_MORPHEME[code]
@@ -47,7 +57,7 @@ def likeness(name: str, language: str = "") -> Callable[[str, str], float]:
 
     chrF, or BLEU of the n-grams that so short a text has (effective order).
     """
-    metric = CHRF() if name == "chrf" else BLEU(tokenize=tokenizer_for(language), effective_order=True)
+    metric = _made("CHRF") if name == "chrf" else _made("BLEU", tokenize=tokenizer_for(language), effective_order=True)
     return lambda hypothesis, reference: float(metric.sentence_score(hypothesis, [reference]).score)
 
 
@@ -71,9 +81,9 @@ def _counting(
     return count
 
 
-def _ter(language: str) -> TER:
+def _ter(language: str) -> Implementation:
     unspaced = primary(language) in ("zh", "ja")
-    return TER(normalized=unspaced, asian_support=unspaced)
+    return _made("TER", normalized=unspaced, asian_support=unspaced)
 
 
 def _of_bleu(result: Any) -> dict[str, object]:
@@ -94,7 +104,8 @@ def _of_ter(result: Any) -> dict[str, object]:
 
 
 _POINTS, _EDITS = "points of 100", "edits per 100 reference words"
-bleu = Metric("BLEU", _counting(lambda code: BLEU(tokenize=tokenizer_for(code)), _of_bleu), _POINTS, default=True)
-chrf = Metric("chrF", _counting(lambda _: CHRF(), _of_chrf), _POINTS, default=True)
-chrf_plus_plus = Metric("chrF++", _counting(lambda _: CHRF(word_order=2), _of_chrf), _POINTS)
+_bleu = _counting(lambda code: _made("BLEU", tokenize=tokenizer_for(code)), _of_bleu)
+bleu = Metric("BLEU", _bleu, _POINTS, default=True)
+chrf = Metric("chrF", _counting(lambda _: _made("CHRF"), _of_chrf), _POINTS, default=True)
+chrf_plus_plus = Metric("chrF++", _counting(lambda _: _made("CHRF", word_order=2), _of_chrf), _POINTS)
 ter = Metric("TER", _counting(_ter, _of_ter), _EDITS, higher_is_better=False, default=True)

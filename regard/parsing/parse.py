@@ -91,7 +91,7 @@ def parse(
     ids = translator.encode([" ".join(each) for each in words], first_line=first_line)
     full = [i for i, each in enumerate(words) if each]
     found = decode(
-        translator.engine.reference(search.precision),
+        translator.backend(search),
         [ids[i] for i in full],
         search,
         rules=lambda index, limit: Bracketing(symbols, len(words[full[index]]), limit),

@@ -297,7 +297,7 @@ def _weights(
     found = [[np.zeros((t.count, s.count), np.float32)] * len(ways) for s, t in zip(read, written, strict=True)]
     order = [i for i in range(len(read)) if read[i].ids and written[i].ids]
     order.sort(key=lambda i: (len(written[i].ids), len(read[i].ids), i), reverse=True)
-    model = translator.engine.model_for("exact")  # so that a pair's weights do not depend on its neighbours
+    model = translator.engine.forcing("auto")  # so that a pair's weights do not depend on its neighbours
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         ids = [read[i].ids for i in batch], [written[i].ids for i in batch]

@@ -159,7 +159,8 @@ def _tokens(first: Parts, second: Parts, start: float) -> dict[str, object]:
 
 def _words(translator: Translator, pairs: _Pairs, found: Sequence[Candidate], temperature: float) -> list[_Verdicts]:
     """Of each half, the probabilities of the words of its translations, and whether they stand in the reference."""
-    made = forced(translator.model, pairs.ids, [candidate.ids for candidate in found], temperature=temperature)
+    model = translator.engine.forcing("auto")
+    made = forced(model, pairs.ids, [candidate.ids for candidate in found], temperature=temperature)
     given, right = [], []
     for candidate, one, reference in zip(found, made, pairs.references, strict=True):
         spans = words(candidate.text)
@@ -205,7 +206,7 @@ def _reading(translator: Translator, pairs: _Pairs) -> tuple[Rule, int, dict[str
     linked: dict[tuple[Rule, int], list[tuple[str, str]]] = {}
     for start in range(0, len(pairs.ids), _BATCH):
         batch = slice(start, start + _BATCH)
-        made = forced(translator.model, pairs.ids[batch], pairs.written[batch], attention=True)
+        made = forced(translator.engine.forcing("auto"), pairs.ids[batch], pairs.written[batch], attention=True)
         if not made[0].attention:
             return Calibration().rule, Calibration().layer, {}
         for source, target, one in zip(pairs.sources[batch], pairs.references[batch], made, strict=True):

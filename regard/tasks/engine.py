@@ -301,11 +301,11 @@ class Engine:
                 self._exact = exact_copy(self.model)
             return self._exact
 
-    def reference(self, precision: str) -> Backend:
-        """The model in PyTorch, in this precision, whatever could be compiled; warns of int8, which PyTorch has not."""
-        if precision == "int8":
-            self.warn_once(instead_of(precision, NO_INT8))
-        return Backend([self.model_for(precision)], bfloat16=precision == "bfloat16")
+    def forcing(self, precision: str) -> Backend:
+        """What computes forced decoding in this precision: the compiled decoder where it can, else PyTorch."""
+        if precision == "exact" or precision not in PRECISIONS or self.refusal():
+            return Backend([self.model_for(precision)], bfloat16=precision == "bfloat16")
+        return Backend(decoders=[self.decoder(precision)])
 
     def why_not_compiled(self, search: SearchConfig) -> str | None:
         """Why a search runs in PyTorch; None: the compiled engine does it."""

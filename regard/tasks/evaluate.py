@@ -111,8 +111,8 @@ def evaluate_lines(
     seconds = time.perf_counter() - began
     likely: list[Scored] = []
     if "perplexity" in names:
-        how = "exact" if settings.precision == "int8" else settings.precision  # PyTorch scores, which has no int8
-        likely = score_lines(translator, source, sets[0], from_=options.from_, to=options.to, precision=how)
+        how, (from_, to) = settings.precision, (options.from_, options.to)
+        likely = score_lines(translator, source, sets[0], from_=from_, to=to, precision=how)
 
     def score_some(chosen: Sequence[int], resamples: int) -> dict[str, Score]:
         lines = [[side[i] for i in chosen] for side in (hypotheses, source, *sets)]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import bundle as bundles
-from regard.bundle import Provenance
+from regard.bundle import Provenance, versions
 from regard.data.batches import Batches
 from regard.data.corpus import sets_of
 from regard.disk import write_atomically
@@ -242,13 +241,3 @@ def _predictions(path: Path, recipe: Recipe) -> Judge:
         return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}, None
 
     return judge
-
-
-def versions() -> dict[str, str]:
-    """Versions of what decides a run's result."""
-    found = {"python": platform.python_version()}
-    for package in ("regard", "torch", "sentencepiece", "numpy", "sacrebleu", "safetensors"):
-        found[package] = "not installed as a package"
-        with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found

@@ -12,9 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from regard import bundle as bundles
 from regard.bundle import Bundle, Calibration
 from regard.errors import ModelError
@@ -238,16 +235,6 @@ class Translator:
         if rest := whole[len(said) :]:
             yield rest
 
-    def attention(self, source: Sequence[int], target: Sequence[int], *, ended: bool = True) -> NDArray[np.float32]:
-        """Where the decoder looks while it writes `target` (T ids) over `source` (S ids): weights (T + 1, S + 1).
-
-        Ends are counted on both sides (on the target's if it `ended`); the mean over the heads of the last layer.
-        """
-        from .details import last_layer
-        from .forced import forced
-
-        return last_layer(forced(self.model, [source], [target], attention=True)[0], len(target) + ended)
-
     # -- one translation -----------------------------------------------------------------------------------------------
 
     def _say_what_computes(self, options: Options, search: SearchConfig) -> None:
@@ -330,24 +317,26 @@ class Translator:
         search: SearchConfig,
     ) -> None:
         """Put what is asked for beside the text into the translations of these lines."""
-        check_torch("what is told of a translation beside its text")
         from .details import detailed, with_unknown_replaced
         from .forced import forced
 
-        made = forced(
-            self.engine.model_for("float32" if search.precision == "float32" else "exact"),
-            [*ids.values()],
-            [translations[i].hypotheses[0].ids for i in ids],
-            temperature=self.calibration.temperature,
-            attention=options.alignment or options.attention or options.replace_unknown,
-            batch_size=search.batch_size,
-        )
-        for i, one in zip(ids, made, strict=True):
-            found, line = translations[i], lines[i]
-            if options.replace_unknown:
-                translations[i] = with_unknown_replaced(found, line, one, self.reading, self.target, options.to)
-            else:
-                translations[i] = detailed(found, line, one, self.reading, self.target, self.calibration, options)
+        order = sorted(ids, key=lambda i: len(translations[i].hypotheses[0].ids))
+        for start in range(0, len(order), search.batch_size):  # weights of a batch at a time: they are large
+            some = order[start : start + search.batch_size]
+            made = forced(
+                self.engine.forcing(search.precision),
+                [ids[i] for i in some],
+                [translations[i].hypotheses[0].ids for i in some],
+                temperature=self.calibration.temperature,
+                attention=options.alignment or options.attention or options.replace_unknown,
+                batch_size=search.batch_size,
+            )
+            for i, one in zip(some, made, strict=True):
+                found, line = translations[i], lines[i]
+                if options.replace_unknown:
+                    translations[i] = with_unknown_replaced(found, line, one, self.reading, self.target, options.to)
+                else:
+                    translations[i] = detailed(found, line, one, self.reading, self.target, self.calibration, options)
 
     def _text(self, hypothesis: Hypothesis) -> str:
         return self._text_of(hypothesis.ids)

@@ -68,7 +68,7 @@ class Translation:
     hypotheses: tuple[Candidate, ...] = ()
     """The n best, best first; the first is this translation."""
     attention: NDArray[np.float32] | None = None
-    """Weights (target tokens, source tokens), where they were asked for: see `Translator.attention`."""
+    """Weights (target tokens, source tokens), where they were asked for: the mean over the last layer's heads."""
     confidences: tuple[float, ...] = ()
     """Of each target token, where they were asked for: how sure the model is of it, given those before it."""
     words: tuple[WordSpan, ...] = ()

@@ -68,9 +68,15 @@ class Looking(torch.nn.Module):
         return tokens, state
 
 
+def that_looks(bundle, source, target):
+    made = Translator(Looking(), bundle.recipe, source, target)
+    made.engine.refusal = lambda: "there is nothing to compile in it"
+    return made
+
+
 @pytest.fixture(scope="module")
 def looking(bundle):
-    return Translator(Looking(), bundle.recipe, bundle.source, bundle.target)
+    return that_looks(bundle, bundle.source, bundle.target)
 
 
 def plain(rule, layer, head=0, symmetry="target"):
@@ -150,9 +156,7 @@ def test_normalization_moves_no_word(tmp_path, form):
     tokenizer = Tokenizer.train([*ENGLISH, "ﬁne e\u0301 ½ ①"], size=400, settings=TextConfig(normalization=form))
     bundle = small_bundle(tmp_path / "b")
     line = "ﬁ ﬁ e\u0301 ½ ① \u00a8 e\u0301 man"
-    found = align_lines(
-        Translator(Looking(), bundle.recipe, tokenizer, tokenizer), [line], [line], choice=plain("input", 2)
-    )
+    found = align_lines(that_looks(bundle, tokenizer, tokenizer), [line], [line], choice=plain("input", 2))
     assert pharaoh(found[0].links) == " ".join(f"{i}-{i}" for i in range(len(line.split())))
 
 

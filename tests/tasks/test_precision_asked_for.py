@@ -11,6 +11,7 @@ from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard import bundle as bundles
 from regard.apps import cli
+from regard.engine import decoding
 from regard.errors import RegardWarning
 from regard.nn import layers
 from regard.tasks.doctor import doctor
@@ -20,6 +21,7 @@ from regard.tasks.forced import score_lines
 from regard.tasks.open import Pipeline
 from regard.tasks.translate import load
 
+needs_engine = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
 MESSAGE = r"precision int8 is not to be had here, and float64 is used instead: coverage counts where the model looks"
 
 
@@ -43,7 +45,8 @@ def test_it_is_said_once_and_the_translation_is_that_of_what_is_used(bundle):
 
 def test_what_pytorch_alone_computes_says_that_it_has_no_int8(bundle):
     translator = load(bundle)
-    with pytest.warns(RegardWarning, match="int8 is not to be had here, and float64 is used instead: this is comp"):
+    translator.engine.refusal = lambda: "it is another family"
+    with pytest.warns(RegardWarning, match="int8 is not to be had here, and float64 is used instead: it is another"):
         found = score_lines(translator, ENGLISH[:2], ENGLISH[:2], precision="int8")
     assert found == score_lines(translator, ENGLISH[:2], ENGLISH[:2], precision="exact")
     held = bundles.load(bundle)
@@ -52,13 +55,26 @@ def test_what_pytorch_alone_computes_says_that_it_has_no_int8(bundle):
     assert {p.dtype for p in model.parameters()} == {torch.float64}
 
 
-def test_an_evaluation_in_int8_takes_its_perplexity_exactly_and_warns_of_nothing(bundle):
+@needs_engine
+def test_scores_are_those_of_the_engine_in_the_precision_that_is_asked_for(bundle):
+    translator = load(bundle)
+    exact, auto, int8 = (
+        score_lines(translator, ENGLISH, GERMAN, precision=precision) for precision in ("exact", "auto", "int8")
+    )
+    for one, near, coarse in zip(exact, auto, int8, strict=True):
+        assert near.log_probabilities == pytest.approx(one.log_probabilities, abs=2e-5)
+        assert coarse.log_probabilities == pytest.approx(one.log_probabilities, abs=0.3)
+    assert score_lines(translator, ENGLISH, GERMAN, batch_size=1) == auto
+    assert [s.log_probabilities for s in int8] != [s.log_probabilities for s in auto]
+
+
+def test_an_evaluation_in_int8_takes_its_perplexity_in_int8_and_warns_of_nothing(bundle):
     translator = load(bundle)
     both = [
         evaluate_lines(translator, ENGLISH[:2], GERMAN[:2], metrics=["perplexity"], precision=precision, resamples=0)
         for precision in ("exact", "int8")
     ]
-    assert both[0].scores["perplexity"].value == both[1].scores["perplexity"].value
+    assert both[0].scores["perplexity"].value == pytest.approx(both[1].scores["perplexity"].value, rel=0.05)
 
 
 def test_what_is_the_default_and_what_is_left_to_us_warns_of_nothing(bundle):
