@@ -103,7 +103,8 @@ def show_inspection(found: Inspection, console: Console) -> None:
         for score in scores.get("scores", {}).values():
             figure = f"{score['name']} {score['value']:.2f} ({score['unit']}; {score['signature']})"
             say(console, f"{scores.get('set', '')}: {figure}")
-    checked = "translated again, and the same" if found.verified else "ids checked; --verify translates them again"
+    again = f"translated again in {found.verified_in}, and the same"
+    checked = again if found.verified else "ids checked; --verify translates them again"
     say(console, f"\nGolden sentences ({checked})", "bold")
     for line, output in found.golden:
         say(console, f"  {line}\n    → {output}")

@@ -16,6 +16,7 @@ from regard.engine import decoding
 from regard.engine.packing import refuses, shapes_of, sinusoids
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.positions import POSITIONS
+from regard.tasks.forced import score_lines
 from regard.tasks.quantize import quantized
 from regard.tasks.translate import load
 
@@ -28,12 +29,13 @@ FORBIDDEN = """
 import sys
 from importlib.machinery import PathFinder
 
+if MISSING:
+    sys.modules["torch"] = None
+
 class Forbidden:
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
             return None
-        if MISSING:
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
         spec = PathFinder.find_spec(name, path)
         spec.loader = self
         return spec
@@ -82,12 +84,12 @@ def test_what_needs_pytorch_says_how_to_install_it() -> None:
     code = (
         "import regard\nfrom regard.errors import ModelError\n"
         f"translator = regard.load({str(BUNDLE)!r})\nsys.modules['torch'] = None\n"
-        "for asked in ({'samples': 2}, {'precision': 'exact'}, {'confidence': True}):\n"
+        "for asked in ({'samples': 2}, {'precision': 'exact'}):\n"
         "    try:\n        translator.translate(['abc'], **asked)\n"
         "    except ModelError as error:\n        print(error)\n"
     )
     said = run(code).stdout.splitlines()
-    assert len(said) == 3
+    assert len(said) == 2
     assert all("needs PyTorch, which is not installed: pip install" in line and "[train]" in line for line in said)
 
 
@@ -142,6 +144,36 @@ def test_weights_are_read_as_the_reference_reads_them(kind: str, tmp_path: Path)
 
 
 def test_the_command_line_says_how_to_install_it() -> None:
-    done = run("from regard.apps.cli import main\nsys.exit(main(['doctor']))", missing=True)
+    done = run(f"from regard.apps.cli import main\nsys.exit(main(['look', {str(BUNDLE)!r}, 'abc']))", missing=True)
     assert done.returncode == 2
-    assert "this needs PyTorch, which is not installed: pip install '.[train]'" in done.stderr
+    assert "needs PyTorch, which is not installed: pip install '.[train]'" in done.stderr
+
+
+@needs_compiler
+def test_a_bundle_is_used_without_pytorch(tmp_path: Path) -> None:
+    """The command line's words for using a bundle, in a process in which nothing can import PyTorch."""
+    for name, lines in (("source", "abc de\nbb\n"), ("target", "ABC DE\nBB\n")):
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    asked = [
+        ["translate", source, "--confidence", "--alignment", "--attention"],
+        ["translate", source, "--replace-unknown"],
+        ["score", source, target, "--tokens"],
+        ["score", source, target, "--precision", "int8"],
+        ["align", source, target],
+        ["evaluate", "--source", source, "--reference", target, "--json", "--metric", "perplexity"],
+        ["inspect", "--verify"],
+        ["doctor"],
+    ]
+    code = "from regard.apps.cli import main\n" + "".join(
+        f"assert main({[word, str(BUNDLE), *others]!r}) == 0\n" for word, *others in asked
+    )
+    done = run(code, missing=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "translated again in float32, and the same" in done.stdout
+    assert "threads that translate" in done.stdout
+    assert "threads that PyTorch uses" not in done.stdout
+    translator = load(BUNDLE)
+    exact = score_lines(translator, ["abc de", "bb"], ["ABC DE", "BB"], precision="exact")
+    said = [line.split("\t")[0] for line in done.stdout.splitlines() if line.count("\t") > 1]
+    assert [float(each) for each in said] == pytest.approx([each.log_probability for each in exact], abs=1e-4)
