@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BY_MORPHEME = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
 
-def _made(name: str, **settings: Any) -> Implementation:
+def _made(name: str, **settings: object) -> Implementation:
     """sacrebleu's metric of this name; DataError where the package is not installed, since translating needs none."""
     try:
         from sacrebleu import metrics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +109,8 @@ def _compiled_answers(bundle: Bundle) -> list[list[int]]:
         both = [*golden.target_ids], found[i]
         made = forced(translator.engine.forcing("float32"), [golden.source_ids] * 2, both)
         one, other = (each.log_probabilities for each in made)
-        fork = len(commonprefix(both))
+        same = [a == b for a, b in zip(*both, strict=False)]
+        fork = [*same, False].index(False)
         if min(abs(one[fork] - other[fork]), abs(sum(one) - sum(other))) < _CLOSE:
             found[i] = both[0]
     return found

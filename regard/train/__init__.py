@@ -10,33 +10,7 @@ from .optimizers import OPTIMIZERS, SCHEDULES, Optimizer, Plateau, Schedule
 from .regularizers import REGULARIZERS, Counts, Regularizer
 from .step import Step, Weights, inputs, resolve_precision
 
-__all__ = [
-    "OBJECTIVES",
-    "OPTIMIZERS",
-    "REGULARIZERS",
-    "SCHEDULES",
-    "TABLES",
-    "Callback",
-    "Counts",
-    "Event",
-    "Inputs",
-    "Interrupted",
-    "Objective",
-    "Optimizer",
-    "Options",
-    "Outputs",
-    "Plateau",
-    "Progress",
-    "Regularizer",
-    "Report",
-    "Schedule",
-    "Step",
-    "TrainConfig",
-    "Trainer",
-    "Weights",
-    "inputs",
-    "label_smoothed",
-    "projected_loss",
-    "resolve_precision",
-    "token_log_probabilities",
-]
+__all__ = ["OBJECTIVES", "OPTIMIZERS", "REGULARIZERS", "SCHEDULES", "TABLES", "Callback", "Counts", "Event", "Inputs"]
+__all__ += ["Interrupted", "Objective", "Optimizer", "Options", "Outputs", "Plateau", "Progress", "Regularizer"]
+__all__ += ["Report", "Schedule", "Step", "TrainConfig", "Trainer", "Weights", "inputs", "label_smoothed"]
+__all__ += ["projected_loss", "resolve_precision", "token_log_probabilities"]

@@ -115,6 +115,8 @@ def names_of(path: Path) -> tuple[set[str], list[str] | None]:
             names = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
             bound |= names
             listed = list(ast.literal_eval(node.value)) if "__all__" in names and node.value else listed
+        elif isinstance(node, ast.AugAssign) and ast.unparse(node.target) == "__all__":
+            listed = [*(listed or []), *ast.literal_eval(node.value)]
         elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] == "regard"):
             bound |= {alias.asname or alias.name for alias in node.names}
     inside = ".".join(module_of(path))
