@@ -10,12 +10,15 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
+from fastapi.staticfiles import StaticFiles
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -28,6 +31,9 @@ from .limits import Clients, Limits, Refused
 from .service import Service
 
 log = logging.getLogger("regard.server")
+PAGE = Path(__file__).with_name("page")
+_OWN_ONLY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+"""What the page may load: nothing of other hosts. It places its menu by a style."""
 
 
 def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) -> FastAPI:
@@ -60,10 +66,17 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
     app.add_exception_handler(RecursionError, _too_deep)
     metrics = Metrics(service)
     app.add_route("/metrics", metrics.page)
+    app.add_route("/", _page)
+    app.mount("/page", StaticFiles(directory=PAGE))
     if cors:
         app.add_middleware(CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=["*"])
     app.add_middleware(Guard, limits=service.limits, metrics=metrics)
     return app
+
+
+async def _page(request: Request) -> Response:
+    headers = {"Content-Security-Policy": _OWN_ONLY, "Referrer-Policy": "no-referrer"}
+    return FileResponse(PAGE / "index.html", headers=headers)
 
 
 # -- answers to what is not served -------------------------------------------------------------------------------------
@@ -147,7 +160,8 @@ class Guard:
         except TimeoutError:
             await refuse(408, "The request did not come in time")
         except Exception as error:
-            log.error(json.dumps({"event": "fault", "path": scope["path"], "error": type(error).__name__}))
+            place = [f"{Path(at.filename).name}:{at.lineno}" for at in traceback.extract_tb(error.__traceback__)[-3:]]
+            log.error(json.dumps({"event": "fault", "path": scope["path"], "error": type(error).__name__, "at": place}))
             await refuse(500, "The server has a fault; its log says which")
             if not isinstance(error, RuntimeError):
                 self._metrics.faults.inc()

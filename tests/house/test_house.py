@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "parsing": EVERYTHING - {"server", "studies"},
     "exchange": EVERYTHING - {"server", "apps", "studies"},
     "tasks": EVERYTHING - {"server", "apps", "studies"},
-    "server": {"settings", "text", "recipe", "bundle", "tasks", "apps.options"},
+    "server": {"settings", "text", "recipe", "bundle", "tasks", "apps.options", "apps.look"},
     "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table"},
     "studies": EVERYTHING,
     "__main__": {"apps"},
