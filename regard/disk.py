@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Force a file or a directory to disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Force a file or a directory to disk; Windows opens no directories, and wants to write to what it forces."""
+    if sys.platform == "win32" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -47,6 +49,21 @@ def write_atomically(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
+def lock(file: int, *, wait: bool = False) -> None:
+    """Lock an open file until it is closed; raises BlockingIOError if another process has, OSError where none can."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(file, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError(*error.args) from error
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
     """Whether this process alone is inside with this lock file, which is made and removed; a killed one is not inside.
@@ -55,7 +72,7 @@ def locked(path: Path) -> Iterator[bool]:
     """
     with path.open("a", encoding="utf-8") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno())
             free = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
         except BlockingIOError:
             free = False
@@ -64,6 +81,8 @@ def locked(path: Path) -> Iterator[bool]:
         try:
             yield free
         finally:
+            if sys.platform == "win32":
+                file.close()  # an open file cannot be removed there
             if free:
                 path.unlink(missing_ok=True)
 

@@ -31,6 +31,7 @@ PROCESSORS = {
     "avx2": "x86_64_v3",
     "avx512": "x86_64_v4+avx512vnni",
     "avx512_bf16": "x86_64_v4+avx512vnni+avx512bf16",
+    "amx": "x86_64_v4+avx512vnni+avx512bf16+amx_tile+amx_int8+amx_bf16",
     "neon": "generic",
     "dotprod": "generic+v8_2a+dotprod",
 }

@@ -8,14 +8,13 @@ tokens.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from itertools import accumulate, chain, islice
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.shards import Column, Encoder, Entry, Ids, Pair, Repeats, Report, cut, encode, mapped
+from regard.disk import lock
 from regard.errors import DataError
 from regard.settings import Filters
 from regard.text.tokenizer import END, Tokenizer
@@ -239,16 +239,15 @@ def _encode(encoder: Encoder, pairs: Iterable[Pair | None], workers: int, progre
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[bool]:
     """Wait until no other process builds in this directory, which is locked itself; false if that cannot be told."""
-    handle = os.open(folder, os.O_RDONLY)
-    alone = True
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            handle = os.open(folder, os.O_RDONLY)  # Windows opens no directories
+            stack.callback(os.close, handle)
+            lock(handle, wait=True)
+            alone = True
         except OSError:
             alone = False
         yield alone
-    finally:
-        os.close(handle)
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -92,11 +92,11 @@ template <class Kind> struct Forced : Computing<Kind> {
                     const Kept* keys = remembered(owner[row], l);
                     for (int p = 0; p < sources.tokens(owner[row]); p++) at.push_back(keys + int64_t(p) * m.stored);
                 },
-                [&](size_t l, int row, int head, const float* weights, int n, float factor) {
+                [&](size_t l, int row, int head, const float* weights, int n) {
                     if (slots[l] < 0) return;
                     const int64_t line = (int64_t(slots[l]) * m.z.heads + head) * tokens(owner[row]) + row - start(row);
                     float* to = asked.weights + places[owner[row]] + line * n;
-                    for (int p = 0; p < n; p++) to[p] = weights[p] * factor;
+                    for (int p = 0; p < n; p++) to[p] = weights[p];
                 });
             if (asked.scores) score(team, from);
         });

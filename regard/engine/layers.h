@@ -34,14 +34,89 @@ inline Floats activate(Floats x, int activation) {
     return 0.5f * x * (1.0f + (x > all(0.0f) ? erf : -erf));
 }
 
+// Softmax of n scores, whole vectors, in their place.
+inline void softmax(float* scores, int n) {
+    Floats most = load(scores), total{};
+    for (int i = W; i < n; i += W) most = larger(most, load(scores + i));
+    const float peak = largest(most);
+    for (int i = 0; i < n; i += W) {
+        Floats e = exponential(load(scores + i) - peak);
+        store(scores + i, e), total += e;
+    }
+    const float factor = 1.0f / sum(total);
+    for (int i = 0; i < n; i += W) store(scores + i, load(scores + i) * factor);
+}
+
+// The head of a query, of which a key's numbers are multiplied and summed to sixteen; HEAD is its width, or 0.
+template <int HEAD, class T> struct Query {
+    const float* q;
+    int width;
+    Query(const float* q, int width) : q(q), width(HEAD ? HEAD : width) {}
+    Floats times(const T* key) const {
+        Floats products = load(q) * load(key);
+        for (int d = W; d < width; d += W) products += load(q + d) * load(key + d);
+        return products;
+    }
+};
+
+// The head of a value times a weight, summed over positions.
+template <int HEAD, class T> struct Mixed {
+    static constexpr int STEP = HEAD ? HEAD : W;  // of its numbers, how many at a time
+    Floats sums[STEP / W] = {};
+    void add(float weight, const T* value) {
+        for (int v = 0; v < STEP / W; v++) sums[v] += weight * load(value + v * W);
+    }
+    void put(float* out) const {
+        for (int v = 0; v < STEP / W; v++) store(out + v * W, sums[v]);
+    }
+};
+
+// Of a word of two numbers in bfloat16 the lower half is moved up, the upper one is as it is: every other number together.
+inline Words pairs(const bf16* p) { return *(const Words*)p; }
+inline Floats lower(Words both) { return (Floats)(both << 16); }
+inline Floats upper(Words both) { return (Floats)(both & 0xffff0000u); }
+
+template <> struct Query<64, bf16> {
+    Floats even[2], odd[2];
+    Query(const float* q, int) {
+        for (int v = 0; v < 2; v++, q += 2 * W) {
+            const Floats a = load(q), b = load(q + W);
+            even[v] = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            odd[v] = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+        }
+    }
+    Floats times(const bf16* key) const {
+        const Words one = pairs(key), other = pairs(key + 2 * W);
+        return lower(one) * even[0] + upper(one) * odd[0] + lower(other) * even[1] + upper(other) * odd[1];
+    }
+};
+template <> struct Mixed<64, bf16> {
+    static constexpr int STEP = 64;
+    Floats even[2] = {}, odd[2] = {};
+    void add(float weight, const bf16* value) {
+        for (int v = 0; v < 2; v++) {
+            const Words both = pairs(value + v * 2 * W);
+            even[v] += weight * lower(both), odd[v] += weight * upper(both);
+        }
+    }
+    void put(float* out) const {
+        for (int v = 0; v < 2; v++, out += 2 * W) {
+            const Floats a = even[v], b = odd[v];
+            store(out, __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+            store(out + W, __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+        }
+    }
+};
+
 // One query (H * dk) over n positions, each with its keys (H * dk) and behind them its values (H * dv) -> out (H * dv).
-// HEAD is dk and dv where they are known when this is compiled, else 0. look(head, weights, factor) is shown each head's
-// weights: factor times these n numbers.
+// HEAD is dk and dv where they are known when this is compiled, else 0. weights has room for whole vectors of each head;
+// look(head, weights) is shown them. Each part goes through all heads, so that none waits for its own softmax.
 template <int HEAD, class T, class Look>
 void attend_one(const float* q, int heads, int dk, int dv, int n, const T* const* at, float* out, float* weights, Look look) {
     if (HEAD) dk = dv = HEAD;
-    for (int h = 0; h < heads; h++, q += dk, out += dv) {
-        Floats most = all(LOWEST);
+    const int room = (n + W - 1) / W * W;
+    for (int h = 0; h < heads; h++) {
+        const Query<HEAD, T> query(q + h * dk, dk);
         for (int p = 0; p < n; p += W) {
             Floats part[W] = {};
             int count = std::min(W, n - p);
@@ -52,33 +127,20 @@ void attend_one(const float* q, int heads, int dk, int dv, int n, const T* const
                         __builtin_prefetch(key + HEAD + line);
                         __builtin_prefetch(key + heads * HEAD + line);
                     }
-                Floats products = load(q) * load(key);
-                for (int d = W; d < dk; d += W) products += load(q + d) * load(key + d);
-                part[i] = products;
+                part[i] = query.times(key);
             }
             Floats scores = sums(part);
             for (int i = count; i < W; i++) scores[i] = LOWEST;
-            most = larger(most, scores);
-            store(weights + p, scores);
-        }
-        float peak = largest(most);
-        Floats total{};
-        for (int p = 0; p < n; p += W) {
-            Floats e = exponential(load(weights + p) - peak);
-            store(weights + p, e), total += e;
-        }
-        float factor = 1.0f / sum(total);
-        look(h, weights, factor);
-        for (int d = 0; d < dv; d += HEAD ? HEAD : W) {
-            constexpr int MANY = HEAD ? HEAD / W : 1;
-            Floats mixed[MANY] = {};
-            for (int p = 0; p < n; p++) {
-                const T* value = at[p] + heads * dk + h * dv + d;
-                for (int v = 0; v < MANY; v++) mixed[v] += weights[p] * load(value + v * W);
-            }
-            for (int v = 0; v < MANY; v++) store(out + d + v * W, mixed[v] * factor);
+            store(weights + h * room + p, scores);
         }
     }
+    for (int h = 0; h < heads; h++) softmax(weights + h * room, room), look(h, (const float*)weights + h * room);
+    for (int h = 0; h < heads; h++, out += dv)
+        for (int d = 0; d < dv; d += Mixed<HEAD, T>::STEP) {
+            Mixed<HEAD, T> mixed;
+            for (int p = 0; p < n; p++) mixed.add(weights[h * room + p], at[p] + heads * dk + h * dv + d);
+            mixed.put(out + d);
+        }
 }
 
 }  // namespace

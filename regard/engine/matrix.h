@@ -16,10 +16,22 @@
 
 #include "numbers.h"
 #include "team.h"
+#include "tiles.h"
 
 namespace {
 
 constexpr std::align_val_t LINE{64}, HUGE_PAGE{size_t(1) << 21};
+// Numbers that begin where a line of the cache does: a vector of the processor's never lies in two lines.
+template <class T> struct InLines {
+    typedef T value_type;
+    InLines() {}
+    template <class U> InLines(const InLines<U>&) {}
+    T* allocate(size_t n) { return (T*)::operator new[](n * sizeof(T), LINE); }
+    void deallocate(T* p, size_t) { ::operator delete[](p, LINE); }
+    bool operator==(const InLines&) const = default;
+};
+template <class T> using Numbers = std::vector<T, InLines<T>>;
+
 struct Free {
     std::align_val_t unit;
     void operator()(char* p) const { ::operator delete[](p, unit); }
@@ -40,7 +52,7 @@ Block block(size_t bytes) {
 struct Matrix {
     int N = 0, K = 0, panels = 0, words = 0;  // words of 32 bits in a row of x
     Block packed;                             // [panel][word][column][number of the word]
-    std::vector<float> bias, scale, total;    // (panels * PANEL); total: a column's sum of whole numbers
+    Numbers<float> bias, scale, total;        // (panels * PANEL); total: a column's sum of whole numbers
 
     void size(int outputs, int inputs, int words_of_a_row, float padding) {
         N = outputs, K = inputs, panels = (N + PANEL - 1) / PANEL, words = words_of_a_row;
@@ -55,20 +67,27 @@ struct Matrix {
 struct Rows {
     int M = 0;
     int64_t stride = 0;
-    std::vector<int32_t> words;
+    Numbers<int32_t> words;
     std::vector<float> scale, low;
 
+    // Room for rows of so many words, and for those behind them that tiles read without need.
     void reserve(int rows, int widest) {
-        M = rows, stride = widest;
-        if (size_t need = checked_product({rows, widest}); words.size() < need) words.resize(need);
+        M = rows, stride = widest + TILE;  // rows that lie some power of two apart share a place in the cache
+        if (size_t need = checked_product({rows + 2 * TILE, stride}); words.size() < need) words.resize(need);
         if (scale.size() < size_t(rows)) scale.resize(rows), low.resize(rows);
     }
     int32_t* at(int row) { return words.data() + row * stride; }
 };
 
+// Words of a row of K numbers; whole tiles, of which the last is filled up with zeros.
+template <class Kind> int words_of(int K) {
+    const int words = K / Kind::PER_WORD;
+    return Tiles<Kind>::KNOWN ? (words + TILE - 1) / TILE * TILE : words;
+}
+
 template <class Kind> void pack(Matrix& to, int N, int K, const float* weight, const float* bias, float padding) {
     constexpr int Q = Kind::PER_WORD;
-    to.size(N, K, K / Q, padding);
+    to.size(N, K, words_of<Kind>(K), padding);
     auto* out = (typename Kind::Weight*)to.packed.get();
     each(threads(), N, [&](int64_t n) {
         const float* row = weight + n * K;
@@ -111,8 +130,10 @@ void take(const Matrix& from, const int32_t* columns, const int32_t* list, Matri
 template <class Kind> void prepare(Rows& rows, int row, const float* x, int K) {
     int32_t* to = rows.at(row);
     if constexpr (Kind::PER_WORD == 1) std::memcpy(to, x, K * sizeof(float));
-    if constexpr (Kind::PER_WORD == 2)
+    if constexpr (Kind::PER_WORD == 2) {
         for (int k = 0; k < K; k += W) store((bf16*)to + k, load(x + k));
+        std::fill(to + K / 2, to + words_of<Kind>(K), 0);  // what an earlier row has left there may be no number
+    }
     if constexpr (Kind::PER_WORD == 4) {
         Floats least = load(x), most = least;
         for (int k = W; k < K; k += W) least = -larger(-least, -load(x + k)), most = larger(most, load(x + k));
@@ -133,6 +154,8 @@ __attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride,
         const char* from = b + at;
         for (int k = 0; k < words; k++, from += PANEL * 4) {
             IntLane y[V];
+            if (ROWS < 5)  // so few rows wait for the memory: what is needed soon is asked for across the borders of pages
+                for (int line = 0; line < V * LANE; line += 64) __builtin_prefetch(from + 16 * PANEL * 4 + line);
             for (int v = 0; v < V; v++) y[v] = *(const IntLane*)(from + v * LANE);
             for (int r = 0; r < ROWS; r++)
                 for (int v = 0; v < V; v++) s[r][v] = Kind::step(s[r][v], a[r * stride + k], y[v]);
@@ -149,16 +172,20 @@ void multiply(const Matrix& w, Rows& a, Team& team, Put put, int from, int to, i
     typedef typename Kind::Sums Sums;
     static constexpr void (*TILES[6])(int, const int32_t*, int64_t, const char*, Sums*) = {
         tile<Kind, 1>, tile<Kind, 2>, tile<Kind, 3>, tile<Kind, 4>, tile<Kind, std::min(R, 5)>, tile<Kind, R>};
+    const bool whole = tiled<Kind>(to - from);
+    const int most = whole ? Tiles<Kind>::MOST : R;
+    Tiles<Kind> tiles;
     auto [first, last] = team.share(w.panels * chunks);
     for (int task = first; task < last; task++) {
         int panel = task / chunks, column = panel * PANEL, chunk = task % chunks;
         const char* b = w.packed.get() + int64_t(panel) * w.words * PANEL * 4;
         int end = from + int(int64_t(to - from) * (chunk + 1) / chunks);
         for (int row = from + int(int64_t(to - from) * chunk / chunks), count; row < end; row += count) {
-            int blocks = (end - row + R - 1) / R;
-            count = (end - row + blocks - 1) / blocks;
-            Sums out[R * (PANEL / W)];
-            TILES[count - 1](w.words, a.at(row), a.stride, b, out);
+            int blocks = (end - row + most - 1) / most;
+            count = whole ? std::min(most, end - row) : (end - row + blocks - 1) / blocks;
+            alignas(64) Sums out[std::max(R, Tiles<Kind>::MOST) * (PANEL / W)];
+            if (whole) tiles.multiply(count, w.words, a.at(row), a.stride, b, out);
+            else TILES[count - 1](w.words, a.at(row), a.stride, b, out);
             for (int r = 0; r < count; r++) {
                 Floats y[PANEL / W];
                 for (int v = 0; v < PANEL / W; v++) {

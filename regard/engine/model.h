@@ -146,7 +146,8 @@ template <class Kind> struct Decoder : Model {
     Matrix output;
     Block columns;  // of the output, for lists; made when they are first asked for
     std::once_flag made;
-    int widest, stored;  // words of the longest row; keys and values of a position
+    int widest;       // words of the longest row
+    int kept, stored;  // keys and values of a position; and how far apart the decoder stores them
 
     struct Slot { Matrix* matrix; int N, K; float padding; std::vector<Norm>* norms; };
     std::vector<Slot> slots;  // where the pairs belong
@@ -168,7 +169,8 @@ template <class Kind> struct Decoder : Model {
             if (z.pre_norm) slots.push_back({nullptr, 0, 0, 0, &final_norms});
         }
         slots.push_back({&output, int(z.vocabulary), D, LOWEST, nullptr});
-        widest = std::max({D, E, F, I}), stored = E + F;
+        widest = std::max({D, E, F, I}), kept = E + F;
+        stored = kept + 64 / int(sizeof(typename Kind::Kept));  // what lies a power of two apart shares a place in the cache
     }
 
     void add(const float* first, int64_t first_size, const float* second, int64_t second_size) override {
@@ -197,12 +199,12 @@ template <class Kind> struct Computing {
     int threads;
     Embedding source, target;
     Rows rows;
-    std::vector<float> x, y;
-    std::vector<Kept> kept;  // keys and values of encoder rows
+    Numbers<float> x, y;
+    Numbers<Kept> kept;  // keys and values of encoder rows
 
     struct Scratch {  // of one thread; made before the threads begin, which must not run out of memory alone
         std::vector<const Kept*> at;
-        std::vector<float> out, weights;
+        Numbers<float> out, weights;
     };
     std::vector<Scratch> scratch;
 
@@ -220,27 +222,30 @@ template <class Kind> struct Computing {
     void reserve(int M, int most) {
         for (Scratch& one : scratch) {
             one.at.reserve(most), one.out.resize(m.z.heads * m.z.value_width);
-            if (one.weights.size() < size_t(most) + W) one.weights.resize(2 * (size_t(most) + W));
+            if (size_t need = size_t(m.z.heads) * (most + W); one.weights.size() < need) one.weights.resize(2 * need);
         }
-        rows.reserve(M, m.widest);
-        size_t need = size_t(M) * (m.widest + 2 * PANEL);
-        if (x.size() < size_t(M) * m.z.width) x.resize(size_t(M) * m.z.width);
-        if (y.size() < need) y.resize(need);
+        rows.reserve(M, words_of<Kind>(m.widest));
+        if (size_t need = size_t(M) * (m.z.width + W); x.size() < need) x.resize(need);
+        if (size_t need = size_t(M) * (m.widest + W); y.size() < need) y.resize(need);
     }
+
+    // A row of x, and one of y. Rows that lie a power of two apart would share a few places in the cache.
+    float* x_of(int row) { return x.data() + int64_t(row) * (m.z.width + W); }
+    float* y_of(int row) { return y.data() + int64_t(row) * (m.widest + W); }
 
     void embed(const Embedding& words, int row, int token, int position) {
         const int D = m.z.width;
         for (int d = 0; d < D; d += W) {
             Floats v = load(words.table + int64_t(token) * D + d) * words.scale;
-            store(x.data() + int64_t(row) * D + d, words.positions ? v + load(words.positions + int64_t(position) * D + d) : v);
+            store(x_of(row) + d, words.positions ? v + load(words.positions + int64_t(position) * D + d) : v);
         }
     }
 
     // After a sub-layer (norms[i] is its own): post-norm replaces x, pre-norm reads x through the next one's norm.
     void norm_row(int row, const Norm* norm) {
         const int D = m.z.width;
-        float* from = x.data() + int64_t(row) * D;
-        float* to = m.z.pre_norm ? y.data() + int64_t(row) * m.widest : from;
+        float* from = x_of(row);
+        float* to = m.z.pre_norm ? y_of(row) : from;
         if (norm) normalise(from, to, D, int(m.z.features), *norm, m.epsilon);
         prepare<Kind>(rows, row, norm ? to : from, D);
     }
@@ -256,7 +261,7 @@ template <class Kind> struct Computing {
         const int D = m.z.width;
         multiply<Kind>(matrix, rows, team, [&](int row, int column, const Floats* out) {
             for (int v = 0; v < PANEL / W && column + v * W < D; v++) {
-                float* to = x.data() + int64_t(row) * D + column + v * W;
+                float* to = x_of(row) + column + v * W;
                 store(to, load(to) + out[v]);
             }
         });
@@ -267,14 +272,14 @@ template <class Kind> struct Computing {
         multiply<Kind>(matrix, rows, team, [&](int row, int column, const Floats* out) {
             for (int v = 0; v < PANEL / W && column + v * W < matrix.N; v++) {
                 int at = column + v * W;
-                if (at < split) store(y.data() + int64_t(row) * m.widest + at, out[v]);
+                if (at < split) store(y_of(row) + at, out[v]);
                 else store(place(row) + at - split, out[v]);
             }
         });
     }
 
-    // Each row's query over its positions; `sees` fills in where they are. look(row, head, weights, n, factor) is shown the
-    // weights of the n positions, which are to be multiplied by `factor`.
+    // Each row's query over its positions; `sees` fills in where they are. look(row, head, weights, n) is shown the
+    // weights of the n positions.
     template <class Sees, class Look> void attend(Team& team, Sees sees, Look look) {
         const int F = m.z.heads * m.z.value_width;
         team.wait();
@@ -284,26 +289,26 @@ template <class Kind> struct Computing {
             at.clear();
             sees(row, at);
             const int n = int(at.size()), dk = m.z.key_width, dv = m.z.value_width;
-            auto see = [&](int head, const float* weights, float factor) { look(row, head, weights, n, factor); };
+            auto see = [&](int head, const float* weights) { look(row, head, weights, n); };
             auto attending = dk == 64 && dv == 64 ? attend_one<64, Kept, decltype(see)> : attend_one<0, Kept, decltype(see)>;
-            attending(y.data() + int64_t(row) * m.widest, m.z.heads, dk, dv, n, at.data(), out.data(), weights.data(), see);
+            attending(y_of(row), m.z.heads, dk, dv, n, at.data(), out.data(), weights.data(), see);
             prepare<Kind>(rows, row, out.data(), F);
         }
         team.wait();
     }
 
     template <class Sees> void attend(Team& team, Sees sees) {
-        attend(team, sees, [](int, int, const float*, int, float) {});
+        attend(team, sees, [](int, int, const float*, int) {});
     }
 
     void feed_forward(const Layer& layer, Team& team) {
         multiply<Kind>(layer.inner, rows, team, [&](int row, int column, const Floats* out) {
             for (int v = 0; v < PANEL / W && column + v * W < m.z.inner; v++)
-                store(y.data() + int64_t(row) * m.widest + column + v * W, activate(out[v], m.z.activation));
+                store(y_of(row) + column + v * W, activate(out[v], m.z.activation));
         });
         team.wait();
         auto [first, last] = team.share(rows.M);
-        for (int row = first; row < last; row++) prepare<Kind>(rows, row, y.data() + int64_t(row) * m.widest, m.z.inner);
+        for (int row = first; row < last; row++) prepare<Kind>(rows, row, y_of(row), m.z.inner);
         team.wait();
         add_to_x(layer.outer, team);
     }
@@ -362,7 +367,7 @@ template <class Kind> struct Computing {
 
     // One step through all layers, of rows that are embedded. own(row, layer) is where a row's keys and values go;
     // wrote(row, layer, at) and reads(row, layer, at) fill in where those of its positions so far and of its source are.
-    // look(layer, row, head, weights, n, factor) is shown how it weighs the source; see attend.
+    // look(layer, row, head, weights, n) is shown how it weighs the source; see attend.
     template <class Own, class Wrote, class Reads, class Look>
     void decode(Team& team, Own own, Wrote wrote, Reads reads, Look look) {
         const int E = m.z.heads * m.z.key_width;
@@ -379,7 +384,7 @@ template <class Kind> struct Computing {
             project(layer.query, E, team, [](int) { return (Kept*)nullptr; });
             attend(
                 team, [&](int row, std::vector<const Kept*>& at) { reads(row, l, at); },
-                [&](int row, int head, const float* weights, int n, float factor) { look(l, row, head, weights, n, factor); });
+                [&](int row, int head, const float* weights, int n) { look(l, row, head, weights, n); });
             add_to_x(layer.looked, team);
             norm_all(team, norm_after(m.decoder, 1, l, 1));
             feed_forward(layer, team);
@@ -387,7 +392,7 @@ template <class Kind> struct Computing {
         }
     }
     template <class Own, class Wrote, class Reads> void decode(Team& team, Own own, Wrote wrote, Reads reads) {
-        decode(team, own, wrote, reads, [](size_t, int, int, const float*, int, float) {});
+        decode(team, own, wrote, reads, [](size_t, int, int, const float*, int) {});
     }
 };
 

@@ -67,13 +67,13 @@ inline Floats sums(Floats (&x)[W]) {
 // -- kinds of numbers ---------------------------------------------------------------------------------------------------
 
 // A kind says what a weight is, how many make a word of 32 bits, and how a register of sums takes up its columns' words
-// times one row's word. Kept is what keys and values are kept in.
+// times one row's word. Kept is what keys and values are kept in; from TILES_FROM rows on, tiles are the quicker way.
 
 struct Float32 {
     typedef float Weight, Kept;
     typedef Floats Sums;
     typedef FloatLane Sum;
-    static constexpr int PER_WORD = 1;
+    static constexpr int PER_WORD = 1, TILES_FROM = 1 << 30;
     static constexpr bool FAST = true;  // there are instructions for it
     static inline Sum step(Sum s, int32_t a, IntLane b) {
         float x; std::memcpy(&x, &a, 4);
@@ -85,7 +85,7 @@ struct Bfloat16 {
     typedef bf16 Weight, Kept;
     typedef Floats Sums;
     typedef FloatLane Sum;
-    static constexpr int PER_WORD = 2;
+    static constexpr int PER_WORD = 2, TILES_FROM = 1;
 #ifdef __AVX512BF16__
     static constexpr bool FAST = true;
     static inline Sum step(Sum s, int32_t a, IntLane b) {
@@ -107,7 +107,7 @@ struct Int8 {
     typedef bf16 Kept;
     typedef Ints Sums;
     typedef IntLane Sum;
-    static constexpr int PER_WORD = 4;
+    static constexpr int PER_WORD = 4, TILES_FROM = 5;
 #if defined(__AVX512VNNI__)
     static constexpr bool FAST = true, SIGNED = false;
     static constexpr int LARGEST = 255;

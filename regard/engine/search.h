@@ -42,7 +42,7 @@ constexpr int PAGE = 16;  // target positions whose keys and values are stored t
 template <class Kind> struct Sentence {
     typedef typename Kind::Kept Kept;
     int index = 0, length = 0, limit = 0, tokens = 0;
-    std::vector<Kept> memory;             // (decoder layers, tokens, E + F)
+    Numbers<Kept> memory;             // (decoder layers, tokens, E + F)
     Matrix output;                        // of the tokens in its list, if it has one
     std::vector<Kept*> pages;             // each (decoder layers, PAGE, width, E + F)
     std::vector<std::vector<int>> ids;    // of each open hypothesis

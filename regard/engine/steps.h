@@ -12,9 +12,9 @@ template <class Kind> struct Stepping : Computing<Kind>, Steps {
     using Computing<Kind>::m;
     using Computing<Kind>::rows;
     using Computing<Kind>::sources;
-    std::vector<Kept> memory;      // (decoder layers, tokens of all sentences, E + F)
+    Numbers<Kept> memory;      // (decoder layers, tokens of all sentences, E + F)
     std::vector<Matrix> outputs;   // of each sentence's list, if there are lists
-    std::vector<float> logits;     // of rows with lists
+    Numbers<float> logits;     // of rows with lists
 
     Stepping(Decoder<Kind>& model, Sources read, int threads, Embedding from, Embedding to)
         : Computing<Kind>(model, std::move(read), threads, from, to) {
@@ -50,7 +50,7 @@ template <class Kind> struct Stepping : Computing<Kind>, Steps {
         int most = length + 1;
         for (int row = 0; row < M; row++) most = std::max(most, sources.tokens(sentences[row]));
         this->reserve(M, most);
-        auto place = [&](int p, size_t l, int row) { return (Kept*)blocks[p] + (int64_t(l) * sizes[p] + row) * m.stored; };
+        auto place = [&](int p, size_t l, int row) { return (Kept*)blocks[p] + (int64_t(l) * sizes[p] + row) * m.kept; };
         together(this->threads, [&](Team team) {
             auto [first, last] = team.share(M);
             for (int row = first; row < last; row++) this->embed(this->target, row, tokens[row], length);

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from regard.disk import atomic_rename, digest
+from regard.disk import atomic_rename, digest, lock
 from regard.errors import KernelError
 
 SOURCES = Path(__file__).parent
@@ -35,6 +35,7 @@ KINDS: dict[str, dict[str, str]] = {
         "avx2": "-march=x86-64-v3",
         "avx512": "-march=x86-64-v4 -mavx512vnni",
         "avx512_bf16": "-march=x86-64-v4 -mavx512vnni -mavx512bf16",
+        "amx": "-march=x86-64-v4 -mavx512vnni -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16",
     },
     "aarch64": {"neon": "-march=armv8-a", "dotprod": "-march=armv8.2-a+dotprod"},
 }
@@ -229,11 +230,9 @@ def _whole(path: Path) -> bool:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Inside, no other process builds in this folder."""
-    import fcntl
-
-    with open(folder / "lock", "w") as lock:
+    with open(folder / "lock", "w") as file:
         with suppress(OSError):  # some network file systems have no locks; then two may build the same thing
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock(file.fileno(), wait=True)
         yield
 
 

@@ -7,6 +7,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include "permission.h"
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -37,7 +38,10 @@ bool can(const char* kind) {
     asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     const bool avx2 = all_of(seventh.b, {3, 5, 8}) && (low & 0x6) == 0x6;  // BMI1, AVX2, BMI2
     const bool avx512 = avx2 && all_of(seventh.b, {16, 17, 28, 30, 31}) && all_of(seventh.c, {11}) && (low & 0xe6) == 0xe6;
-    return (is("avx2") && avx2) || (is("avx512") && avx512) || (is("avx512_bf16") && avx512 && all_of(bf16.a, {5}));
+    const bool rounds = avx512 && all_of(bf16.a, {5});
+    const bool tiles = rounds && all_of(seventh.d, {22, 24, 25}) && (low >> 17 & 3) == 3;  // of bfloat16, at all, of whole numbers
+    return (is("avx2") && avx2) || (is("avx512") && avx512) || (is("avx512_bf16") && rounds) ||
+           (is("amx") && tiles && tiles_allowed());
 }
 #elif defined(__aarch64__)
 bool can(const char* kind) {

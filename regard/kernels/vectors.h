@@ -72,9 +72,11 @@ template <class Fold> inline float fold(Floats x, Fold f) {
 inline float sum(Floats x) { return fold(x, [](Floats a, Floats b) { return a + b; }); }
 inline float largest(Floats x) { return fold(x, larger); }
 
-// e^x for x <= 0, to about 2 units in the last place; 0 far below -87.
+// e^x for x <= 0, to about 2 units in the last place; 0 below -87, since a processor takes its time for numbers that are so
+// small that they have fewer digits.
 inline Floats exponential(Floats x) {
-    x = larger(x, all(-110.0f));
+    const Ints none = x < all(-87.0f);
+    x = larger(x, all(-87.0f));
 #ifdef __AVX512F__
     Floats n = (Floats)_mm512_roundscale_ps((__m512)(x * 1.44269504f), 0);
 #else
@@ -90,11 +92,11 @@ inline Floats exponential(Floats x) {
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
 #ifdef __AVX512F__
-    return (Floats)_mm512_scalef_ps((__m512)p, (__m512)n);
+    p = (Floats)_mm512_scalef_ps((__m512)p, (__m512)n);
 #else
-    Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
-    return pick(n < all(-126.0f), all(0.0f), p * (Floats)power);
+    p *= (Floats)((__builtin_convertvector(n, Ints) + 127) << 23);
 #endif
+    return pick(none, all(0.0f), p);
 }
 
 // f of the constant n, at most MOST: what is known to the compiler stays in registers.

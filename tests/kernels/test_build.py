@@ -167,19 +167,52 @@ print(json.dumps(found))
 """
 
 
-@needs_compiler
-@pytest.mark.parametrize("kind", KINDS_HERE)
-def test_the_decoder_is_right_and_knows_no_neighbours_on_every_kind_of_processor(kind, monkeypatch):
+BITS_OF_A_KIND = """
+import toy
+from regard.engine.decoding import Beam
+from regard.engine.packing import compiled
+from regard.models.transformer import TransformerConfig
+
+config = TransformerConfig(width=96, heads=3, feedforward=144, encoder_layers=1, decoder_layers=1, dropout=0.0)
+model = toy.make(config, vocabulary=150)
+sources = [[5 + (7 * i + j) % 140 for j in range(1 + 3 * i)] + [3] for i in range(13)]
+for precision in ("int8", "bfloat16"):
+    of = compiled(model, config, precision)
+
+    def found(sources, batch):
+        return of.search(sources, [12] * len(sources), Beam(4, 1, batch, "full", 2, 3, float))
+
+    together = found(sources, 13)
+    assert together == [found([source], 1)[0] for source in sources] == found(sources[::-1], 5)[::-1]
+    if precision == "int8":
+        print([[(ids, score.hex()) for ids, _, score, _ in each] for each in together])
+"""
+
+
+def of_a_kind(program: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a program prints where this processor is taken for one of a kind."""
     monkeypatch.setenv("REGARD_CPU", kind)
     library, reason = made(decoding.SOURCE)
     if library is None:
         pytest.skip(reason)
     tests = Path(__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": f"{tests.parent}:{tests}"}
-    command = [sys.executable, "-c", FOUND_OF_A_KIND]
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    return done.stdout
+
+
+@needs_compiler
+def test_tiles_find_the_bits_of_all_other_products_of_whole_numbers(monkeypatch):
+    one, other = (of_a_kind(BITS_OF_A_KIND, kind, monkeypatch) for kind in ("avx512_bf16", "amx"))
+    assert one == other
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", KINDS_HERE)
+def test_the_decoder_is_right_and_knows_no_neighbours_on_every_kind_of_processor(kind, monkeypatch):
+    found = json.loads(of_a_kind(FOUND_OF_A_KIND, kind, monkeypatch))
     for precision, bound in {"float32": 1e-4, "bfloat16": 0.1, "int8": 0.1}.items():
         for ours, exact in zip(found[precision], found["exact"], strict=True):
             assert ours == pytest.approx(exact, abs=bound)
