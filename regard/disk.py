@@ -11,10 +11,10 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Force a file or a directory to disk; Windows opens no directories, and wants to write to what it forces."""
-    if sys.platform == "win32" and path.is_dir():
+    """Force a file or a directory to disk; Windows, which does so only with files that are written to, is left alone."""
+    if sys.platform == "win32":
         return
-    handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -52,16 +52,10 @@ def write_atomically(path: Path, text: str) -> None:
 def lock(file: int, *, wait: bool = False) -> None:
     """Lock an open file until it is closed; raises BlockingIOError if another process has, OSError where none can."""
     if sys.platform == "win32":
-        import msvcrt
+        raise OSError("Windows locks no files in this way")
+    import fcntl
 
-        try:
-            msvcrt.locking(file, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-        except PermissionError as error:
-            raise BlockingIOError(*error.args) from error
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
@@ -81,9 +75,7 @@ def locked(path: Path) -> Iterator[bool]:
         try:
             yield free
         finally:
-            if sys.platform == "win32":
-                file.close()  # an open file cannot be removed there
-            if free:
+            if free and sys.platform != "win32":  # where an open file cannot be removed
                 path.unlink(missing_ok=True)
 
 
