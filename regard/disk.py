@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Force a file or a directory to disk; Windows, which does so only with files that are written to, is left alone."""
+    """Force a file or a directory to disk; not on Windows, which wants it written to."""
     if sys.platform == "win32":
         return
     handle = os.open(path, os.O_RDONLY)
