@@ -167,7 +167,7 @@ class Card(BaseModel):
     family: str
     parameters: int = Field(ge=0, strict=True)
     provenance: Provenance
-    files: dict[Annotated[str, Field(pattern=r"^\w[\w.-]{0,99}$")], File] = Field(max_length=100)
+    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")], File] = Field(max_length=100)
 
 
 def on_curve(curve: Sequence[tuple[float, float]], probability: float) -> float:
