@@ -9,6 +9,7 @@ on its batches and writes what it found as the last line of standard output. A j
     warmup, steps   how many batches are not timed, and how many then are
     rate            the learning rate, constant
     memory          measure the memory of each step instead of its time
+    limit           seconds of timed steps after which no further one is made, if it is there
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ def measure(build: Callable[[dict[str, Any]], tuple[nn.Module, Loss]], *packages
         seconds.append(time.perf_counter() - began)
         if job["memory"]:
             gains.append(memory.most() - before)
-    finish(job, model, seconds, losses, [batch.tokens for batch in batches], gains, *packages)
+        if sum(seconds[job["warmup"] :]) > job.get("limit", math.inf):
+            break
+    tokens = [batch.tokens for batch in batches[: len(seconds)]]
+    finish(job, model, seconds, losses, tokens, gains, *packages)
 
 
 def finish(

@@ -40,7 +40,7 @@ class Given:
         return batch
 
     def position(self) -> dict[str, int]:
-        return {"place": self.place}
+        return {"epoch": 0, "place": self.place}
 
     def seek(self, position: dict[str, int]) -> None:
         self.place = position["place"]
