@@ -32,7 +32,7 @@ from workers import Machine, at_least, exit_code, save_batches, synthetic, threa
 from regard.bundle import load
 
 SHAPE = {"layers": 4, "width": 256, "feedforward": 1024, "heads": 4, "dropout": 0.1, "smoothing": 0.1}
-VOCABULARY, WARMUP = 8000, 3
+VOCABULARY, WARMUP = 8000, 5
 TRAINERS = {"regard": "regard_trainer", "plain loop": "batched_products", "eole": "eole_model"}
 PATIENCE = 12.0
 """Seconds after which a peer's loop is cut off; its speed is that of the steps that it made."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["decode_tables", "table"]
+__all__ = ["decode_tables", "table", "train_step_tables"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -87,6 +87,73 @@ def decode_tables(result: Table) -> list[str]:
     return made
 
 
+def train_step_tables(result: Table) -> list[str]:
+    """Speed, memory and use of the machine of each system, and how many times as fast Regard is."""
+    ratios = result.get("regard_is_faster_by", {})
+    rows = []
+    for name, row in result["systems"].items():
+        speed = row["target_tokens_per_second"]
+        times = [f"{ratios[ours][name]['median']:.2f}" if name in ratios.get(ours, {}) else "" for ours in ratios]
+        rows.append(
+            [
+                name,
+                row["way"],
+                number(speed["median"]),
+                f"{speed['least']:,.0f} to {speed['most']:,.0f}",
+                f"{row['peak_bytes']['median'] / 2**20:,.0f} MB",
+                number(row["utilisation"], ".1%"),
+                *times,
+            ]
+        )
+    head = ["", "way", "target tokens/s", "least to most", "memory", "use", *(f"{ours} is" for ours in ratios)]
+    return [table(head, rows)]
+
+
+def cold_start_tables(result: Table) -> list[str]:
+    """Seconds and memory of one line from nothing."""
+    rows = [
+        [named(name), f"{row['seconds']['median']:.2f} s", f"{row['peak_bytes'] / 2**20:,.0f} MB"]
+        for name, row in result["systems"].items()
+    ]
+    return [table(["one line, from nothing", "seconds", "memory"], rows)]
+
+
+def contended_tables(result: Table) -> list[str]:
+    """Speed beside busy processes, and what it is of the fair share."""
+    counts = list(dict.fromkeys(count for row in result["systems"].values() for count in row["beside"]))
+
+    def cell(one: Table | None) -> str:
+        return "" if one is None else f"{one['speed']:,.0f} ({one['share']:.0%})"
+
+    rows = [
+        [name, str(row["threads"]), *(cell(row["beside"].get(count)) for count in counts)]
+        for name, row in result["systems"].items()
+    ]
+    return [table(["target tokens/s (of the fair share)", "threads", *(f"beside {count}" for count in counts)], rows)]
+
+
+def default_tables(result: Table) -> list[str]:
+    """The default against exact."""
+    rows = [
+        [
+            name,
+            f"{row['parameters'] / 1e6:.1f} million",
+            f"{row['seconds_by_default']:.1f} s",
+            f"{row['seconds_exact']:.1f} s",
+            f"{row['times_as_fast']:.1f}",
+            str(row["differing_lines"]),
+        ]
+        for name, row in result["bundles"].items()
+    ]
+    return [table(["bundle", "parameters", "default", "exact", "times as fast", "lines that differ"], rows)]
+
+
+def batch_independence_tables(result: Table) -> list[str]:
+    """Lines that differ in any run, by precision."""
+    rows = [[name, f"{mode['differing_lines']} of {result['lines']}"] for name, mode in result["modes"].items()]
+    return [table(["precision", "lines that differ in any batch or order"], rows)]
+
+
 def circumstances_line(result: Table) -> str:
     """The machine, the commit and the command behind the tables."""
     extras = [f"{result['threads']} threads"] if "threads" in result else []
@@ -97,7 +164,16 @@ def circumstances_line(result: Table) -> str:
     )
 
 
-MAKERS: dict[str, Callable[[Table], list[str]]] = {"decode": decode_tables, "decode_small": decode_tables}
+MAKERS: dict[str, Callable[[Table], list[str]]] = {
+    "decode": decode_tables,
+    "decode_small": decode_tables,
+    "train_step": train_step_tables,
+    "train_step_avx2": train_step_tables,
+    "cold_start": cold_start_tables,
+    "contended": contended_tables,
+    "default": default_tables,
+    "batch_independence": batch_independence_tables,
+}
 """By the name of a results file: its tables."""
 
 

@@ -6,20 +6,25 @@ All train the same Transformer (4 + 4 layers, width 256, 8,000 joint BPE tokens,
 Multi30k English to German, each in a process of its own, in turn, over several rounds. The peers read the same batches
 in the same order, rectangles of at most `--batch-tokens` a side, padding included. Regard reads these very batches with
 `--layout padded`; with `--layout packed` it has as many tokens a side without padding. Each peer gets an environment of
-its own (`.peers/`, made once with the versions below) and its best setting:
+its own (`.peers/`, made once with the versions in `environments.py`) and its best setting:
 
 * regard: its Trainer on the token store, batches made as it goes, `precision = "auto"`; float32 is shown beside it.
 * batched-products: a Transformer written by hand for a plain loop, attention by batched products.
 * torch-transformer: torch.nn.Transformer in a plain loop.
-* marian: Hugging Face's MarianMTModel in a plain loop.
 * joeynmt, eole: their models and losses in a plain loop, on Regard's buckets of near-equal length.
-* joeynmt-own: JoeyNMT 2.3 as its users run it, `python -m joeynmt train` on the text as tokens, in float32, for it has
-  no 16-bit training on CPUs. Batches, loop, optimiser and dropout are its own; only the tokens are Regard's.
+* marian-own: Marian's own trainer in C++ by the wheel pymarian, on the text as tokens; float32, its own batches.
+* marian: Hugging Face's MarianMTModel in a plain loop, and joeynmt-own: JoeyNMT 2.3 as its users run it, `python -m
+  joeynmt train`, in float32, for it has no 16-bit training on CPUs; both only where `--only` names them.
 
-The plain loop (`peers/loop.py`) reads batches that are in memory before the clock starts, and has fused AdamW; peers
-are tried with bfloat16 autocast and without in the first round, and go on with the quicker. Where a peer can leave out
-dropout that the paper does not have (attention weights, inside the feed-forward network), it does. The first batches
-are not timed.
+Peers in a plain loop are tried with bfloat16 autocast and with float32, which have a line each; and, in the quicker of
+the two, with lengths rounded up to a multiple of 4, as Regard rounds them; with the C library's allocator told to keep
+what is freed, as Regard tells it; with tcmalloc and with jemalloc, where this machine has them (Debian:
+libtcmalloc-minimal4, libjemalloc2). The quickest way goes on in both precisions. `--compile` tries torch.compile on the
+two loops that are plain PyTorch.
+
+The plain loop (`peers/loop.py`) reads batches that are in memory before the clock starts, and has fused AdamW. Where a
+peer can leave out dropout that the paper does not have (attention weights, inside the feed-forward network), it does.
+The first batches are not timed.
 
 A target token is a token to predict, the end of the sentence counted, padding not; each system must count those that
 the batches hold. Memory is the most that was resident in the process. Utilisation is the operations of `flops.py` (6
@@ -46,26 +51,34 @@ import numpy as np
 from environments import interpreter
 from flops import step_flops
 from record import RESULTS, circumstances, write
+from tables import train_step_tables
 from workers import ISAS, SCRATCH, BenchmarkError, Machine, at_least, exit_code, save_batches, threads_option
 
 from regard.data.batches import Batch, Batches, Layout
 from regard.settings import DataConfig
 from regard.tasks.prepare import Prepared
-from regard.text import END, write_lines
+from regard.text import END, PAD, write_lines
 
-OWN = "joeynmt-own"
-"""JoeyNMT's command; in the environment of `joeynmt`, on batches of its own."""
+OWN, MARIAN = "joeynmt-own", "marian-own"
+"""JoeyNMT's command, in the environment of `joeynmt`, and Marian's trainer: on batches of their own."""
 
 SYSTEMS = {
     "regard": "regard_trainer",
     "batched-products": "batched_products",
     "torch-transformer": "torch_transformer",
-    "marian": "marian",
     "joeynmt": "joeynmt_model",
-    OWN: "joeynmt_own",
     "eole": "eole_model",
+    MARIAN: "marian_own",
+    "marian": "marian",
+    OWN: "joeynmt_own",
 }
 """Each system's script in `peers/`."""
+USUAL = list(SYSTEMS)[:6]
+HOUSES = {OWN: "joeynmt", MARIAN: "pymarian"}
+"""Whose environment a system has, if not its own."""
+KEPT = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_TOP_PAD_": str(2**26)}
+"""What `regard.kernels.native.keep_memory` tells the C library, for another process."""
+LIBRARIES = {"tcmalloc": "libtcmalloc_minimal.so.4", "jemalloc": "libjemalloc.so.2"}
 
 SHAPE = {"layers": 4, "width": 256, "feedforward": 1024, "heads": 4, "dropout": 0.1, "smoothing": 0.1}
 QUICK = {**SHAPE, "layers": 1, "width": 64, "feedforward": 256}
@@ -76,8 +89,18 @@ Lengths = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
+class Way:
+    """How a peer is run beside its precision: what its environment says, rounded lengths, compiled or not."""
+
+    name: str = "as it is"
+    environment: tuple[tuple[str, str], ...] = ()
+    rounded: bool = False
+    compiled: bool = False
+
+
+@dataclass(frozen=True)
 class Row:
-    """A line of the table: a system in one precision; of several with one name, the quickest stays."""
+    """A line of the table: a system in one precision."""
 
     system: str
     name: str
@@ -85,18 +108,28 @@ class Row:
 
 
 def rows_of(systems: list[str], isa: str) -> list[Row]:
-    """What is tried. Regard chooses for itself, and its reference has a line of its own."""
-    if isa == "avx2":
-        return [Row(system, system, "float32") for system in systems]
+    """The lines. Regard chooses for itself, and its float32 has a line of its own."""
     rows = []
     for system in systems:
-        if system == "regard":
+        if isa == "avx2":
+            rows.append(Row(system, system, "float32"))
+        elif system == "regard":
             rows += [Row(system, system, "auto"), Row(system, REFERENCE, "float32")]
-        elif system == OWN:
+        elif system in HOUSES:
             rows.append(Row(system, system, "float32"))
         else:
-            rows += [Row(system, system, precision) for precision in ("bfloat16", "float32")]
+            rows += [Row(system, f"{system} ({precision})", precision) for precision in ("bfloat16", "float32")]
     return rows
+
+
+def ways(compiled: bool) -> list[Way]:
+    """What a peer in a plain loop is tried with, beside as it is."""
+    kept = tuple(KEPT.items())
+    found = [Way("rounded", rounded=True), Way("kept memory", kept), Way("kept memory, rounded", kept, rounded=True)]
+    for name, library in LIBRARIES.items():
+        places = sorted(Path("/usr/lib").glob(f"**/{library}"))
+        found += [Way(name, (("LD_PRELOAD", str(place)),)) for place in places[:1]]
+    return found + ([Way("compiled", kept, rounded=True, compiled=True)] if compiled else [])
 
 
 def batches_of(prepared: Prepared, tokens: int, layout: Layout, count: int) -> list[Batch]:
@@ -124,7 +157,7 @@ def unsorted(lengths: Lengths, tokens: int, count: int) -> list[list[int]]:
 def save_text(folder: Path, prepared: Prepared, lines: list[int]) -> None:
     """The tokens of these lines and the vocabulary, as `peers/joeynmt_own.py` reads them."""
     tokenizer, store = prepared.source_tokenizer, prepared.train
-    for side, ids_of in (("source", store.source_ids), ("target", store.target_ids)):
+    for side, ids_of in (("source", store.source.line_ids), ("target", store.target.line_ids)):
         write_lines(folder / f"train.{side}", (" ".join(tokenizer.tokens(ids_of(line))) for line in lines))
     write_lines(folder / "vocabulary.txt", tokenizer.tokens(range(END + 1, len(tokenizer))))
 
@@ -143,120 +176,157 @@ def spread(values: list[float]) -> dict[str, Any]:
     return {"median": median(values), "least": min(values), "most": max(values), "rounds": values}
 
 
-def compare(arguments: argparse.Namespace) -> dict[str, Any]:
-    machine = Machine(arguments.threads, arguments.isa)
-    prepared = multi30k.load(SCRATCH / f"multi30k-{arguments.vocabulary}", arguments.vocabulary)
-    shape = {**(QUICK if arguments.quick else SHAPE), "vocabulary": len(prepared.source_tokenizer)}
-    pythons = {system: interpreter("joeynmt" if system == OWN else system) for system in arguments.only}
-    steps = arguments.warmup + arguments.steps
-    padded = batches_of(prepared, arguments.batch_tokens, "padded", steps)
-    own = padded if arguments.layout == "padded" else batches_of(prepared, arguments.batch_tokens, "packed", steps)
-    store = prepared.train
-    stored = list(zip((store.source.lengths + 1).tolist(), (store.target.lengths + 1).tolist(), strict=True))
-    mixed = unsorted(stored, arguments.batch_tokens, steps)
-    read = {system: [lengths_of(batch) for batch in padded] for system in arguments.only}
-    read |= {"regard": [lengths_of(batch) for batch in own], OWN: [[stored[i] for i in lines] for lines in mixed]}
-    work = {system: work_of(shape, batches[arguments.warmup :]) for system, batches in read.items()}
+class Bench:
+    """What all systems are given, and how one is run."""
+
+    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+        self.arguments, self.folder = arguments, folder
+        self.machine = Machine(arguments.threads, arguments.isa)
+        prepared = multi30k.load(SCRATCH / f"multi30k-{arguments.vocabulary}", arguments.vocabulary)
+        self.shape = {**(QUICK if arguments.quick else SHAPE), "vocabulary": len(prepared.source_tokenizer)}
+        self.store = store = prepared.train
+        steps, tokens = arguments.warmup + arguments.steps, arguments.batch_tokens
+        padded = batches_of(prepared, tokens, "padded", steps)
+        own = padded if arguments.layout == "padded" else batches_of(prepared, tokens, "packed", steps)
+        stored = list(zip((store.source.lengths + 1).tolist(), (store.target.lengths + 1).tolist(), strict=True))
+        mixed = unsorted(stored, tokens, steps)
+        self.read = {system: [lengths_of(batch) for batch in padded] for system in SYSTEMS}
+        self.read |= {
+            "regard": [lengths_of(batch) for batch in own],
+            OWN: [[stored[i] for i in lines] for lines in mixed],
+        }
+        pairs = [(b.source, np.concatenate([b.target_input[:, :1], b.target_output], axis=1)) for b in padded]
+        save_batches(folder / "batches.npz", pairs)
+        save_batches(folder / "rounded.npz", [(rounded(a, 0), rounded(b, 1)) for a, b in pairs])
+        save_text(folder, prepared, [line for lines in mixed for line in lines])
+
+    def run(self, row: Row, way: Way, warmup: int, steps: int) -> dict[str, Any]:
+        """What a system's script finds; it must count the tokens that its batches hold."""
+        read = self.read[row.system][: warmup + steps]
+        job = {
+            "batches": str(self.folder / ("rounded.npz" if way.rounded else "batches.npz")),
+            "store": str(self.store.path),
+            "text": str(self.folder),
+            "sizes": [(len(pairs), sum(t for _, t in pairs)) for pairs in read],
+            "batch_tokens": self.arguments.batch_tokens,
+            "layout": self.arguments.layout,
+            "shape": self.shape,
+            "bfloat16": row.precision == "bfloat16",
+            "precision": row.precision,
+            "warmup": warmup,
+            "steps": steps,
+            "rate": 5e-4,
+            "memory": False,
+            "compiled": way.compiled,
+        }
+        python = interpreter(HOUSES.get(row.system, row.system))
+        found = self.machine.run(SYSTEMS[row.system], job, python, dict(way.environment))
+        tokens, found["flops"] = work_of(self.shape, read[warmup:])
+        if row.system == MARIAN:  # its batches are its own
+            found["flops"] *= found["tokens"] / tokens
+        elif found["tokens"] != tokens:
+            raise BenchmarkError(f"{row.name} counted {found['tokens']} target tokens, the batches hold {tokens}.")
+        found["speed"] = found["tokens"] / found["seconds"]
+        return found
+
+
+def rounded(ids: Any, beside: int) -> Any:
+    """The same rectangle with its length rounded up to a multiple of 4, not counting what begins each row."""
+    return np.pad(ids, ((0, 0), (0, -(ids.shape[1] - beside) % 4)), constant_values=PAD)
+
+
+def best_ways(bench: Bench, rows: list[Row], result: dict[str, Any], save: Any) -> dict[str, Way]:
+    """Of each peer in a plain loop the way that it is quickest in, by short runs; what was found goes into `tried`."""
+    found: dict[str, Way] = {}
+    short = (min(bench.arguments.warmup, 4), min(bench.arguments.steps, 4))
+    for system in dict.fromkeys(row.system for row in rows):
+        own = [row for row in rows if row.system == system]
+        if system == "regard" or system in HOUSES:
+            found[system] = Way()
+            continue
+        speeds: dict[tuple[Row, Way], float] = {}
+        result["tried"][system] = {}
+
+        def measure(row: Row, way: Way, system: str = system, speeds: Any = speeds) -> None:
+            try:
+                speed = bench.run(row, way, *short)["speed"]
+            except BenchmarkError as error:
+                result["tried"][system][f"{row.precision}, {way.name}"] = str(error)[-300:]
+                return
+            speeds[row, way] = speed
+            result["tried"][system][f"{row.precision}, {way.name}"] = speed
+            print(f"  {system}, {row.precision}, {way.name}: {speed:,.0f} tokens/s", flush=True)
+            save()
+
+        for row in own:
+            measure(row, Way())
+        if not speeds:
+            raise BenchmarkError(f"{system} does not run: {result['tried'][system]}")
+        quicker = max(speeds, key=lambda key: speeds[key])[0]
+        for way in ways(bench.arguments.compile and system in ("batched-products", "torch-transformer")):
+            measure(quicker, way)
+        found[system] = max((key for key in speeds if key[0] == quicker), key=lambda key: speeds[key])[1]
+    return found
+
+
+def compare(arguments: argparse.Namespace, save: Any) -> dict[str, Any]:
+    """All rounds; `save` is given what is known after each."""
     peak = {"bfloat16": 0.0, "float32": 0.0}
-    sizes = [512] if arguments.quick else [2048, 4096]
     rows = rows_of(arguments.only, arguments.isa)
     runs: dict[Row, list[dict[str, Any]]] = {row: [] for row in rows}
+    keys = ("isa", "threads", "batch_tokens", "layout", "warmup", "steps", "rounds")
+    result: dict[str, Any] = {**{key: getattr(arguments, key) for key in keys}, "tried": {}, "systems": {}}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "batches.npz"
-        pairs = [(b.source, np.concatenate([b.target_input[:, :1], b.target_output], axis=1)) for b in padded]
-        save_batches(path, pairs)
-        save_text(Path(folder), prepared, [line for lines in mixed for line in lines])
+        bench = Bench(arguments, Path(folder))
+        result |= {"shape": bench.shape, "peak_flops_per_second": peak}
+        best = best_ways(bench, rows, result, lambda: save(result))
         for turn in range(arguments.rounds):
             # In every round, for one that falls into a busy moment would flatter all.
-            measured = machine.run("peak", {"sizes": sizes, "turns": 3})
-            peak = {name: max(best, measured[name]) for name, best in peak.items()}
+            measured = bench.machine.run("peak", {"sizes": [512] if arguments.quick else [2048, 4096], "turns": 3})
+            peak |= {name: max(most, measured[name]) for name, most in peak.items()}
             for row in rows if turn % 2 == 0 else rows[::-1]:  # so that a machine that slows down slows all
-                job = {
-                    "batches": str(path),
-                    "store": str(store.path),
-                    "text": folder,
-                    "sizes": [(len(pairs), sum(t for _, t in pairs)) for pairs in read[OWN]],
-                    "batch_tokens": arguments.batch_tokens,
-                    "layout": arguments.layout,
-                    "shape": shape,
-                    "bfloat16": row.precision == "bfloat16",
-                    "precision": row.precision,
-                    "warmup": arguments.warmup,
-                    "steps": arguments.steps,
-                    "rate": 5e-4,
-                    "memory": False,
-                }
-                tokens = work[row.system][0]
-                found = machine.run(SYSTEMS[row.system], job, pythons[row.system])
-                if found["tokens"] != tokens:
-                    raise BenchmarkError(
-                        f"{row.name} counted {found['tokens']} target tokens, the batches hold {tokens}."
-                    )
-                runs[row].append(found)
-                speed = tokens / found["seconds"]
-                print(f"  round {turn + 1}: {row.system} ({row.precision}) {speed:,.0f} tokens/s", flush=True)
-            if turn == 0:
-                rows = [row for row in rows if row == quickest(runs, row.name)]
-    most = max(peak.values())
-    table = {}
-    for row in rows:
-        tokens, flops = work[row.system]
-        speeds = [tokens / found["seconds"] for found in runs[row]]
-        table[row.name] = {
-            "precision": row.precision,
-            "target_tokens_per_second": spread(speeds),
-            "peak_bytes": spread([found["peak_bytes"] for found in runs[row]]),
-            "target_tokens": tokens,
-            "model_flops": flops,
-            "utilisation": median(speeds) / tokens * flops / most,
-            "parameters": runs[row][0]["parameters"],
-            "loss": [runs[row][0]["losses"][0], runs[row][0]["losses"][-1]],
-            "versions": runs[row][0]["versions"],
-            "first_round": {
-                tried.precision: tokens / runs[tried][0]["seconds"] for tried in runs if tried.name == row.name
-            },
-        }
+                runs[row].append(bench.run(row, best[row.system], arguments.warmup, arguments.steps))
+                print(f"  round {turn + 1}: {row.name} {runs[row][-1]['speed']:,.0f} tokens/s", flush=True)
+            result["systems"] = {
+                row.name: line_of(row, best[row.system], runs[row], max(peak.values())) for row in rows
+            }
+            result["regard_is_faster_by"] = faster(result["systems"])
+            save(result)
+    return result
+
+
+def line_of(row: Row, way: Way, runs: list[dict[str, Any]], most: float) -> dict[str, Any]:
+    """A line of the table from its runs, of a machine that does `most` operations a second."""
+    speeds = [found["speed"] for found in runs]
     return {
-        "isa": arguments.isa,
-        "threads": arguments.threads,
-        "shape": shape,
-        "batch_tokens": arguments.batch_tokens,
-        "layout": arguments.layout,
-        "warmup": arguments.warmup,
-        "steps": arguments.steps,
-        "rounds": arguments.rounds,
-        "peak_flops_per_second": peak,
-        "systems": table,
-        "regard_is_faster_by": faster(table),
+        "precision": row.precision,
+        "way": way.name,
+        "target_tokens_per_second": spread(speeds),
+        "peak_bytes": spread([found["peak_bytes"] for found in runs]),
+        "utilisation": median(found["flops"] / found["seconds"] for found in runs) / most,
+        "parameters": runs[0]["parameters"],
+        "loss": [runs[0]["losses"][0], runs[0]["losses"][-1]],
+        "versions": runs[0]["versions"],
     }
 
 
-def quickest(runs: dict[Row, list[dict[str, Any]]], name: str) -> Row:
-    """Of the lines with one name, the one that goes on to the later rounds."""
-    return min((row for row in runs if row.name == name), key=lambda row: float(runs[row][0]["seconds"]))
-
-
 def faster(table: dict[str, Any]) -> dict[str, Any]:
-    """Regard's speed over each other's, round by round, for those of a round ran under like conditions."""
-    if "regard" not in table:
-        return {}
-    own = table["regard"]["target_tokens_per_second"]["rounds"]
-    others = {name: row["target_tokens_per_second"]["rounds"] for name, row in table.items() if name != "regard"}
-    return {name: spread([a / b for a, b in zip(own, speeds, strict=True)]) for name, speeds in others.items()}
+    """Regard's speed over each other's, round by round, for those of a round ran under like conditions.
 
-
-def show(result: dict[str, Any]) -> None:
-    best = ", ".join(f"{peak / 1e9:.0f} GFLOP/s in {name}" for name, peak in result["peak_flops_per_second"].items())
-    print(f"\nthe machine's peak: {best}")
-    print(f"{'system':20} {'precision':10} {'tokens/s':>9} {'spread':>17} {'memory':>9} {'use':>6} {'regard is':>11}")
-    for name, row in result["systems"].items():
-        speed = row["target_tokens_per_second"]
-        ratio = result["regard_is_faster_by"].get(name)
-        print(
-            f"{name:20} {row['precision']:10} {speed['median']:9,.0f} {speed['least']:8,.0f}-{speed['most']:8,.0f} "
-            f"{row['peak_bytes']['median'] / 2**20:6,.0f} MB {row['utilisation']:6.1%} "
-            + (f"{ratio['median']:6.2f} times" if ratio else "")
-        )
+    Its float32 is held against the others' float32.
+    """
+    found: dict[str, Any] = {}
+    for ours in ("regard", REFERENCE):
+        for name, row in table.items():
+            if (
+                ours not in table
+                or name in ("regard", REFERENCE)
+                or (ours == REFERENCE and row["precision"] != "float32")
+            ):
+                continue
+            pairs = zip(*(table[each]["target_tokens_per_second"]["rounds"] for each in (ours, name)), strict=True)
+            found.setdefault(ours, {})[name] = spread([a / b for a, b in pairs])
+    return found
 
 
 def main() -> int:
@@ -264,7 +334,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a small model, few steps: to see that it works")
     parser.add_argument("--rounds", type=at_least(1), help="how often each is timed (default: 5)")
     parser.add_argument("--steps", type=at_least(1), help="timed steps (default: 30)")
-    parser.add_argument("--warmup", type=at_least(1), help="steps before them (default: 8)")
+    parser.add_argument("--warmup", type=at_least(1), help="steps before them (default: 30)")
     parser.add_argument("--batch-tokens", type=at_least(64), help="padded tokens a side (default: 4096)")
     parser.add_argument(
         "--layout",
@@ -273,27 +343,27 @@ def main() -> int:
         help="of Regard's batches (default: the recipe's)",
     )
     parser.add_argument("--vocabulary", type=at_least(300), default=8000, help="joint BPE tokens")
-    parser.add_argument(
-        "--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME", help=", ".join(SYSTEMS)
-    )
+    parser.add_argument("--only", nargs="+", choices=SYSTEMS, default=USUAL, metavar="NAME", help=", ".join(SYSTEMS))
     parser.add_argument(
         "--results", type=Path, help="where to write (default: benchmarks/results, nowhere with --quick)"
     )
+    parser.add_argument("--compile", action="store_true", help="try torch.compile too, which takes minutes")
     threads_option(parser)
     parser.add_argument("--isa", choices=ISAS, default="native", help="what of the processor is used")
     arguments = parser.parse_args()
-    defaults = (1, 3, 1, 512) if arguments.quick else (5, 30, 8, 4096)
+    defaults = (1, 3, 1, 512) if arguments.quick else (5, 30, 30, 4096)
     for name, value in zip(("rounds", "steps", "warmup", "batch_tokens"), defaults, strict=True):
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
     if arguments.results is None and not arguments.quick:
         name = "train_step" if arguments.isa == "native" else f"train_step_{arguments.isa}"
         arguments.results = RESULTS / f"{name}.json"
-    result = {**circumstances(), **compare(arguments)}
-    show(result)
-    if arguments.results:
-        write(arguments.results, result)
-        print(f"\nwritten to {arguments.results}")
+
+    def save(found: dict[str, Any]) -> None:
+        if arguments.results:
+            write(arguments.results, {**circumstances(), **found})
+
+    print("\n\n".join(train_step_tables(compare(arguments, save))))
     return 0
 
 

@@ -9,6 +9,7 @@ on its batches and writes what it found as the last line of standard output. A j
     warmup, steps   how many batches are not timed, and how many then are
     rate            the learning rate, constant
     memory          measure the memory of each step instead of its time
+    compiled        whether torch.compile is used, if it is there
     limit           seconds of timed steps after which no further one is made, if it is there
 """
 
@@ -72,6 +73,8 @@ def measure(build: Callable[[dict[str, Any]], tuple[nn.Module, Loss]], *packages
     batches = [_batch(held[f"source_{i}"], held[f"target_{i}"]) for i in range(job["warmup"] + job["steps"])]
     model, loss_of = build(job["shape"])
     model.train()
+    if job.get("compiled"):
+        model.compile(dynamic=True)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=job["rate"], betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, fused=True
     )
