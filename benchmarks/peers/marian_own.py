@@ -18,22 +18,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-UPDATE = re.compile(r"Up\. ([\d,]+) : Sen\. [\d,]+ : Cost ([\d.]+).*? @ [\d,]+ after ([\d,]+) : Time ([\d.]+)s")
+UPDATE = re.compile(r"Up\. ([\d,]+) : Sen\. [\d,]+ : Cost ([\d.]+) : Time ([\d.]+)s : ([\d.]+) words/s")
 
 
 def found_in(log: str, warmup: int) -> dict[str, Any]:
-    """Words and seconds between the first line of the log that is past the warm-up and the last."""
-    lines = [
-        (int(update.replace(",", "")), float(cost), int(words.replace(",", "")), float(seconds))
-        for update, cost, words, seconds in UPDATE.findall(log)
-    ]
-    past = [line for line in lines if line[0] >= warmup]
-    if len(past) < 2:
-        raise ValueError(f"Marian's log has {len(past)} lines after the warm-up; give it more text")
+    """Words and seconds of the log's lines whose updates are past the warm-up; raises ValueError if there is none."""
+    lines = [(int(update.replace(",", "")), *map(float, rest)) for update, *rest in UPDATE.findall(log)]
+    past = [line for line in lines if line[0] >= warmup + 2]
+    if not past:
+        raise ValueError(f"Marian's log tells of {len(lines)} updates, and of none after the warm-up")
     return {
-        "tokens": past[-1][2] - past[0][2],
-        "seconds": sum(line[3] for line in past[1:]),
-        "losses": [line[1] for line in lines],
+        "tokens": round(sum(seconds * speed for _, _, seconds, speed in past)),
+        "seconds": sum(seconds for _, _, seconds, _ in past),
+        "losses": [cost for _, cost, _, _ in lines],
     }
 
 

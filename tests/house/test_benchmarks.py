@@ -268,3 +268,45 @@ def test_a_group_is_compared_with_its_captions_one_by_one():
     assert found["4"]["difference"] == pytest.approx(found["4"]["at_once"] - 100)
     assert found["4"]["interval"][1] < -90
     assert compared(right, right)["4"]["interval"] == [0.0, 0.0]
+
+
+def test_marians_log_is_read_after_the_warm_up():
+    from marian_own import found_in
+
+    line = "[date] Ep. 2 : Up. {} : Sen. 1,160 : Cost 7.57984924 : Time {:.2f}s : {:.2f} words/s : gNorm 0.0"
+    log = "\n".join(line.format(*each) for each in ((2, 1.0, 90.0), (4, 0.5, 1000.0), ("1,006", 2.0, 2000.0)))
+    assert found_in(log, 2) == {"tokens": 4500, "seconds": 2.5, "losses": [7.57984924] * 3}
+    with pytest.raises(ValueError, match="of none after"):
+        found_in(log, 2000)
+
+
+def test_a_grown_model_computes_what_the_small_one_does(tmp_path):
+    from grow import write_grown
+
+    from regard.bundle import Provenance, load, save
+    from regard.bundle.model import new_model
+    from regard.recipe import Recipe
+    from regard.tasks.forced import forced
+    from regard.text import Tokenizer
+
+    lines = ["ein kleiner hund läuft", "zwei kinder laufen über eine wiese", "der mann lacht"]
+    tokenizer = Tokenizer.train(lines, size=300, shrink=True)
+    sizes = {"width": 16, "heads": 2, "feedforward": 24, "encoder_layers": 1, "decoder_layers": 1}
+    table = {"family": "transformer", "norm": "pre", "share": "all", **sizes}
+    recipe = Recipe.model_validate({"data": {"source": "a", "target": "b"}, "model": table})
+    torch.manual_seed(1)
+    model = new_model(recipe, tokenizer, tokenizer)
+    weights = dict(model.named_parameters())
+    save(
+        tmp_path / "small", recipe=recipe, weights=weights, source=tokenizer, target=tokenizer,
+        provenance=Provenance(), golden=(),
+    )  # fmt: skip
+    small = load(tmp_path / "small")
+    wider = write_grown(small, tmp_path / "wider", len(tokenizer) + 40, 32, 3)
+    assert wider.recipe.model.encoder_layers == 3
+    assert wider.source.encode(lines[1]) == tokenizer.encode(lines[1])
+    assert len(wider.source) == len(tokenizer) + 40
+    same = write_grown(small, tmp_path / "same", len(tokenizer), 32, 3)
+    sources, targets = ([tokenizer.encode(line)] for line in lines[:2])
+    ours, theirs = (forced(each.model().eval(), sources, targets)[0].log_probabilities for each in (small, same))
+    assert ours == pytest.approx(theirs, abs=1e-3)
