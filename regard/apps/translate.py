@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regard.tasks.translation import Translation
 
 T = TypeVar("T")
+_DOCUMENTS = frozenset(".html .htm .md .srt .vtt .po .xlf .xliff .docx .pptx .xlsx .odt .epub".split())  # noqa: SIM905
 _CHUNK = 4096  #: Lines translated together; results do not depend on it.
 
 File = Annotated[str, typer.Argument(metavar="[FILE|-]", help="Text, one segment a line; - is standard input.")]
@@ -34,6 +35,11 @@ class Shown(Flags):
     as_json: bool = Field(False, description="print a JSON object a line", json_schema_extra={"flag": "--json"})
     stream: bool = Field(False, description="show each translation as it comes, token by token")
     split: bool = Field(False, description="cut every line into sentences, not only those too long for the model")
+    as_lines: bool = Field(
+        False,
+        description="take a document (.docx, .html, .md, …) for lines of text",
+        json_schema_extra={"flag": "--lines"},
+    )
 
 
 @takes("n_best", *DETAILS, *SEARCH, "set", *CONSTRAINTS, *LANGUAGES, shown=Shown)
@@ -50,6 +56,11 @@ def translate(
     from regard.tasks.lines import translate_long
     from regard.tasks.translate import load
 
+    if not shown.as_lines and Path(file).suffix.lower() in _DOCUMENTS:
+        from regard.documents.files import translate_file
+
+        translate_file(load(bundle, device=device, with_=with_ or ()), Path(file), output, options)
+        return
     as_json = shown.as_json or options.detailed
     translator = load(bundle, device=device, with_=with_ or ())
     search = translator.searching(options)

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
 
-from . import deepl, libretranslate, own
+from . import deepl, documents, libretranslate, own
 from .limits import Clients, Limits, Refused
 from .service import Service
 
@@ -45,6 +45,7 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
         with contextlib.suppress(ValueError, RuntimeError, AttributeError, NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, service)
         yield
+        await anyio.to_thread.run_sync(documents.finish, service)
         await anyio.to_thread.run_sync(service.close)
 
     app = FastAPI(
@@ -57,7 +58,7 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
         openapi_url="/v1/openapi.json",
     )
     app.state.service, app.state.clients = service, clients
-    for api in (own, libretranslate, deepl):
+    for api in (own, libretranslate, deepl, documents):
         app.include_router(api.router)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RegardError, _mistake)
@@ -156,7 +157,7 @@ class Guard:
             else:
                 await self._app(scope, self._bounded(scope, receive), sending)
         except _TooLarge:
-            await refuse(413, f"The request has more than {self._limits.max_body:,} bytes")
+            await refuse(413, "The request has more bytes than --max-body or --max-document of this server allows")
         except TimeoutError:
             await refuse(408, "The request did not come in time")
         except Exception as error:
@@ -175,6 +176,8 @@ class Guard:
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         size, whole = 0, False
         until = scope["regard.until"]
+        brings = scope["path"] in documents.PATHS
+        most = self._limits.max_document if brings else self._limits.max_body
 
         async def bounded() -> Message:
             nonlocal size, whole
@@ -183,7 +186,7 @@ class Guard:
             message = await asyncio.wait_for(receive(), max(until - time.monotonic(), 0.001))
             size += len(message.get("body", b""))
             whole = not message.get("more_body", False)
-            if size > self._limits.max_body:
+            if size > most:
                 raise _TooLarge
             return message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fastapi import Request
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import UploadFile
 
 from .limits import Client, Clients, Refused
 from .service import Service
@@ -77,11 +77,11 @@ async def asked(request: Request) -> Asked:
     _add(values, [(name, value) for name, value in request.query_params.multi_items()])
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind == "multipart/form-data":
-        form: FormData = await request.form(max_files=4, max_fields=1000)
-        for name, value in form.multi_items():
-            if isinstance(value, UploadFile):
-                files[name] = (value.filename or "", await value.read())
-        _add(values, [(name, value) for name, value in form.multi_items() if isinstance(value, str)])
+        async with request.form(max_files=4, max_fields=1000) as form:
+            for name, value in form.multi_items():
+                if isinstance(value, UploadFile):
+                    files[name] = (value.filename or "", await value.read())
+            _add(values, [(name, value) for name, value in form.multi_items() if isinstance(value, str)])
         return Asked(request, values, files)
     body = await request.body()
     if kind == "application/json" or (body[:1] in b"{[" and kind != "application/x-www-form-urlencoded" and body):
@@ -93,8 +93,8 @@ async def asked(request: Request) -> Asked:
             raise Refused(400, "Invalid JSON format: an object is needed")
         values |= {name: _whole(value) for name, value in found.items()}
     elif body:
-        form = await request.form(max_fields=1000)
-        _add(values, [(name, value) for name, value in form.multi_items() if isinstance(value, str)])
+        async with request.form(max_fields=1000) as form:
+            _add(values, [(name, value) for name, value in form.multi_items() if isinstance(value, str)])
     return Asked(request, values, files)
 
 

@@ -15,13 +15,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import PlainTextResponse
 
+from regard.documents.markup import translate_markup
 from regard.tasks.options import Constraints, Options
 from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 
 from .asked import Asked, asked
 from .limits import Client, Refused
-from .markup import translate_markup
 
 router = APIRouter(tags=["DeepL"])
 Request = Annotated[Asked, Depends(asked)]

@@ -6,13 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
+from regard.documents.formats import FORMATS
+from regard.documents.markup import translate_markup
 from regard.tasks.options import Options
 from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 
 from .asked import Asked, asked
 from .limits import Client, Refused
-from .markup import translate_markup
 from .service import Service
 
 router = APIRouter(tags=["LibreTranslate"])
@@ -89,8 +90,8 @@ def settings(request: Request) -> dict[str, object]:
         "apiKeys": not request.clients.open,
         "keyRequired": not request.clients.open,
         "suggestions": False,
-        "filesTranslation": False,
-        "supportedFilesFormat": [],
+        "filesTranslation": True,
+        "supportedFilesFormat": list(FORMATS),
         "language": named,
     }
 

@@ -27,6 +27,8 @@ class Limits(BaseModel):
     max_body: int = Field(2_000_000, ge=1000, description="bytes of a request")
     max_characters: int = Field(50_000, ge=1, description="characters of all texts of a request")
     max_texts: int = Field(128, ge=1, description="texts of a request")
+    max_document: int = Field(20_000_000, ge=1000, description="bytes of a request that brings a document")
+    max_documents: int = Field(64, ge=1, description="documents that are worked on or wait to be fetched")
     max_waiting: int = Field(4096, ge=1, description="sentences that wait to be translated, of all requests")
     max_requests: int = Field(256, ge=1, description="requests that are worked on at once")
     max_seconds: float = Field(
@@ -87,9 +89,14 @@ class Clients:
 
     def charge(self, client: Client, characters: int) -> None:
         """Counts what a client asks for. Raises Refused: 413 for one request that is too large, 456 above the quota."""
-        most, quota = self._limits.max_characters, self._limits.quota
+        most = self._limits.max_characters
         if characters > most:
             raise Refused(413, f"Invalid request: request ({characters}) exceeds text limit ({most})")
+        self.count(client, characters)
+
+    def count(self, client: Client, characters: int) -> None:
+        """Counts characters of any number. Raises Refused (456) above the quota."""
+        quota = self._limits.quota
         with self._lock:
             if quota and client.characters + characters > quota:
                 raise Refused(456, f"Quota exceeded: {client.characters} of {quota} characters are used")

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from regard.documents.markup import translate_markup
 from regard.errors import RegardError
 from regard.tasks.options import Constraints, Options
 from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 
 from .limits import Client, Clients, Refused
-from .markup import translate_markup
 from .service import Service
 
 router = APIRouter(prefix="/v1", tags=["Regard"])

@@ -91,6 +91,17 @@ def test_deepl_glossaries(client: deepl.DeepLClient) -> None:
         client.get_glossary(made.glossary_id)
 
 
+def test_deepl_documents(client: deepl.DeepLClient, tmp_path: Path) -> None:
+    source, made = tmp_path / "a.html", tmp_path / "made.html"
+    source.write_text("<h1>abc de</h1><p>de</p>")
+    status = client.translate_document_from_filepath(source, made, source_lang="EN", target_lang="DE")
+    assert made.read_text() == "<h1>ED CBA</h1><p>ED</p>"
+    assert (status.done, status.billed_characters) == (True, 8)
+    (tmp_path / "a.docx").write_bytes(b"PK no document")
+    with pytest.raises(deepl.DocumentTranslationException, match="not a document of the kind Word"):
+        client.translate_document_from_filepath(tmp_path / "a.docx", tmp_path / "b.docx", target_lang="DE")
+
+
 def test_deepl_is_told_what_is_wrong(client: deepl.DeepLClient) -> None:
     with pytest.raises(deepl.DeepLException, match="target_lang"):
         client.translate_text("abc", target_lang="FI")

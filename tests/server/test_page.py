@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,6 +104,20 @@ def test_the_attention_is_a_link_away(page: Any) -> None:
     with page.expect_popup() as opening:
         page.click("#look")
     opening.value.wait_for_selector("svg, canvas")
+
+
+def test_a_document_is_translated(page: Any, tmp_path: Path) -> None:
+    docx = pytest.importorskip("docx")
+    document = docx.Document()
+    document.add_heading("abc de", 1)
+    document.save(tmp_path / "a.docx")
+    page.click("#documents summary")
+    page.set_input_files("#file", tmp_path / "a.docx")
+    with page.expect_download() as waiting:
+        page.click("#result")
+    waiting.value.save_as(tmp_path / "made.docx")
+    assert waiting.value.suggested_filename == "a.de.docx"
+    assert docx.Document(tmp_path / "made.docx").paragraphs[0].text == "ED CBA"
 
 
 def test_in_chinese(page: Any) -> None:

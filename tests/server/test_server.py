@@ -131,6 +131,26 @@ def test_a_body_that_is_too_large_or_too_slow() -> None:
             assert b"408" in slow.recv(100)
 
 
+def test_documents_by_libretranslate(address: str) -> None:
+    files, pair = {"file": ("a.txt", b"abc\nde\n")}, {"source": "en", "target": "de"}
+    found = httpx.post(f"{address}/translate_file", files=files, data=pair, timeout=60).json()["translatedFileUrl"]
+    assert httpx.get(found).content == b"CBA\nED\n"
+    assert httpx.get(found).status_code == 404
+    wrong = httpx.post(f"{address}/translate_file", files={"file": ("a.pdf", b"x")}, data=pair)
+    assert (wrong.status_code, "not known" in wrong.json()["error"]) == (400, True)
+
+
+def test_documents_of_our_own(address: str) -> None:
+    files, pair = {"file": ("a.md", b"# abc de\n\nabc\n")}, {"source": "en", "target": "de"}
+    begun = httpx.post(f"{address}/v1/documents", files=files, data=pair)
+    place = f"{address}/v1/documents/{begun.json()['document_id']}"
+    while (status := httpx.get(place).json())["status"] in ("queued", "translating"):
+        time.sleep(0.01)
+    assert (begun.status_code, status["status"], status["lines_done"]) == (202, "done", 2)
+    found = httpx.get(f"{place}/result")
+    assert (found.content, "a.de.md" in found.headers["content-disposition"]) == (b"# ED CBA\n\nCBA\n", True)
+
+
 def test_rate() -> None:
     with serving(limits=Limits(rate=3)) as address:
         codes = [ask(address, "/translate", q="a", source="en", target="de").status_code for _ in range(5)]

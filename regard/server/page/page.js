@@ -21,6 +21,7 @@ const nameOf = (code) => {
 function speak() {
   document.documentElement.lang = language;
   for (const element of document.querySelectorAll("[data-word]")) element.textContent = say(element.dataset.word);
+  $("progress").setAttribute("aria-label", say("progress"));
   listLanguages();
   count();
 }
@@ -213,6 +214,44 @@ async function replace(number, text) {
   show({ ...shown, translations: [{ text: lines.map((line) => line.text).join("\n"), lines }] });
 }
 
+// -- documents --------------------------------------------------------------------------------------------------------
+
+async function send() {
+  const file = $("file").files[0], bar = $("progress"), link = $("result");
+  if (!file) return;
+  link.hidden = true;
+  $("document-state").textContent = "";
+  const headers = $("key").value ? { Authorization: `Bearer ${$("key").value}` } : {};
+  const get = async (path, options = {}) => {
+    const answer = await fetch(path, { headers, ...options });
+    if (!answer.ok) throw new Error((await answer.json()).error ?? answer.statusText);
+    return answer;
+  };
+  try {
+    bar.hidden = false;
+    bar.removeAttribute("value");
+    const body = new FormData();
+    for (const [name, value] of Object.entries({ file, source: $("from").value || "auto", target: $("to").value })) body.append(name, value);
+    let work = await (await get("v1/documents", { method: "POST", body })).json();
+    const place = `v1/documents/${work.document_id}`;
+    while (work.status !== "done") {
+      if (work.status === "error") throw new Error(work.error_message);
+      if (work.lines) bar.value = work.lines_done / work.lines;
+      await new Promise((done) => setTimeout(done, 200));
+      work = await (await get(place)).json();
+    }
+    const blob = await (await get(`${place}/result`)).blob();
+    const dot = file.name.lastIndexOf(".");
+    link.download = `${file.name.slice(0, dot)}.${$("to").value}${file.name.slice(dot)}`;
+    link.href = URL.createObjectURL(blob);
+    link.textContent = link.download;
+    link.hidden = false;
+  } catch (error) {
+    $("document-state").textContent = error.message;
+  }
+  bar.hidden = true;
+}
+
 // -- history ----------------------------------------------------------------------------------------------------------
 
 function remember(text, found) {
@@ -245,6 +284,7 @@ $("to").addEventListener("change", () => { kept.set("to", $("to").value); listLa
 $("key").addEventListener("change", () => translate());
 $("language").addEventListener("change", () => { language = $("language").value; kept.set("language", language); speak(); });
 $("shade").addEventListener("change", () => { $("target").classList.toggle("shaded", $("shade").checked); kept.set("shade", $("shade").checked); });
+$("file").addEventListener("change", send);
 $("clear").addEventListener("click", () => { $("source").value = ""; count(); translate(); $("source").focus(); });
 $("forget").addEventListener("click", () => { kept.set("history", []); listPast(); });
 $("copy").addEventListener("click", async () => {

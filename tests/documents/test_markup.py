@@ -8,28 +8,13 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
+from turned import turned
 
-from regard.server.markup import VOID, read, translate_markup
-from regard.tasks.translation import Translation, WordLink, WordSpan
-from regard.text.sentences import words
+from regard.documents.markup import translate_markup
+from regard.documents.reading import VOID, read
+from regard.tasks.translation import Translation, WordLink
 
 _TAG = re.compile(r"<[^>]*>")
-
-
-def turned(lines: list[str]) -> list[Translation]:
-    """Each line's words in the opposite order, in capitals, aligned as they are."""
-    found = []
-    for line in lines:
-        spans = words(line)
-        out, target = "", []
-        for start, end in reversed(spans):
-            out += " " if out else ""
-            target.append(WordSpan(line[start:end].upper(), len(out), len(out) + end - start))
-            out += line[start:end].upper()
-        links = tuple(WordLink(len(spans) - 1 - i, i, 1.0) for i in range(len(spans)))
-        source = tuple(WordSpan(line[a:b], a, b) for a, b in spans)
-        found.append(Translation(out, words=tuple(target), source_words=source, alignment=links))
-    return found
 
 
 def made(text: str, **options: object) -> str:

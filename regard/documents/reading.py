@@ -1,0 +1,218 @@
+"""Marked-up text into segments: text that is translated as a whole, with the elements in it; and what is between."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
+"""HTML's elements that have no end."""
+BLOCKS = frozenset(
+    "address article aside blockquote body br caption center dd details dialog div dl dt fieldset figcaption figure "  # noqa: SIM905
+    "footer form h1 h2 h3 h4 h5 h6 head header hr html legend li main menu nav ol optgroup option p section select "
+    "summary table tbody td textarea tfoot th thead title tr ul".split()
+)
+"""HTML's elements that no sentence goes across."""
+RAW = frozenset("script style code pre noscript svg math".split())  # noqa: SIM905
+"""HTML's elements whose content is no text to translate."""
+MOST_DEPTH = 50
+"""Elements within each other; markup beyond is not nested any deeper, so that no document can exhaust the stack."""
+
+
+@dataclass
+class Element:
+    """A tag inside of a text: which characters of the text stand in it, and the elements within it."""
+
+    opening: str
+    closing: str
+    start: int
+    end: int = 0
+    children: list[Element] = field(default_factory=list)
+
+
+@dataclass
+class Segment:
+    """A text that is translated as a whole, with the elements that stand in it; or a piece that is kept as it is."""
+
+    text: str = ""
+    elements: list[Element] = field(default_factory=list)
+    kept: str | None = None
+
+
+class _Reader(HTMLParser):
+    """Cuts a document into segments: text with its inline elements, and what stands between."""
+
+    def __init__(self, blocks: Callable[[str], bool], ignored: Callable[[str, str], bool], xml: bool) -> None:
+        super().__init__(convert_charrefs=False)
+        for kind in ("CDATA", "RCDATA") if xml else ():  # HTML alone has elements with a language of their own
+            setattr(self, f"{kind}_CONTENT_ELEMENTS", ())
+        self._blocks, self._ignored, self._xml = blocks, ignored, xml
+        self.segments = [Segment()]
+        self._open: list[tuple[str, Element]] = []
+        self._inside: list[str] = []  # of an ignored element, it and what is open in it
+        self._index, self._ended = 0, False
+
+    # An ignored element stands in the text as an element without words, whole as its opening tag.
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        raw = self.get_starttag_text() or ""
+        tag = self._name(raw, tag)
+        if self._inside:
+            self._grow(raw)
+            if not self._void(tag):
+                self._inside.append(tag)
+        elif self._ignored(tag, raw) and not self._void(tag):
+            self._put(Element(raw, "", self._at, self._at))
+            self._inside.append(tag)
+        elif self._blocks(tag):
+            self._keep(raw)
+        elif self._void(tag) or len(self._open) >= MOST_DEPTH:
+            self._put(Element(raw, "", self._at, self._at))
+        else:
+            element = Element(raw, "", self._at)
+            self._put(element)
+            self._open.append((tag, element))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        raw = self.get_starttag_text() or ""
+        if self._inside:
+            self._grow(raw)
+        elif self._blocks(self._name(raw, tag)):
+            self._keep(raw)
+        else:
+            self._put(Element(raw, "", self._at, self._at))
+
+    def updatepos(self, i: int, j: int) -> int:
+        self._index = j  # of the next piece of the document, which the parser tells nobody
+        return super().updatepos(i, j)
+
+    def parse_endtag(self, i: int) -> int:
+        self._ended = False
+        end = super().parse_endtag(i)
+        if self._ended:
+            self._end(self.rawdata[i:end])
+        return end
+
+    def handle_endtag(self, tag: str) -> None:
+        self._ended = True  # `parse_endtag` has the tag as it is written
+
+    def _end(self, raw: str) -> None:
+        found = re.match(r"</\s*([^\s>/]+)", raw)
+        tag = found[1] if found else ""
+        tag = tag if self._xml else tag.lower()
+        if self._inside:
+            self._grow(raw)
+            if tag in self._inside:
+                del self._inside[len(self._inside) - 1 - self._inside[::-1].index(tag) :]
+        elif self._blocks(tag):
+            self._keep(raw)
+        elif any(name == tag for name, _ in self._open):
+            while True:  # elements that were left open within it end here too
+                name, element = self._open.pop()
+                element.end = self._at
+                if name == tag:
+                    element.closing = raw
+                    break
+        else:
+            self._put(Element(raw, "", self._at, self._at))
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self._grow(data)
+        else:
+            self.segments[-1].text += data
+
+    def handle_entityref(self, name: str) -> None:
+        raw = f"&{name}" + ";" * self.rawdata.startswith(f"&{name};", self._index)
+        self.handle_data(raw if self._inside else html.unescape(raw))
+
+    def handle_charref(self, name: str) -> None:
+        raw = f"&#{name};"
+        self.handle_data(raw if self._inside else html.unescape(raw))
+
+    def handle_comment(self, data: str) -> None:
+        self._mark(f"<!--{data}-->")
+
+    def handle_decl(self, decl: str) -> None:
+        self._mark(f"<!{decl}>")
+
+    def handle_pi(self, data: str) -> None:
+        self._mark(f"<?{data}>")
+
+    def unknown_decl(self, data: str) -> None:
+        self._mark(f"<![{data}]]>" if data.startswith("CDATA[") else f"<![{data}]>")
+
+    def _mark(self, raw: str) -> None:
+        if self._inside:
+            self._grow(raw)
+        else:
+            self._put(Element(raw, "", self._at, self._at))
+
+    @property
+    def _at(self) -> int:
+        return len(self.segments[-1].text)
+
+    def _name(self, raw: str, tag: str) -> str:
+        """XML's names are told apart by case, which the parser does away with."""
+        found = re.match(r"<\s*([^\s>/]+)", raw)
+        return found[1] if self._xml and found else tag
+
+    def _void(self, tag: str) -> bool:
+        return not self._xml and tag in VOID
+
+    def _put(self, element: Element) -> None:
+        (self._open[-1][1].children if self._open else self.segments[-1].elements).append(element)
+
+    def _grow(self, raw: str) -> None:
+        """More of an ignored element, which is the last that was put."""
+        siblings = self._open[-1][1].children if self._open else self.segments[-1].elements
+        siblings[-1].opening += raw
+
+    def _keep(self, raw: str) -> None:
+        """A tag that ends a segment. What is open across it goes on in the next, where its end will stand."""
+        for _, element in self._open:
+            element.end = self._at
+        self.segments += [Segment(kept=raw), Segment()]
+        names = [name for name, _ in self._open]
+        self._open.clear()
+        for name in names:
+            element = Element("", "", 0)
+            self._put(element)
+            self._open.append((name, element))
+
+    def finish(self) -> list[Segment]:
+        self.close()
+        for _, element in self._open:
+            element.end = self._at
+        return self.segments
+
+
+def read(
+    text: str,
+    *,
+    xml: bool = False,
+    blocks: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    inline: Sequence[str] | None = None,
+) -> list[Segment]:
+    """The segments of a marked-up text. In XML `blocks` names the elements that no sentence goes across, or `inline`
+    those that one does.
+
+    `ignored` names elements whose content stays as it is; in HTML those of `RAW` and translate="no" are so anyway.
+    """
+
+    def is_block(tag: str) -> bool:
+        return tag in blocks or (not xml and tag in BLOCKS) or (inline is not None and tag not in inline)
+
+    def is_ignored(tag: str, raw: str) -> bool:
+        own = not xml and (
+            tag in RAW or re.search(r"""translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b""", raw)
+        )
+        return tag in ignored or bool(own)
+
+    reader = _Reader(is_block, is_ignored, xml)
+    reader.feed(text)
+    return reader.finish()

@@ -1,0 +1,260 @@
+"""Documents by upload: LibreTranslate's /translate_file, DeepL's /v2/document, and /v1/documents of our own.
+
+A document is worked on while its sender asks how far it is; the result waits an hour to be fetched, and is forgotten
+when it has been.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import PurePosixPath
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Response
+from fastapi import Request as Raw
+
+from regard.documents.formats import FORMATS, translate_document
+from regard.errors import RegardError
+from regard.tasks.options import Options
+from regard.tasks.translation import Translation
+
+from .asked import Asked, asked
+from .limits import Client, Clients, Refused
+from .service import Service
+
+PATHS = ("/translate_file", "/v2/document", "/v1/documents")
+"""Where documents come in."""
+_KEPT, _SECONDS, _TOGETHER = 3600.0, 3600.0, 256
+"""Seconds that a result waits; that a document may take; lines of it that are queued at a time."""
+router = APIRouter(tags=["Documents"])
+Request = Annotated[Asked, Depends(asked)]
+
+
+@dataclass
+class Work:
+    """A document and what has become of it."""
+
+    name: str
+    owner: str
+    identity: str = field(default_factory=lambda: secrets.token_hex(16))
+    key: str = field(default_factory=lambda: secrets.token_hex(32))
+    begun: float = field(default_factory=time.monotonic)
+    lines: int = 0
+    done: int = 0
+    characters: int = 0
+    result: bytes | None = None
+    wrong: str = ""
+
+    def status(self) -> dict[str, object]:
+        """As DeepL's clients read it, and how many of its lines are done."""
+        state = "error" if self.wrong else "queued" if not self.lines else "translating"
+        about: dict[str, object] = {"document_id": self.identity, "lines": self.lines, "lines_done": self.done}
+        if self.result is not None:
+            return {**about, "status": "done", "billed_characters": self.characters}
+        if self.wrong:
+            return {**about, "status": state, "error_message": self.wrong, "message": self.wrong}
+        return {**about, "status": state, "seconds_remaining": self._left()}
+
+    def _left(self) -> int:
+        spent = time.monotonic() - self.begun
+        return round(spent * (self.lines - self.done) / self.done) if self.done else 1
+
+
+class Documents:
+    """The documents of a running server, by their ids."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._lock = service, threading.Lock()
+        self._all: dict[str, Work] = {}
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="regard-document")
+
+    def begin(self, data: bytes, name: str, pair: tuple[str, str], client: Client, clients: Clients) -> Work:
+        """Takes a document and returns at once. Raises Refused for an unknown format, and where there are too many."""
+        suffix = PurePosixPath(name).suffix.lower()
+        if suffix not in FORMATS:
+            raise Refused(400, f"documents ending in {suffix!r} are not known; these are: {', '.join(FORMATS)}")
+        work = Work(f"{PurePosixPath(name).stem}.{pair[1]}{suffix}", client.name)
+        with self._lock:
+            limit = time.monotonic() - _KEPT
+            self._all = {key: one for key, one in self._all.items() if one.begun > limit}
+            if len(self._all) >= self._service.limits.max_documents:
+                raise Refused(503, "Too many documents are worked on or wait to be fetched; try again later")
+            self._all[work.identity] = work
+        self._threads.submit(self._work, work, data, suffix, pair, partial(clients.count, client))
+        return work
+
+    def get(self, identity: str, owner: str | None, key: str | None = None) -> Work:
+        """By whose it is, by its key, or by both. Raises Refused (404) for one that is not there, or another's."""
+        with self._lock:
+            found = self._all.get(identity)
+        mine = found is not None and owner in (None, found.owner)
+        if found is None or not mine or (key is not None and not _same(key, found.key)):
+            raise Refused(404, "Document not found")
+        return found
+
+    def take(self, identity: str, owner: str | None, key: str | None = None) -> Work:
+        """A document that is done, and is then forgotten. Raises Refused: 404, 400 if it failed, 503 for not yet."""
+        found = self.get(identity, owner, key)
+        if found.wrong:
+            raise Refused(400, found.wrong)
+        if found.result is None:
+            raise Refused(503, "The document is not done yet")
+        with self._lock:
+            self._all.pop(identity, None)
+        return found
+
+    def close(self) -> None:
+        """Finishes what was taken."""
+        self._threads.shutdown()
+
+    def _work(self, work: Work, data: bytes, suffix: str, pair: tuple[str, str], count: Callable[[int], None]) -> None:
+        until = time.monotonic() + _SECONDS
+        options = Options(alignment=suffix not in (".txt", ".srt", ".vtt", ".po", ".xlf", ".xliff"))
+
+        def translate(lines: list[str]) -> list[Translation]:
+            characters = sum(map(len, lines))
+            count(characters)
+            work.lines, work.characters = work.lines + len(lines), work.characters + characters
+            found: list[Translation] = []
+            for start in range(0, len(lines), _TOGETHER):
+                some = self._service.translate(lines[start : start + _TOGETHER], *pair, options, until=until)
+                found += [each[0] for each in some]
+                work.done += len(some)
+            return found
+
+        try:
+            work.result = translate_document(data, suffix, translate)
+        except (RegardError, Refused) as error:
+            work.wrong = str(error)
+        except Exception as error:
+            work.wrong = f"the document cannot be translated ({type(error).__name__})"
+
+
+def _same(one: str, other: str) -> bool:
+    return secrets.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
+
+
+@cache
+def _documents(service: Service) -> Documents:
+    return Documents(service)
+
+
+def finish(service: Service) -> None:
+    """Finishes the documents that were taken."""
+    _documents(service).close()
+
+
+def _pair(request: Asked, source: str | None, target: str | None) -> tuple[str, str]:
+    service = request.service
+    into = service.code(target or "", {t for s in service.sources for t in service.targets(s)})
+    if into is None:
+        raise Refused(400, f"{target or 'target'} is not supported")
+    if source and source.lower() != "auto":
+        from_ = service.code(source, service.sources)
+        if from_ is None:
+            raise Refused(400, f"{source} is not supported")
+    else:
+        from_ = next(source for source in service.sources if into in service.targets(source))
+    if into not in service.targets(from_):
+        raise Refused(400, f"no bundle translates {from_} into {into}")
+    return from_, into
+
+
+def _file(request: Asked) -> tuple[str, bytes]:
+    if "file" not in request.files:
+        raise Refused(400, "Invalid request: missing file parameter")
+    name, data = request.files["file"]
+    return request.text("filename") or name, data
+
+
+def _answer(work: Work) -> Response:
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(work.name)}"}
+    return Response(work.result, media_type="application/octet-stream", headers=headers)
+
+
+# -- LibreTranslate ----------------------------------------------------------------------------------------------------
+
+
+@router.post("/translate_file")
+def translate_file(request: Request, raw: Raw) -> dict[str, str]:
+    """Translate a document and give the address where its translation can be fetched, once."""
+    client = request.admit(request.text("api_key") or "")
+    name, data = _file(request)
+    pair = _pair(request, request.text("source"), request.text("target"))
+    documents = _documents(request.service)
+    work = documents.begin(data, name, pair, client, request.clients)
+    while work.result is None and not work.wrong:
+        if time.monotonic() > request.until:
+            raise Refused(504, "The document takes too long; send it to /v1/documents, which answers at once")
+        time.sleep(0.02)
+    if work.wrong:
+        raise Refused(400, work.wrong)
+    return {"translatedFileUrl": f"{raw.base_url}download_file/{work.identity}?key={work.key}"}
+
+
+@router.get("/download_file/{identity}")
+def download_file(identity: str, key: str, request: Request) -> Response:
+    """A translated document, once."""
+    return _answer(_documents(request.service).take(identity, None, key))
+
+
+# -- DeepL -------------------------------------------------------------------------------------------------------------
+
+
+def _deepl(request: Asked) -> Client:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return request.admit(key.strip() if scheme in ("DeepL-Auth-Key", "Bearer") else request.text("auth_key") or "")
+
+
+@router.post("/v2/document")
+def upload(request: Request) -> dict[str, str]:
+    """Send a document."""
+    client = _deepl(request)
+    name, data = _file(request)
+    pair = _pair(request, request.text("source_lang"), request.text("target_lang"))
+    work = _documents(request.service).begin(data, name, pair, client, request.clients)
+    return {"document_id": work.identity, "document_key": work.key}
+
+
+@router.post("/v2/document/{identity}")
+def status(identity: str, request: Request) -> dict[str, object]:
+    """How far a document is."""
+    return _documents(request.service).get(identity, _deepl(request).name, request.text("document_key") or "").status()
+
+
+@router.post("/v2/document/{identity}/result")
+def result(identity: str, request: Request) -> Response:
+    """The translated document, once."""
+    documents = _documents(request.service)
+    return _answer(documents.take(identity, _deepl(request).name, request.text("document_key") or ""))
+
+
+# -- our own -----------------------------------------------------------------------------------------------------------
+
+
+@router.post("/v1/documents", status_code=202)
+def send(request: Request) -> dict[str, object]:
+    """Send a document: `file`, `source`, `target`, as a form."""
+    client = _deepl(request)
+    name, data = _file(request)
+    pair = _pair(request, request.text("source"), request.text("target"))
+    return _documents(request.service).begin(data, name, pair, client, request.clients).status()
+
+
+@router.get("/v1/documents/{identity}")
+def progress(identity: str, request: Request) -> dict[str, object]:
+    """How many lines of a document are done."""
+    return _documents(request.service).get(identity, _deepl(request).name).status()
+
+
+@router.get("/v1/documents/{identity}/result")
+def fetch(identity: str, request: Request) -> Response:
+    """The translated document, once."""
+    return _answer(_documents(request.service).take(identity, _deepl(request).name))
