@@ -35,11 +35,7 @@ class Shown(Flags):
     as_json: bool = Field(False, description="print a JSON object a line", json_schema_extra={"flag": "--json"})
     stream: bool = Field(False, description="show each translation as it comes, token by token")
     split: bool = Field(False, description="cut every line into sentences, not only those too long for the model")
-    as_lines: bool = Field(
-        False,
-        description="take a document (.docx, .html, .md, …) for lines of text",
-        json_schema_extra={"flag": "--lines"},
-    )
+    lines: bool = Field(False, description="take a document (.docx, .html, .md, …) for lines of text")
 
 
 @takes("n_best", *DETAILS, *SEARCH, "set", *CONSTRAINTS, *LANGUAGES, shown=Shown)
@@ -56,7 +52,7 @@ def translate(
     from regard.tasks.lines import translate_long
     from regard.tasks.translate import load
 
-    if not shown.as_lines and Path(file).suffix.lower() in _DOCUMENTS:
+    if not shown.lines and Path(file).suffix.lower() in _DOCUMENTS:
         from regard.documents.files import translate_file
 
         translate_file(load(bundle, device=device, with_=with_ or ()), Path(file), output, options)
