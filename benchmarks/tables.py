@@ -6,7 +6,8 @@
     …
     <!-- end -->
 
-where the name is that of a file in benchmarks/results/.
+where the name is that of a file in benchmarks/results/; and every row of a table that links to one of these files and
+has words in `figures.py`. What a file of an older benchmark cannot tell stays as it is.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from figures import ROWS
+
 __all__ = ["decode_tables", "table", "train_step_tables"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+LINK = re.compile(r"\]\(((?:\.\./)?benchmarks/results/(\w+)\.json)\)")
 Table = dict[str, Any]
 NAMES = {"regard": "Regard", "ctranslate2": "CTranslate2", "marian": "Marian", "huggingface": "Hugging Face"}
 
@@ -177,24 +181,54 @@ MAKERS: dict[str, Callable[[Table], list[str]]] = {
 """By the name of a results file: its tables."""
 
 
+def read(name: str) -> Table | None:
+    """A results file, if it is there and no older than version 0.2, whose files name the processor's instructions."""
+    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    found: Table = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found if "instructions" in found else None
+
+
 def with_tables(text: str) -> str:
-    """A page with the tables of today's results in their places; a place whose results are not there stays as it is."""
+    """A page with the tables of today's results in their places; a place without such results stays as it is."""
 
     def made(found: re.Match[str]) -> str:
-        path = ROOT / "benchmarks" / "results" / f"{found[2]}.json"
-        if not path.exists():
-            return found[0]
-        result = json.loads(path.read_text(encoding="utf-8"))
-        tables = "\n\n".join([*MAKERS[found[2]](result), circumstances_line(result)])
-        return f"{found[1]}\n{tables}\n\n{found[3]}"
+        result = read(found[2])
+        try:
+            tables = [*MAKERS[found[2]](result), circumstances_line(result)] if result else []
+        except KeyError:  # of an older benchmark
+            tables = []
+        joined = "\n\n".join(tables)
+        return f"{found[1]}\n{joined}\n\n{found[3]}" if tables else found[0]
 
     return PLACE.sub(made, text)
+
+
+def with_rows(text: str, chinese: bool) -> str:
+    """A page with the rows that tell of a results file as today's results have them."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        link = LINK.search(line)
+        result = read(link[2]) if line.startswith("| ") and link and link[2] in ROWS else None
+        if result is None or link is None:
+            continue
+        try:
+            what, figure = ROWS[link[2]](result, chinese)
+        except (KeyError, ValueError, StopIteration):  # of an older benchmark
+            continue
+        start, end = figure.index("[["), figure.index("]]")
+        cells = line.strip("| ").split(" | ")
+        if len(cells) == 2:
+            figure = f"{figure[:start]}[{figure[start + 2 : end]}]({link[1]}){figure[end + 2 :]}"
+        else:
+            figure = figure.replace("[[", "").replace("]]", "")
+        lines[number] = f"| {' | '.join([what, figure, *cells[2:]])} |"
+    return "\n".join(lines)
 
 
 def main() -> int:
     for page in (*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("README*.md")):
         text = page.read_text("utf-8")
-        if (new := with_tables(text)) != text:
+        if (new := with_rows(with_tables(text), ".zh." in page.name)) != text:
             page.write_text(new, "utf-8")
             print(page.relative_to(ROOT))
     return 0
