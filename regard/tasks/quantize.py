@@ -117,15 +117,13 @@ def _save(bundle: Bundle, out: Path, to: str) -> Path:
         Golden(source=g.source, source_ids=g.source_ids, target_ids=tuple(ids), output=bundle.target.decode(ids))
         for g, ids in zip(bundle.golden, found, strict=True)
     ]
-    search = bundle.recipe.search.model_copy(update={"precision": to})
-    notes = {**bundle.provenance.notes, "quantized": to}
     bundles.save(
         out,
-        recipe=bundle.recipe.model_copy(update={"search": search}),
+        recipe=bundle.recipe.model_copy(update={"search": bundle.recipe.search.model_copy(update={"precision": to})}),
         weights=stored,
         source=bundle.source,
         target=bundle.target,
-        provenance=bundle.provenance.model_copy(update={"notes": notes}),
+        provenance=bundle.provenance.model_copy(update={"notes": {**bundle.provenance.notes, "quantized": to}}),
         golden=golden,
     )
     if (shortlist := bundle.shortlist()) is not None:  # it depends on the vocabularies alone
