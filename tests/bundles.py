@@ -41,6 +41,10 @@ Jungen tanzen mitten in der Nacht auf Pfosten.
 Eine Ballettklasse mit fünf Mädchen, die nacheinander springen.""".splitlines()
 
 
+UNCOMPILED = {"width": 32, "heads": 2, "feedforward": 64, "encoder_layers": 2, "decoder_layers": 2, "norm_kind": "rms"}
+"""A model that the compiled decoder does not know."""
+
+
 def small_bundle(
     path: Path, *, separate: bool = False, tags: tuple[str, ...] = (), seed: int = 1, **tables: Any
 ) -> bundles.Bundle:

@@ -17,7 +17,8 @@ from regard.models.modules import layout_of
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.transformer import TransformerConfig
 from regard.nn.state import Layout
-from regard.search.hypotheses import Problem
+from regard.search.hypotheses import Hypothesis, Problem, run_through
+from regard.search.paths import greedy_steps, sample_steps
 from regard.settings import Filters
 
 PAD, BEGIN, END = 0, 2, 3
@@ -115,3 +116,13 @@ def searched(search: Any, step: Any, state: Any, first: Tensor, **settings: Any)
     if isinstance(given["max_length"], int):
         given["max_length"] = torch.tensor([given["max_length"]] * len(first))
     return search(Problem(step, state, first, **given), **settings)
+
+
+def greedy_search(problem: Problem[Any]) -> list[Hypothesis]:
+    """What greedy steps come to."""
+    return run_through(greedy_steps(problem))
+
+
+def sample_search(problem: Problem[Any], **settings: Any) -> list[Hypothesis]:
+    """What drawn steps come to."""
+    return run_through(sample_steps(problem, **settings))

@@ -37,7 +37,7 @@ PROCESSORS = {
 }
 """Zig's names for the kinds of processors."""
 PARTS = (
-    *(SOURCES / f"{name}.cpp" for name in ("native", "products", "recurrent")),
+    *(SOURCES / f"{name}.cpp" for name in ("native", "products", "recurrent", "rows")),
     ROOT / "regard/engine/decoding.cpp",
 )
 _JOBS = 2

@@ -84,8 +84,11 @@ ENTRY(void*, steps_new)(void* model, int count, const int32_t* ids, const int64_
     });
 }
 ENTRY(int64_t, steps_step)(void* steps, int M, const int32_t* tokens, const int32_t* sentences, int length,
-                   const void* const* blocks, const int64_t* sizes, const int32_t* trail, float* out) {
-    return guarded([&] { return ((Steps*)steps)->step(M, tokens, sentences, length, blocks, sizes, trail, out), 0; });
+                   const void* const* blocks, const int64_t* sizes, const int32_t* trail, float* out, float* looked,
+                   int64_t longest) {
+    return guarded([&] {
+        return ((Steps*)steps)->step(M, tokens, sentences, length, blocks, sizes, trail, out, looked, longest), 0;
+    });
 }
 ENTRY(void, steps_free)(void* steps) { delete (Steps*)steps; }
 

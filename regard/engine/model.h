@@ -80,7 +80,7 @@ struct Search {
 struct Steps {
     virtual ~Steps() {}
     virtual void step(int M, const int32_t* tokens, const int32_t* sentences, int length, const void* const* blocks,
-                      const int64_t* sizes, const int32_t* trail, float* out) = 0;
+                      const int64_t* sizes, const int32_t* trail, float* out, float* looked, int64_t longest) = 0;
 };
 
 // What a model is made to write: of each target, end to end, the tokens it reads and those that should come.

@@ -34,9 +34,10 @@ template <class Kind> struct Stepping : Computing<Kind>, Steps {
 
     // tokens (M,) of these sentences, each after `length` tokens. blocks[p] (decoder layers, sizes[p], E + F) are keys and
     // values of position p, which row trail[row * length + p] of its step wrote; those of this step go to the last block.
-    // out (M, panels of the whole output): what no list names is left as it is.
+    // out (M, panels of the whole output): what no list names is left as it is. looked (M, longest), unless it is null: the
+    // weights that the last layer gave to the source, the mean of its heads, are added to it.
     void step(int M, const int32_t* tokens, const int32_t* sentences, int length, const void* const* blocks,
-              const int64_t* sizes, const int32_t* trail, float* out) override {
+              const int64_t* sizes, const int32_t* trail, float* out, float* looked, int64_t longest) override {
         check(M, tokens, sentences, length, sizes, trail);
         const bool lists = !outputs.empty();
         const int64_t whole = int64_t(m.output.panels) * PANEL;
@@ -48,7 +49,11 @@ template <class Kind> struct Stepping : Computing<Kind>, Steps {
         }
         float* to = lists ? logits.data() : out;
         int most = length + 1;
-        for (int row = 0; row < M; row++) most = std::max(most, sources.tokens(sentences[row]));
+        for (int row = 0; row < M; row++) {
+            const int n = sources.tokens(sentences[row]);
+            if (looked && n > longest) fail("a source of %d tokens does not fit in %lld", n, (long long)longest);
+            most = std::max(most, n);
+        }
         this->reserve(M, most);
         auto place = [&](int p, size_t l, int row) { return (Kept*)blocks[p] + (int64_t(l) * sizes[p] + row) * m.kept; };
         together(this->threads, [&](Team team) {
@@ -62,6 +67,10 @@ template <class Kind> struct Stepping : Computing<Kind>, Steps {
                 [&](int row, size_t l, std::vector<const Kept*>& seen) {
                     const Kept* from = at(sentences[row], l);
                     for (int p = 0; p < sources.tokens(sentences[row]); p++) seen.push_back(from + int64_t(p) * m.stored);
+                },
+                [&](size_t l, int row, int, const float* weights, int n) {
+                    if (looked && l + 1 == m.decoder.size())
+                        for (int p = 0; p < n; p++) looked[row * longest + p] += weights[p] / float(m.z.heads);
                 });
             auto put = [&](int row, int column, const Floats* y) {
                 for (int v = 0; v < PANEL / W; v++) store(to + row * widest + column + v * W, y[v]);

@@ -1,6 +1,6 @@
-"""The compiled decoder's step alone, as PyTorch's tensors, for the searches that are written in Python.
+"""The compiled decoder's step alone, for the searches that are written in Python. PyTorch is not needed.
 
-Sizes: of a state N rows, T tokens so far; V vocabulary.
+Sizes: of a state N rows, T tokens so far; V vocabulary; S tokens of the longest source.
 """
 
 from __future__ import annotations
@@ -9,77 +9,62 @@ import ctypes
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.kernels.build import default_threads
 
-from .decoding import Decoder, Lists
+from .decoding import Decoder, Lists, at
 
-_PANEL = 64
-"""Outputs of a matrix come in whole panels; see decoding.cpp."""
+_PANEL = 64  # outputs of a matrix come in whole panels; see decoding.cpp
 
 
 @dataclass(frozen=True)
 class StepState:
     """What the rows of a search have written: a state as `regard.nn.state.State` describes it."""
 
-    sentences: Tensor
-    """(N,)"""
-    trail: Tensor
-    """(N, T): which row of its step wrote each of a row's positions."""
-    blocks: tuple[Tensor, ...] = ()
-    """Keys and values of each position (layers, rows of its step, E + F)."""
+    sentences: NDArray[np.int32]  # (N,)
+    trail: NDArray[np.int32]  # (N, T): which row of its step wrote each of a row's positions
+    blocks: tuple[NDArray[np.generic], ...] = ()  # keys and values of each position (layers, rows of its step, E + F)
 
-    def select(self, rows: Tensor) -> StepState:
+    def select(self, rows: NDArray[np.int64]) -> StepState:
         """See `State.select`; nothing is copied but numbers."""
         return replace(self, sentences=self.sentences[rows], trail=self.trail[rows])
 
 
 def start(
-    decoder: Decoder, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None = None
-) -> tuple[Callable[[Tensor, StepState], tuple[Tensor, StepState]], StepState]:
+    decoder: Decoder, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None = None, *, looks: bool = False
+) -> tuple[Callable[[NDArray[np.int64], StepState], Any], StepState]:
     """A step function (last tokens (N,), state -> log-probabilities (N, V), next state), and its first state.
 
     The state has a row for each source (all its ids). `longest` is the most tokens that any will have. Where there
-    are lists, what is not in a source's own has log-probability -inf, and the others' sum to one.
+    are lists, what is not in a source's own has log-probability -inf, and the others' sum to one. If it `looks`, the
+    function also returns where it looked: the last layer's weights, the mean of its heads (N, S).
     """
     given, kept = decoder.given(sources, longest, lists)
     steps = decoder.made(decoder.library.steps_new(*given, default_threads()))
-    shape = decoder.shape
+    shape, width = decoder.shape, max(map(len, sources))
     stored = shape.heads * (shape.key_width + shape.value_width)
-    kind = torch.float32 if decoder.precision == "float32" else torch.bfloat16
+    kind = np.dtype(np.float32 if decoder.precision == "float32" else np.uint16)  # two bytes hold a bfloat16
 
-    def step(tokens: Tensor, state: StepState) -> tuple[Tensor, StepState]:
+    def step(tokens: NDArray[np.int64], state: StepState) -> Any:
         rows, length = state.trail.shape
-        blocks = (*state.blocks, torch.empty(shape.decoder_layers, rows, stored, dtype=kind))
+        blocks = (*state.blocks, np.empty((shape.decoder_layers, rows, stored), kind))
         padded = -(-shape.vocabulary // _PANEL) * _PANEL
-        out = torch.empty(rows, padded) if lists is None else torch.full((rows, padded), float("-inf"))
-        small = [x.to(torch.int32).contiguous() for x in (tokens, state.sentences, state.trail)]
-        decoder.run(
-            "steps_step",
-            steps,
-            rows,
-            *map(_at, small[:2]),
-            length,
-            (ctypes.c_void_p * len(blocks))(*(block.data_ptr() for block in blocks)),
-            (ctypes.c_int64 * len(blocks))(*(block.shape[1] for block in blocks)),
-            _at(small[2]),
-            _at(out),
-        )
-        trail = torch.cat((state.trail, torch.arange(rows, dtype=torch.int32)[:, None]), 1)
-        return out[:, : shape.vocabulary], StepState(state.sentences, trail, blocks)
+        out = np.empty((rows, padded), np.float32) if lists is None else np.full((rows, padded), -np.inf, np.float32)
+        looked = np.zeros((rows, width), np.float32) if looks else None
+        small = [np.ascontiguousarray(x, dtype=np.int32) for x in (tokens, state.sentences, state.trail)]
+        places = (ctypes.c_void_p * len(blocks))(*(block.ctypes.data for block in blocks))
+        sizes = (ctypes.c_int64 * len(blocks))(*(block.shape[1] for block in blocks))
+        given = [*map(at, small[:2]), length, places, sizes, *map(at, (small[2], out, looked)), ctypes.c_int64(width)]
+        decoder.run("steps_step", steps, rows, *given)
+        trail = np.concatenate((state.trail, np.arange(rows, dtype=np.int32)[:, None]), 1)
+        after = StepState(state.sentences, trail, blocks)
+        values = out[:, : shape.vocabulary]
+        return (values, after) if looked is None else (values, after, looked)
 
-    weakref.finalize(step, _freed, decoder, steps, kept)
+    weakref.finalize(step, lambda kept: decoder.library.steps_free(steps), kept)  # what is kept lives as long
     count = len(sources)
-    return step, StepState(torch.arange(count, dtype=torch.int32), torch.empty(count, 0, dtype=torch.int32))
-
-
-def _at(x: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(x.data_ptr())
-
-
-def _freed(decoder: Decoder, steps: ctypes.c_void_p, kept: object) -> None:
-    """`decoder` and `kept` are named so that they live as long."""
-    decoder.library.steps_free(steps)
+    return step, StepState(np.arange(count, dtype=np.int32), np.empty((count, 0), np.int32))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Generic
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from .arrays import Array, Indices, Numbers, like, likeliest, numpy
 from .hypotheses import Hypothesis, Problem, S, run_through
 
 _NONE = float("-inf")
@@ -23,8 +23,8 @@ _NONE = float("-inf")
 class Beams:
     """Where a beam search stands: hypotheses still open, a sentence a row, and those that finished."""
 
-    history: Tensor  # (B, K, T)
-    totals: Tensor  # (B, K); -inf where no hypothesis is
+    history: Indices  # (B, K, T)
+    totals: Numbers  # (B, K); -inf where no hypothesis is
     finished: list[list[Hypothesis]]  # of every sentence of the problem
     sentences: list[int]  # of each row, the number of its sentence: those that finished may be gone
 
@@ -50,16 +50,15 @@ def beam_steps(
     beams do. "full": at the length limit.
     Finished sentences leave the batch when `shrink`. A sentence of which no hypothesis is possible gets none.
     """
-    sentences, device, choose = problem.first.shape[0], problem.first.device, problem.choose or best
-    limits: list[int] = problem.max_length.tolist()
+    sentences, choose, limits = len(problem.first), problem.choose or best, problem.max_length.tolist()
     finished: list[list[Hypothesis]] = [[] for _ in range(sentences)]
     needed = max(width, n_best) if stop == "beam" else n_best
     alive, done = list(range(sentences)), [False] * sentences  # those still in the batch, in order
-    tokens = problem.first.repeat_interleave(width)  # (B·K,)
-    state = problem.state.select(torch.arange(sentences, device=device).repeat_interleave(width))
-    history = torch.empty(sentences, width, 0, dtype=torch.long, device=device)
+    rows = like(problem.first, np.arange(sentences).repeat(width))
+    tokens, state = problem.first[rows], problem.state.select(rows)  # (B·K,)
+    history = np.empty((sentences, width, 0), dtype=np.int64)
     # Only one copy of the first row counts, or the beam would hold the same hypothesis K times.
-    totals = torch.full((sentences, width), _NONE, dtype=torch.float64, device=device)
+    totals = np.full((sentences, width), _NONE)
     totals[:, 0] = 0.0
     length = 0
     while not all(done):
@@ -68,14 +67,14 @@ def beam_steps(
         vocabulary = log_probabilities.shape[-1]
         # Of 2K candidates, those that go on first in front, at most K are ends, so K open ones are always left.
         scores, flat = choose(log_probabilities, totals, min(2 * width, width * vocabulary), state)
-        parents, chosen = flat // vocabulary, flat % vocabulary
+        parents, chosen = np.divmod(flat, vocabulary)
         ends = chosen == problem.end  # (B, 2K)
-        going = scores.masked_fill(ends, _NONE)
+        going = np.where(ends, _NONE, scores)
         cut = [length >= limits[s] for s in alive]
         new: list[list[Hypothesis]] = [[]] * len(alive)
-        if any(cut) or bool(ends.any()):
+        if any(cut) or ends.any():
             new = _finished(problem, (scores, parents, chosen), history, state, cut)
-        for s, best_open, found in zip(alive, going.amax(1).tolist(), new, strict=True):
+        for s, best_open, found in zip(alive, going.max(1).tolist(), new, strict=True):
             if not done[s]:
                 finished[s] = sorted([*finished[s], *found], key=lambda h: -h.score)[: max(width, n_best)]
                 # Every open hypothesis is bounded by the best one at its most generous penalty.
@@ -83,18 +82,18 @@ def beam_steps(
                 bound = best_open / most if stop == "bound" else _NONE
                 enough = stop != "full" and len(finished[s]) >= needed and finished[s][needed - 1].score >= bound
                 done[s] = length >= limits[s] or best_open == _NONE or enough
-        order = ends.long().argsort(dim=1, stable=True)[:, :width]  # the first K that are no ends
-        totals, parents, chosen = (each.gather(1, order) for each in (going, parents, chosen))
-        history = torch.cat((history.gather(1, parents[..., None].expand_as(history)), chosen[..., None]), dim=2)
+        order = ends.argsort(axis=1, kind="stable")[:, :width]  # the first K that are no ends
+        totals, parents, chosen = (np.take_along_axis(each, order, 1) for each in (going, parents, chosen))
+        history = np.concatenate((np.take_along_axis(history, parents[..., None], 1), chosen[..., None]), axis=2)
         yield Beams(history, totals, finished, alive)
-        select = parents + torch.arange(len(alive), device=device)[:, None] * width  # (B, K) rows of the state
+        select = parents + np.arange(len(alive))[:, None] * width  # (B, K) rows of the state
         if shrink and any(done[s] for s in alive):
-            index = torch.tensor([i for i, s in enumerate(alive) if not done[s]], dtype=torch.long, device=device)
-            alive = [s for s in alive if not done[s]]
-            history, totals, chosen, select = (x.index_select(0, index) for x in (history, totals, chosen, select))
-        tokens = chosen.flatten()
+            index = [i for i, s in enumerate(alive) if not done[s]]
+            alive = [alive[i] for i in index]
+            history, totals, chosen, select = (x[index] for x in (history, totals, chosen, select))
+        tokens = like(problem.first, chosen.ravel())
         if alive:
-            state = state.select(select.flatten())
+            state = state.select(like(problem.first, select.ravel()))
     return [each[:n_best] for each in finished]
 
 
@@ -105,20 +104,20 @@ def beam_search(
     return run_through(beam_steps(problem, width=width, n_best=n_best, stop=stop, shrink=shrink))
 
 
-def best(log_probabilities: Tensor, totals: Tensor, keep: int, state: object = None) -> tuple[Tensor, Tensor]:
-    """The best `keep` continuations of each sentence: log-probability (B, keep) in float64 and index into (K·V)."""
+def best(log_probabilities: Array, totals: Numbers, keep: int, state: object = None) -> tuple[Numbers, Indices]:
+    """The best `keep` continuations of each sentence: log-probability (B, keep) and index into (K·V)."""
     sentences, width = totals.shape
-    rows, vocabulary = log_probabilities.shape
+    vocabulary = log_probabilities.shape[-1]
     # Each row's own best first, so that the wide sort runs on K·keep numbers instead of K·V.
-    likely, index = log_probabilities.topk(min(keep, vocabulary), dim=-1)  # (B·K, keep)
-    summed = (likely.double() + totals.flatten()[:, None]).view(sentences, -1)
-    flat = (index + torch.arange(rows, device=index.device).remainder(width)[:, None] * vocabulary).view(sentences, -1)
-    scores, order = summed.topk(min(keep, summed.shape[1]), dim=1, sorted=True)
-    return scores, flat.gather(1, order)
+    likely, index = likeliest(log_probabilities, keep)  # (B·K, keep)
+    summed = (likely + totals.ravel()[:, None]).reshape(sentences, -1)
+    flat = (index + (np.arange(len(index)) % width * vocabulary)[:, None]).reshape(sentences, -1)
+    order = np.argsort(-summed, axis=1, kind="stable")[:, :keep]
+    return np.take_along_axis(summed, order, 1), np.take_along_axis(flat, order, 1)
 
 
 def _finished(
-    problem: Problem[S], candidates: tuple[Tensor, Tensor, Tensor], history: Tensor, state: S, cut: list[bool]
+    problem: Problem[S], candidates: tuple[Numbers, Indices, Indices], history: Indices, state: S, cut: list[bool]
 ) -> list[list[Hypothesis]]:
     """Of each row, the hypotheses that this step finishes: ends among its best K, or all where the limit cuts them.
 
@@ -126,7 +125,7 @@ def _finished(
     """
     width, length = history.shape[1], history.shape[2] + 1
     rows = history.tolist()
-    extra = problem.bonus(state).view(-1, width).tolist() if problem.bonus else None  # (B, K)
+    extra = problem.bonus(state).reshape(-1, width).tolist() if problem.bonus else None  # (B, K)
     new: list[list[Hypothesis]] = [[] for _ in cut]
     for i, (cut_off, *each) in enumerate(zip(cut, *(x.tolist() for x in candidates), strict=True)):
         for j, (score, parent, token) in enumerate(zip(*each, strict=True)):
@@ -155,7 +154,7 @@ class _Grouped(Generic[S]):
     sentences: tuple[int, ...]
     position: int = 0
 
-    def select(self, rows: Tensor) -> _Grouped[S]:
+    def select(self, rows: Array) -> _Grouped[S]:
         return _Grouped(self.inner.select(rows), tuple(self.sentences[i] for i in rows.tolist()), self.position)
 
 
@@ -196,31 +195,27 @@ def diverse_search(
 def _shunning(problem: Problem[S], taken: Taken, taking: Taken, diversity: float) -> Problem[_Grouped[S]]:
     """The problem with `diversity` lost for each token in `taken`; what goes on is counted in `taking`."""
 
-    def step(tokens: Tensor, state: _Grouped[S]) -> tuple[Tensor, _Grouped[S]]:
+    def step(tokens: Array, state: _Grouped[S]) -> tuple[Array, _Grouped[S]]:
         if state.position:
             taking.update((s, state.position, token) for s, token in zip(state.sentences, tokens.tolist(), strict=True))
         log_probabilities, inner = problem.step(tokens, state.inner)
         after = _Grouped(inner, state.sentences, state.position + 1)
         if taken:
-            counts = torch.zeros(log_probabilities.shape, dtype=log_probabilities.dtype)
+            log_probabilities = numpy(log_probabilities)
+            counts = np.zeros_like(log_probabilities)
             rows: dict[int, list[int]] = {}
             for row, s in enumerate(state.sentences):
                 rows.setdefault(s, []).append(row)
             for (s, position, token), count in taken.items():
                 if position == after.position and s in rows:
                     counts[rows[s], token] = count
-            log_probabilities = log_probabilities - diversity * counts.to(log_probabilities.device)
+            log_probabilities = log_probabilities - diversity * counts
         return log_probabilities, after
 
-    everything = torch.arange(problem.first.shape[0], device=problem.first.device)
+    everything = np.arange(len(problem.first))
+    state = _Grouped(problem.state.select(like(problem.first, everything)), tuple(everything.tolist()))
     bonus, choose = problem.bonus, problem.choose
-    return Problem(
-        step,
-        _Grouped(problem.state.select(everything), tuple(everything.tolist())),
-        problem.first,
-        problem.max_length,
-        problem.end,
-        problem.penalty,
-        (lambda state: bonus(state.inner)) if bonus else None,
-        (lambda values, totals, keep, state: choose(values, totals, keep, state.inner)) if choose else None,
-    )
+    over = (lambda state: bonus(state.inner)) if bonus else None
+    among = (lambda values, totals, keep, state: choose(values, totals, keep, state.inner)) if choose else None
+    first, limits = problem.first, problem.max_length
+    return Problem(step, state, first, limits, problem.end, problem.penalty, over, among)

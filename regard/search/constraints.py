@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from regard.nn.state import State
-
+from .arrays import Array, Indices, Numbers, likeliest, masked, numpy
 from .automaton import FAR, Phrases
 from .hypotheses import StepFunction
+
+if TYPE_CHECKING:
+    from regard.nn.state import State
 
 
 class RuleState(Protocol):
@@ -104,7 +104,7 @@ class PhraseState:
         """The same after each token (V,)."""
         if (phrases := self.rules.phrases) is None:
             return np.zeros(vocabulary, dtype=np.int64)
-        needed: NDArray[np.int64] = phrases.distance[phrases.after[self.state], self.met | phrases.gained[self.state]]
+        needed: Indices = phrases.distance[phrases.after[self.state], self.met | phrases.gained[self.state]]
         return needed
 
     def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]:
@@ -133,31 +133,27 @@ class ConstrainedState:
     rows: tuple[RuleState, ...]
     begun: bool = False
 
-    def select(self, rows: Tensor) -> ConstrainedState:
+    def select(self, rows: Array) -> ConstrainedState:
         return ConstrainedState(self.inner.select(rows), tuple(self.rows[i] for i in rows.tolist()), self.begun)
 
 
-def start_constrained(state: State, rules: Sequence[Rule]) -> ConstrainedState:
-    """The state before the first token, with the rules of each row."""
-    return ConstrainedState(state, tuple(each.start() for each in rules))
+def constrained(
+    step: StepFunction[State], state: State, rules: Sequence[Rule], end: int
+) -> tuple[StepFunction[ConstrainedState], ConstrainedState]:
+    """The step function under each row's rules, and its first state: what breaks a rule has log-probability -inf."""
 
-
-def constrained_step(step: StepFunction[State], end: int) -> StepFunction[ConstrainedState]:
-    """The step function under the rows' rules: what breaks one has log-probability -inf."""
-
-    def keeping(tokens: Tensor, state: ConstrainedState) -> tuple[Tensor, ConstrainedState]:
+    def keeping(tokens: Array, state: ConstrainedState) -> tuple[Array, ConstrainedState]:
         rows = state.rows
         if state.begun:
             rows = tuple(row.after(token) for row, token in zip(rows, tokens.tolist(), strict=True))
         log_probabilities, inner = step(tokens, state.inner)
-        may = torch.from_numpy(np.stack([row.allowed(log_probabilities.shape[-1], end) for row in rows]))
-        kept = log_probabilities.masked_fill(~may.to(log_probabilities.device), float("-inf"))
-        return kept, ConstrainedState(inner, rows, True)
+        may = np.stack([row.allowed(log_probabilities.shape[-1], end) for row in rows])
+        return masked(log_probabilities, may), ConstrainedState(inner, rows, True)
 
-    return keeping
+    return keeping, ConstrainedState(state, tuple(each.start() for each in rules))
 
 
-def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: ConstrainedState) -> tuple[Tensor, Tensor]:
+def allot(log_probabilities: Array, totals: Numbers, keep: int, state: ConstrainedState) -> tuple[Numbers, Indices]:
     """Dynamic beam allocation (Post and Vilar 2018): a `choose` for `beam_search` with required phrases.
 
     Candidates are the likeliest tokens of each row and those that bring a missing phrase nearer. They stand in banks by
@@ -165,20 +161,23 @@ def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: Constrain
     """
     sentences, width = totals.shape
     vocabulary = log_probabilities.shape[-1]
-    scores = torch.full((sentences, keep), float("-inf"), dtype=torch.float64)
-    flat = torch.zeros((sentences, keep), dtype=torch.long)
-    values, before = log_probabilities.double().cpu().numpy(), totals.cpu().numpy()
+    scores, flat = np.full((sentences, keep), -np.inf), np.zeros((sentences, keep), dtype=np.int64)
+    values, (_, likely) = numpy(log_probabilities), likeliest(log_probabilities, keep)
     for s in range(sentences):
         found: list[tuple[float, int, int]] = []  # total, index, missing
         for k in range(width):
-            if before[s, k] == -np.inf:
+            if totals[s, k] == -np.inf:
                 continue
-            row, each = cast(PhraseState, state.rows[s * width + k]), values[s * width + k]
-            missing, order = row.missing(vocabulary), np.argsort(-each, kind="stable")
-            nearer = order[missing[order] < row.distance()]
-            for token in dict.fromkeys([*order[:keep].tolist(), *nearer[:keep].tolist()]):
-                if each[token] > -np.inf:
-                    found.append((before[s, k] + each[token], k * vocabulary + token, int(missing[token])))
+            i = s * width + k
+            row = cast(PhraseState, state.rows[i])
+            missing = row.missing(vocabulary)
+            nearer = np.flatnonzero(missing < row.distance())
+            nearer = nearer[np.argsort(-values[i, nearer], kind="stable")[:keep]]
+            tokens = np.array([*dict.fromkeys([*likely[i].tolist(), *nearer.tolist()])])
+            after = totals[s, k] + values[i, tokens].astype(np.float64)
+            indices = k * vocabulary + tokens
+            each = zip(after.tolist(), indices.tolist(), missing[tokens].tolist(), strict=True)
+            found += [one for one in each if one[0] > -np.inf]
         taken: Counter[int] = Counter()
         turns = []
         for total, index, bank in sorted(found, key=lambda c: (-c[0], c[1])):
@@ -186,4 +185,4 @@ def allot(log_probabilities: Tensor, totals: Tensor, keep: int, state: Constrain
             turns.append((taken[bank], -total, index))
         for j, (_, negative, index) in enumerate(sorted(turns)[:keep]):
             scores[s, j], flat[s, j] = -negative, index
-    return scores.to(totals.device), flat.to(totals.device)
+    return scores, flat

@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from regard.errors import NOT_FINITE, ModelError
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from .arrays import Array, Indices, Numbers, like
 
+if TYPE_CHECKING:
     from regard.nn.state import State
 
 S = TypeVar("S", bound="State")
 R = TypeVar("R")
 Stop = TypeVar("Stop")
 
-StepFunction = Callable[["Tensor", S], tuple["Tensor", S]]
-"""The last token of each row (N,) and a state -> log-probabilities of the next token (N, V) and the state after it."""
+StepFunction = Callable[[Array, S], tuple[Array, S]]
+"""The last token of each row (N,) and a state -> log-probabilities of the next token (N, V) and the state after it.
 
-Bonus = Callable[[S], "Tensor"]
+All are NumPy's arrays, or all PyTorch's tensors: as the problem's `first` is. `regard.search.arrays` reads both."""
+
+Bonus = Callable[[S], Numbers]
 """A state -> what is added to the score of a hypothesis that finishes in it (N,), at most 0."""
 
-Choose = Callable[["Tensor", "Tensor", int, S], tuple["Tensor", "Tensor"]]
+Choose = Callable[[Array, Numbers, int, S], tuple[Numbers, Indices]]
 """Log-probabilities (B·K, V), totals (B, K), a number and the state after the step -> that many candidates of each
 sentence, those that go on first in front: their totals (B, number) and indices into K·V."""
 
@@ -65,19 +67,18 @@ class Problem(Generic[S]):
 
     step: StepFunction[S]
     state: S  # with a row for each sentence
-    first: Tensor  # (B,), the token that each sentence starts from
-    max_length: Tensor  # (B,)
+    first: Array  # (B,), the token that each sentence starts from, in NumPy or PyTorch
+    max_length: Array  # (B,)
     end: int
     penalty: Penalty = lambda length: 1.0
     bonus: Bonus[S] | None = None
     choose: Choose[S] | None = None  # which candidates of a beam go on; None: the likeliest
     lines: Sequence[int] = ()  # of each sentence, by which draws and messages go; empty: they are lines 1 and on
 
-    def select(self, rows: Tensor) -> Problem[S]:
+    def select(self, rows: Indices) -> Problem[S]:
         """The problem whose row i is this problem's row `rows[i]`; rows may repeat. Lines are left out."""
-        return replace(
-            self, state=self.state.select(rows), first=self.first[rows], max_length=self.max_length[rows], lines=()
-        )
+        given, limits = like(self.first, rows), self.max_length[rows]
+        return replace(self, state=self.state.select(given), first=self.first[given], max_length=limits, lines=())
 
     def line(self, sentence: int) -> int:
         """The line number of a sentence."""

@@ -1,4 +1,4 @@
-"""Searches along single paths: greedy and drawn ones, and, as the yardstick of beams, along every path there is.
+"""Searches along single paths: greedy and drawn ones.
 
 Sizes: B sentences, N rows, V vocabulary.
 """
@@ -9,15 +9,17 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from .hypotheses import Hypothesis, Problem, S, run_through
+from .arrays import Array, Indices, like, likeliest, log_totals, of_tokens
+from .hypotheses import Hypothesis, Problem, S
 
 Steps = Generator[list[list[int]], None, list[Hypothesis]]
+_FIRST, _MORE = 64, 8
+"""A draw looks at so many likeliest tokens first, then at so many times as many."""
 
 
-def path_steps(problem: Problem[S], pick: Callable[[Tensor, int], Tensor]) -> Steps:
+def path_steps(problem: Problem[S], pick: Callable[[Array, int], Indices]) -> Steps:
     """A sequence for each row, each token picked from (N, V) at its position until the end or the length limit.
 
     Log-probabilities are those of the problem's step, whatever was picked; -inf where no token was possible. Shows
@@ -30,10 +32,10 @@ def path_steps(problem: Problem[S], pick: Callable[[Tensor, int], Tensor]) -> St
     open_rows = list(range(len(ids)))
     while open_rows:
         log_probabilities, state = problem.step(tokens, state)  # (N, V)
-        tokens = pick(log_probabilities, length)
-        values = log_probabilities.gather(-1, tokens[:, None])[:, 0].double().tolist()
+        chosen = pick(log_probabilities, length)
+        tokens = like(problem.first, chosen)
+        values, picked = of_tokens(log_probabilities, chosen).tolist(), chosen.tolist()
         length += 1
-        picked = tokens.tolist()
         for i in open_rows:
             totals[i] += values[i]
             lengths[i] = length
@@ -46,14 +48,9 @@ def path_steps(problem: Problem[S], pick: Callable[[Tensor, int], Tensor]) -> St
 
 
 def greedy_steps(problem: Problem[S]) -> Steps:
-    """The most likely token at every step."""
+    """The most likely token again and again until the end, or until the length limit."""
 
-    return path_steps(problem, lambda log_probabilities, length: log_probabilities.max(dim=-1).indices)
-
-
-def greedy_search(problem: Problem[S]) -> list[Hypothesis]:
-    """Of each sentence, the best token again and again until the end, or until the length limit."""
-    return run_through(greedy_steps(problem))
+    return path_steps(problem, lambda log_probabilities, length: likeliest(log_probabilities, 1)[1][:, 0])
 
 
 @dataclass(frozen=True)
@@ -67,20 +64,27 @@ class Draw:
     top_k: int = 0  # 0: all of them
     top_p: float = 1.0
 
-    def pick(self, log_probabilities: Tensor, keys: Sequence[tuple[int, int]], position: int) -> Tensor:
+    def pick(self, log_probabilities: Array, keys: Sequence[tuple[int, int]], position: int) -> Indices:
         """A token of each row (N,) from (N, V); row i's draw is a function of (seed, keys[i], position) alone."""
-        chances = (log_probabilities.double() / self.temperature).softmax(-1).nan_to_num(0.0)
-        chances, candidates = chances.sort(dim=-1, descending=True, stable=True)
-        if self.top_k:
-            chances[:, self.top_k :] = 0.0
-        before = chances.cumsum(-1) - chances
-        if self.top_p < 1:
-            chances = chances.masked_fill(before >= self.top_p * chances.sum(-1, keepdim=True), 0.0)
-        reached = chances.cumsum(-1)
-        uniform = torch.tensor([[_uniform(self.seed, *key, position)] for key in keys], dtype=torch.float64)
-        wanted = uniform.to(reached.device) * reached[:, -1:]
-        drawn = torch.searchsorted(reached, wanted, right=True).clamp(max=reached.shape[-1] - 1)
-        return candidates.gather(-1, drawn)[:, 0]
+        uniform = np.array([_uniform(self.seed, *key, position) for key in keys])
+        totals = None if self.top_k else log_totals(log_probabilities, self.temperature)
+        picked, left, keep = np.zeros(len(keys), np.int64), np.arange(len(keys)), self.top_k or _FIRST
+        while len(left):  # those whose draw is not among their likeliest few look at more
+            some = log_probabilities if len(left) == len(keys) else log_probabilities[like(log_probabilities, left)]
+            values, tokens = likeliest(some, keep)
+            values = values / self.temperature
+            total = np.logaddexp.reduce(values, axis=-1) if totals is None else totals[left]
+            with np.errstate(invalid="ignore"):  # of a row without any chance
+                chances = np.nan_to_num(np.exp(values - total[:, None]))
+            reached = chances.cumsum(-1)
+            kept = np.arange(len(left)), (reached - chances < self.top_p).sum(-1) - 1  # the last that may be drawn
+            wanted = uniform[left] * (reached[kept] if self.top_p < 1 else 1.0)
+            drawn = np.minimum((reached <= wanted[:, None]).sum(-1), kept[1])
+            there = reached[:, -1] > (self.top_p if self.top_p < 1 else wanted)
+            there |= totals is None or keep >= some.shape[-1]
+            picked[left[there]] = np.take_along_axis(tokens, drawn[:, None], 1)[there, 0]
+            left, keep = left[~there], keep * _MORE
+        return picked
 
 
 def _uniform(*key: int) -> float:
@@ -95,33 +99,3 @@ def sample_steps(problem: Problem[S], *, draw: Draw, keys: Sequence[tuple[int, i
     keys[i] is row i's (line, number of the sample).
     """
     return path_steps(problem, lambda log_probabilities, length: draw.pick(log_probabilities, keys, length))
-
-
-def sample_search(problem: Problem[S], *, draw: Draw, keys: Sequence[tuple[int, int]]) -> list[Hypothesis]:
-    """What `sample_steps` comes to."""
-    return run_through(sample_steps(problem, draw=draw, keys=keys))
-
-
-def exhaustive_search(problem: Problem[S], *, n_best: int = 1) -> list[Hypothesis]:
-    """The best `n_best` of all sequences of a problem of one sentence, small enough in vocabulary and length."""
-    found: list[Hypothesis] = []
-    [limit] = problem.max_length.tolist()
-
-    def visit(tokens: Tensor, state: S, ids: list[int], total: float) -> None:
-        log_probabilities, state = problem.step(tokens, state)
-        length = len(ids) + 1
-        extra = float(problem.bonus(state)[0]) if problem.bonus else 0.0
-        values: list[float] = log_probabilities[0].double().tolist()
-        possible = [(token, total + value) for token, value in enumerate(values) if value > float("-inf")]
-        for token, score in possible:
-            ends = token == problem.end
-            if ends or length >= limit:
-                rank = score / problem.penalty(length) + extra
-                found.append(Hypothesis(ids if ends else [*ids, token], score, rank, ends))
-        for token, score in possible if length < limit else []:
-            if token != problem.end:
-                row = torch.tensor([token], device=tokens.device)
-                visit(row, state.select(torch.zeros_like(row)), [*ids, token], score)
-
-    visit(problem.first, problem.state, [], 0.0)
-    return sorted(found, key=lambda h: -h.score)[:n_best]

@@ -34,6 +34,7 @@ def fill_blanks(blanks: Blanks, passes: int, n_best: int) -> list[list[Hypothesi
     return [sorted(row, key=lambda h: -h.score)[:n_best] for row in rows]
 
 
+@torch.inference_mode()
 def mask_predict(blanks: Blanks, passes: int) -> list[Hypothesis]:
     """A row of each length after `passes` passes.
 

@@ -5,18 +5,18 @@ Sizes: B sentences, N rows, S source tokens, V vocabulary, U tokens that are in 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from regard.nn.state import State
-
+from .arrays import Array, Indices, Numbers, log_mean, log_softmax, masked, numpy
 from .hypotheses import StepFunction
+
+if TYPE_CHECKING:
+    from regard.nn.state import State
 
 # -- several models ----------------------------------------------------------------------------------------------------
 
@@ -27,17 +27,17 @@ class Together:
 
     members: tuple[State, ...]
 
-    def select(self, rows: Tensor) -> Together:
+    def select(self, rows: Array) -> Together:
         return Together(tuple(member.select(rows) for member in self.members))
 
 
 def ensemble(steps: Sequence[StepFunction[State]], average: str = "probabilities") -> StepFunction[Together]:
     """The members' mean: of probabilities, or of "logs" (the geometric mean, scaled so that it sums to one)."""
 
-    def step(tokens: Tensor, state: Together) -> tuple[Tensor, Together]:
+    def step(tokens: Array, state: Together) -> tuple[Array, Together]:
         found = [member(tokens, s) for member, s in zip(steps, state.members, strict=True)]
-        each = torch.stack([log_probabilities for log_probabilities, _ in found])  # (members, N, V)
-        mean = each.mean(0).log_softmax(-1) if average == "logs" else each.logsumexp(0) - math.log(len(steps))
+        each = [log_probabilities for log_probabilities, _ in found]  # of each member, (N, V)
+        mean = log_softmax(sum(each) / len(each)) if average == "logs" else log_mean(each)
         return mean, Together(tuple(s for _, s in found))
 
     return step
@@ -54,45 +54,41 @@ class MaskedState:
     """A state, and the sentence whose list each of its rows has."""
 
     inner: State
-    sentences: Tensor  # (N,)
+    sentences: Indices  # (N,)
 
-    def select(self, rows: Tensor) -> MaskedState:
-        return MaskedState(self.inner.select(rows), self.sentences.index_select(0, rows))
+    def select(self, rows: Array) -> MaskedState:
+        return MaskedState(self.inner.select(rows), self.sentences[numpy(rows)])
 
 
-def shortlist_union(lists: Lists, device: torch.device) -> Tensor:
+def shortlist_union(lists: Lists) -> Indices:
     """The tokens that are in any of the lists (U,), in order."""
-    return torch.from_numpy(np.unique(np.concatenate(lists)).astype(np.int64)).to(device)
-
-
-def start_masked(state: State, lists: Lists, device: torch.device) -> MaskedState:
-    """The state before the first token, whose rows are the sentences."""
-    return MaskedState(state, torch.arange(len(lists), device=device))
+    return np.unique(np.concatenate(lists)).astype(np.int64)
 
 
 def masked_step(
-    step: StepFunction[State], lists: Lists, vocabulary: int, device: torch.device
-) -> StepFunction[MaskedState]:
-    """A step function over `shortlist_union(lists)`, (N, U), as one over all tokens (N, V).
+    step: Callable[[Array, State], Array], state: State, lists: Lists, vocabulary: int
+) -> tuple[Callable[[Array, MaskedState], Array], MaskedState]:
+    """A step function over `shortlist_union(lists)`, (N, U), as one over all tokens (N, V); and its first state.
 
     Log-probabilities are those among the tokens of the sentence's own list, -inf for all others; so a sentence does not
-    depend on those that are translated with it.
+    depend on those that are translated with it. What else the step returns is handed on.
     """
-    allowed = shortlist_union(lists, device)
-    has = torch.stack([torch.isin(allowed, torch.from_numpy(each.astype(np.int64)).to(device)) for each in lists])
+    allowed = shortlist_union(lists)
+    has = np.stack([np.isin(allowed, each) for each in lists])
 
-    def own(tokens: Tensor, state: MaskedState) -> tuple[Tensor, MaskedState]:
-        found, inner = step(tokens, state.inner)  # (N, U)
-        kept = found.masked_fill(~has[state.sentences], float("-inf")).log_softmax(-1)
-        every = kept.new_full((len(kept), vocabulary), float("-inf"))  # (N, V)
-        return every.index_copy_(1, allowed, kept), MaskedState(inner, state.sentences)
+    def own(tokens: Array, state: MaskedState) -> Array:
+        found, inner, *more = step(tokens, state.inner)  # (N, U)
+        kept = log_softmax(masked(found, has[state.sentences]))
+        every = np.full((len(kept), vocabulary), -np.inf, kept.dtype)  # (N, V)
+        every[:, allowed] = kept
+        return every, MaskedState(inner, state.sentences), *more
 
-    return own
+    return own, MaskedState(state, np.arange(len(lists)))
 
 
 # -- coverage ----------------------------------------------------------------------------------------------------------
 
-LookingStep = Callable[[Tensor, State], tuple[Tensor, State, Tensor]]
+LookingStep = Callable[[Array, "State"], tuple[Array, "State", Array]]
 """A step function that also returns where it looked: weights (N, S) that sum to one."""
 
 _LEAST = 1e-9  # what a token that nobody looked at counts as having, since the logarithm of 0 would forbid it
@@ -103,27 +99,30 @@ class Covered:
     """A state and the weights that its rows have given to the source so far."""
 
     inner: State
-    looked: Tensor  # (N, S)
-    present: Tensor  # (N, S); false beyond a source's end
+    looked: Numbers  # (N, S)
+    present: NDArray[np.bool_]  # (N, S); false beyond a source's end
 
-    def select(self, rows: Tensor) -> Covered:
-        return Covered(self.inner.select(rows), self.looked.index_select(0, rows), self.present.index_select(0, rows))
+    def select(self, rows: Array) -> Covered:
+        index = numpy(rows)
+        return Covered(self.inner.select(rows), self.looked[index], self.present[index])
 
 
-def covered_step(step: LookingStep) -> StepFunction[Covered]:
-    """The step function over states that remember where it looked."""
+def covered(step: LookingStep, state: State, lengths: Sequence[int]) -> tuple[StepFunction[Covered], Covered]:
+    """The step function over states that remember where it looked, and the first one, of sources of these lengths."""
 
-    def remembering(tokens: Tensor, state: Covered) -> tuple[Tensor, Covered]:
+    def remembering(tokens: Array, state: Covered) -> tuple[Array, Covered]:
         log_probabilities, inner, weights = step(tokens, state.inner)
-        return log_probabilities, Covered(inner, state.looked + weights, state.present)
+        return log_probabilities, Covered(inner, state.looked + numpy(weights), state.present)
 
-    return remembering
+    present = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    return remembering, Covered(state, np.zeros(present.shape), present)
 
 
-def coverage_penalty(state: Covered, beta: float) -> Tensor:
+def coverage_penalty(state: Covered, beta: float) -> Numbers:
     """beta · Σ_i log min(Σ_j p_ij, 1) over source tokens i and target tokens j (N,); at most 0.
 
     A hypothesis that leaves source tokens unread is ranked lower (Wu et al. 2016, equation 14).
     """
-    logs = state.looked.double().clamp(_LEAST, 1.0).log()
-    return beta * logs.masked_fill(~state.present, 0.0).sum(-1)
+    logs = np.log(state.looked.clip(_LEAST, 1.0))
+    found: Numbers = beta * np.where(state.present, logs, 0.0).sum(-1)
+    return found

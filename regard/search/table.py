@@ -1,8 +1,7 @@
 """The searches by their names, each with all that the rest of the program needs to know of it.
 
 A search of your own is one entry: `SEARCHES["mine"] = Search(run)`, from then on `method = "mine"` in a recipe's
-[search], `--search mine` on the command line, and `translate(lines, method="mine")`. A search's own file, and PyTorch
-with it, is imported when it is used.
+[search], `--search mine` on the command line, and `translate(lines, method="mine")`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from regard.errors import ModelError
 from regard.extensions import entry
 
-from .hypotheses import Hypothesis, Problem, R, Stop
+from .hypotheses import Hypothesis, Problem, R, Stop, run_through
 
 if TYPE_CHECKING:
     from regard.nn.state import State
@@ -159,9 +158,9 @@ def _beam_stream(problem: Problem[State], settings: SearchConfig) -> Stream:
 
 
 def _greedy(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
-    from .paths import greedy_search
+    from .paths import greedy_steps
 
-    return [[hypothesis] for hypothesis in greedy_search(problem)]
+    return [[hypothesis] for hypothesis in run_through(greedy_steps(problem))]
 
 
 def _greedy_stream(problem: Problem[State], settings: SearchConfig) -> Stream:
@@ -178,14 +177,14 @@ def _diverse(problem: Problem[State], settings: SearchConfig, n_best: int) -> Fo
 
 
 def _sample(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
-    import torch
+    import numpy as np
 
-    from .paths import sample_search
+    from .paths import sample_steps
 
     number, sentences = settings.draws, len(problem.first)
-    rows = torch.arange(sentences, device=problem.first.device).repeat_interleave(number)
+    rows = np.arange(sentences).repeat(number)
     keys = [(problem.line(s), sample) for s in range(sentences) for sample in range(1, number + 1)]
-    drawn = sample_search(problem.select(rows), draw=_draw(settings), keys=keys)
+    drawn = run_through(sample_steps(problem.select(rows), draw=_draw(settings), keys=keys))
     return [drawn[start : start + number] for start in range(0, len(drawn), number)]
 
 

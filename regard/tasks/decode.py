@@ -10,41 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+import numpy as np
 
 from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder, MaskPredictor
-from regard.models.modules import layout_of
-from regard.nn.state import Observer
+from regard.search.arrays import Numbers, like
+from regard.search.constraints import Rule, Rules, allot, constrained
 from regard.search.hypotheses import Hypothesis, Problem, StepFunction, check_found, penalty_of
+from regard.search.steps import Lists, Together, coverage_penalty, covered, ensemble, masked_step, shortlist_union
 from regard.search.table import Search, SearchConfig, search_of
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, PAD
 
-from .engine import Backend, backend_of, limits_of
+from .engine import Backend, backend_of, limits_of, parameter_of
 from .lines import pad
 
 if TYPE_CHECKING:
-    from regard.search.refine import Blanks
-    from regard.search.steps import Lists
+    from torch import Tensor
 
-P = ParamSpec("P")
-R = TypeVar("R")
-State = Any
+    from regard.search.refine import Blanks
+
 Ids = Sequence[int]
-RulesOf = Callable[[int, int], Any]
-"""The index of a source and its length limit -> the rules of its hypotheses, a `regard.search.constraints.Rule`."""
+RulesOf = Callable[[int, int], Rule]
+"""The index of a source and its length limit -> the rules of its hypotheses."""
 Models = EncoderDecoder | Sequence[EncoderDecoder] | Backend
 
 _MOST_ROWS = 4096
 """Hypotheses decoded together, however many sentences a batch may have."""
 
 
-@torch.inference_mode()
 def decode(
     model: Models,
     sources: Sequence[Ids],
@@ -82,7 +78,7 @@ def decode(
         problem = (
             _problem(backend, ids, search, shortlist, [(i, rules) for i in batch], numbers)
             if steps
-            else _blanks(backend, ids, search)
+            else backend.quietly(_blanks)(backend, ids, search)
         )
         for i, each in zip(batch, chosen.run(problem, search, n_best), strict=True):
             check_found(each, lines[i])
@@ -92,7 +88,6 @@ def decode(
     return found
 
 
-@torch.inference_mode()
 def decode_steps(
     backend: Backend,
     source: Ids,
@@ -126,20 +121,102 @@ def streamed(search: SearchConfig, constrained: bool = False) -> Search:
     return chosen
 
 
-def step_of(
-    model: EncoderDecoder, subset: Tensor | None = None, *, looks: bool = False
-) -> Callable[[Tensor, State], Any]:
+# -- token by token ----------------------------------------------------------------------------------------------------
+
+
+def _problem(
+    backend: Backend,
+    sources: Sequence[Ids],
+    search: SearchConfig,
+    shortlist: Shortlist | None,
+    rules: Sequence[tuple[int, RulesOf | None]],
+    lines: Sequence[int],
+) -> Problem[Any]:
+    """Sources encoded, and the step function put together: models, coverage, lists, the models' mean, the rules."""
+    limits = limits_of(sources, search, backend.capacities)
+    each = _rules(rules, limits, search, lines)
+    lists = None
+    if shortlist is not None:
+        needs = [one.needs() for one in each] or [()] * len(sources)
+        lists = [shortlist.of(source, more) for source, more in zip(sources, needs, strict=True)]
+    begun = _begun(backend, [[*source, END] for source in sources], max(limits), search.coverage > 0, lists)
+    step, state = begun[0]
+    if len(begun) > 1:
+        steps, states = zip(*begun, strict=True)
+        step, state = ensemble(steps, search.ensemble), Together(tuple(states))
+    first, choose = np.full(len(sources), BEGIN), None
+    if each:
+        step, state = constrained(step, state, each, END)
+        phrases = [one.phrases for one in each if isinstance(one, Rules)]
+        choose = allot if any(one and one.full for one in phrases) else None
+    start = first if backend.decoders else like(parameter_of(backend.models[0]), first)
+    bonus = _bonus(search.coverage, bool(each), len(begun)) if search.coverage else None
+    penalty = penalty_of(search.penalty, search.alpha)
+    return Problem(step, state, start, np.array(limits), END, penalty, bonus, choose, lines)
+
+
+def _rules(
+    rules: Sequence[tuple[int, RulesOf | None]], limits: Sequence[int], search: SearchConfig, lines: Sequence[int]
+) -> list[Rule]:
+    """The rules of each sentence; empty where there are none to keep. Raises ModelError where they cannot be kept."""
+    made: list[Rule] = []
+    for (index, rules_of), limit in zip(rules, limits, strict=True):
+        if rules_of is not None:
+            made.append(rules_of(index, limit))
+        elif search.min_length > 0 or search.no_repeat_ngram_size > 0:
+            made.append(Rules(limit, search.min_length, search.no_repeat_ngram_size))
+    for line, one in zip(lines, made, strict=False):
+        if reason := one.refusal():
+            raise ModelError(f"line {line}: {reason}; change one of the two.")
+    return made
+
+
+def _bonus(beta: float, under_rules: bool, members: int) -> Callable[[Any], Numbers]:
+    """The coverage penalty of a state that is put together so."""
+
+    def bonus(state: Any) -> Numbers:
+        inner = state.inner if under_rules else state
+        each = inner.members if members > 1 else (inner,)
+        found: Numbers = np.mean([coverage_penalty(one, beta) for one in each], axis=0)
+        return found
+
+    return bonus
+
+
+def _begun(
+    backend: Backend, rows: Sequence[Ids], longest: int, coverage: bool, lists: Lists | None
+) -> list[tuple[StepFunction[Any], Any]]:
+    """Of each model a step function and its state, sources encoded."""
+    if backend.decoders:
+        from regard.engine.steps import start
+
+        begun: list[Any] = [start(decoder, rows, longest, lists, looks=coverage) for decoder in backend.decoders]
+    else:
+        begun = backend.quietly(_begun_in_torch)(backend, rows, coverage, lists)
+    if not coverage:
+        return begun
+    return [covered(step, state, [*map(len, rows)]) for step, state in begun]
+
+
+# -- in PyTorch --------------------------------------------------------------------------------------------------------
+
+
+def step_of(model: EncoderDecoder, subset: Tensor | None = None, *, looks: bool = False) -> StepFunction[Any]:
     """The model as a step function: last tokens (N,) and a state -> log-probabilities (N, V), next state.
 
     Of some `subset` (U,) alone, if they are given: (N, U), summing to one. If it `looks`, it also returns where it
     looked: the last layer's weights, the mean of its heads (N, S).
     """
+    from torch.nn.functional import linear
+
+    from regard.nn.state import Observer
+
     project = model.project
     if subset is not None:
         weight, whole = model.output.weight[subset], model.output.bias
-        project = partial(F.linear, weight=weight, bias=None if whole is None else whole[subset])
+        project = partial(linear, weight=weight, bias=None if whole is None else whole[subset])
 
-    def step(tokens: Tensor, state: State) -> Any:
+    def step(tokens: Tensor, state: Any) -> Any:
         observe = Observer("cross") if looks else None
         hidden, state = model.decode(tokens[:, None], state, observe=observe)
         log_probabilities = _float(project(hidden[:, -1])).log_softmax(-1)
@@ -155,140 +232,34 @@ def step_of(
 
 
 def _float(logits: Tensor) -> Tensor:
-    return logits.float() if logits.dtype == torch.bfloat16 else logits
+    return logits.float() if str(logits.dtype) == "torch.bfloat16" else logits
 
 
-# -- token by token ----------------------------------------------------------------------------------------------------
-
-
-def _problem(
-    backend: Backend,
-    sources: Sequence[Ids],
-    search: SearchConfig,
-    shortlist: Shortlist | None,
-    rules: Sequence[tuple[int, RulesOf | None]],
-    lines: Sequence[int],
-) -> Problem[Any]:
-    """Sources encoded, and the step function put together: models, coverage, lists, the models' mean, the rules."""
-    limits = limits_of(sources, search, backend.capacities)
-    each = _rules(rules, limits, search)
-    lists = None
-    if shortlist is not None:
-        needs = [one.needs() for one in each] or [()] * len(sources)
-        lists = [shortlist.of(source, more) for source, more in zip(sources, needs, strict=True)]
-    begun = _begun(backend, sources, max(limits), search.coverage > 0, lists)
-    step, state = begun[0]
-    if len(begun) > 1:
-        from regard.search.steps import Together, ensemble
-
-        steps, states = zip(*begun, strict=True)
-        step, state = ensemble(steps, search.ensemble), Together(tuple(states))
-    choose = None
-    if each:
-        from regard.search.constraints import Rules, allot, constrained_step, start_constrained
-
-        for line, one in zip(lines, each, strict=True):
-            if reason := one.refusal():
-                raise ModelError(f"line {line}: {reason}; change one of the two.")
-        step, state = constrained_step(step, END), start_constrained(state, each)
-        phrases = [one.phrases for one in each if isinstance(one, Rules)]
-        choose = allot if any(one and one.full for one in phrases) else None
-    return Problem(
-        step,
-        state,
-        torch.full((len(sources),), BEGIN, device=backend.device),
-        torch.tensor(limits, device=backend.device),
-        END,
-        penalty_of(search.penalty, search.alpha),
-        _bonus(search.coverage, bool(each), len(begun), lists is not None) if search.coverage else None,
-        choose,
-        lines,
-    )
-
-
-def _rules(rules: Sequence[tuple[int, RulesOf | None]], limits: Sequence[int], search: SearchConfig) -> list[Any]:
-    """The rules of each sentence; empty where there are none to keep."""
-    made: list[Any] = []
-    for (index, rules_of), limit in zip(rules, limits, strict=True):
-        if rules_of is not None:
-            made.append(rules_of(index, limit))
-        elif search.min_length > 0 or search.no_repeat_ngram_size > 0:
-            from regard.search.constraints import Rules
-
-            made.append(Rules(limit, search.min_length, search.no_repeat_ngram_size))
-    return made
-
-
-def _bonus(beta: float, under_rules: bool, members: int, masked: bool) -> Callable[[Any], Tensor]:
-    """The coverage penalty of a state that is put together so."""
-    from regard.search.steps import coverage_penalty
-
-    def bonus(state: Any) -> Tensor:
-        inner = state.inner if under_rules else state
-        each = inner.members if members > 1 else (inner,)
-        return torch.stack([coverage_penalty(one.inner if masked else one, beta) for one in each]).mean(0)
-
-    return bonus
-
-
-def _begun(
-    backend: Backend, sources: Sequence[Ids], longest: int, coverage: bool, lists: Lists | None
-) -> list[tuple[StepFunction[Any], Any]]:
-    """Of each model a step function and its state, sources encoded."""
-    rows = [[*source, END] for source in sources]
-    if backend.decoders:
-        from regard.engine.steps import start
-
-        return [start(decoder, rows, longest, lists) for decoder in backend.decoders]
-    device = torch.device(backend.device)
-    ids, layout = pad(rows, device)
-    subset = None
-    if lists is not None:
-        from regard.search.steps import masked_step, shortlist_union, start_masked
-
-        subset = shortlist_union(lists, device)
-    begun: list[tuple[StepFunction[Any], Any]] = []
+def _begun_in_torch(backend: Backend, rows: Sequence[Ids], coverage: bool, lists: Lists | None) -> list[Any]:
+    ids, layout = pad(rows, backend.device)
+    subset = None if lists is None else like(ids, shortlist_union(lists))
+    begun: list[Any] = []
     for model in backend.models:
-        with backend.autocast():
-            state: Any = model.start(model.encode(ids, layout), layout)
-        looking = _cast(backend, step_of(model, subset, looks=coverage))
-        step: StepFunction[Any] = looking
-        if coverage:
-            from regard.search.steps import Covered, covered_step
-
-            nothing = torch.zeros(ids.shape, dtype=torch.float64, device=device)
-            present = torch.arange(layout.width, device=device) < layout.lengths[:, None]
-            step, state = covered_step(looking), Covered(state, nothing, present)
+        state: Any = model.start(model.encode(ids, layout), layout)
+        step = backend.quietly(step_of(model, subset, looks=coverage))
         if lists is not None:
-            step = masked_step(step, lists, model.output.out_features, device)
-            state = start_masked(state, lists, device)
+            step, state = masked_step(step, state, lists, model.output.out_features)
         begun.append((step, state))
     return begun
 
 
-def _cast(backend: Backend, function: Callable[P, R]) -> Callable[P, R]:
-    """The function, run in the backend's precision."""
-
-    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
-        with backend.autocast():
-            return function(*args, **kwargs)
-
-    return inside if backend.bfloat16 else function
-
-
-# -- all positions at once ---------------------------------------------------------------------------------------------
-
-
 def _blanks(backend: Backend, sources: Sequence[Ids], search: SearchConfig) -> Blanks:
-    """Sources encoded, with the likeliest lengths of each."""
+    """Sources encoded, with the likeliest lengths of each, for a model that fills in all positions at once."""
+    import torch
+
+    from regard.models.modules import layout_of
     from regard.search.refine import Blanks
 
     model: MaskPredictor = backend.models[0]  # type: ignore[assignment]  # its family says that it is one
     ids, layout = pad([[*source, END] for source in sources], backend.device)
     assert backend.mask is not None
-    with backend.autocast():
-        state: Any = model.start(model.encode(ids, layout), layout)
-        lengths = model.likely_lengths(state, search.beam)  # (B, K)
+    state: Any = model.start(model.encode(ids, layout), layout)
+    lengths = model.likely_lengths(state, search.beam)  # (B, K)
     limit = layout.lengths[:, None] - 1 + search.extra_length
     lengths = torch.minimum(lengths, limit.clamp(max=search.max_length) if search.max_length else limit)
     state = state.select(torch.arange(len(sources), device=ids.device).repeat_interleave(lengths.shape[1]))
@@ -297,4 +268,4 @@ def _blanks(backend: Backend, sources: Sequence[Ids], search: SearchConfig) -> B
         hidden, _ = model.decode(tokens, state, layout_of("padded", sizes, tokens.shape[1]))
         return _float(model.project(hidden)).log_softmax(-1)
 
-    return Blanks(_cast(backend, fill), lengths, backend.mask, PAD, END, [BEGIN])
+    return Blanks(backend.quietly(fill), lengths, backend.mask, PAD, END, [BEGIN])

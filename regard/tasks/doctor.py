@@ -49,8 +49,6 @@ _ASKED: dict[str, dict[str, object]] = {
     "--precision exact": {"precision": "exact"},
     "--precision float32": {"precision": "float32"},
     "--precision int8": {"precision": "int8"},
-    "--precision int8, with rules or samples": {"precision": "int8", "samples": 1},
-    "--precision int8 --coverage 0.2": {"precision": "int8", "coverage": 0.2},
 }
 """Options and what they ask for, in the place of what the bundle's recipe does."""
 

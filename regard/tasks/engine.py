@@ -33,7 +33,7 @@ from regard.models import FAMILIES
 from regard.models.interface import EncoderDecoder, HasParameters, Kind
 from regard.recipe import Recipe
 from regard.search.hypotheses import Hypothesis, check_found, penalty_of
-from regard.search.table import PRECISIONS, SearchConfig, search_of
+from regard.search.table import PRECISIONS, SEARCHES, SearchConfig, search_of
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, MASK, Tokenizer
 
@@ -77,12 +77,12 @@ class Backend:
         """What products are computed in."""
         if self.decoders:
             return self.decoders[0].precision
-        return "bfloat16" if self.bfloat16 else str(_first(self.models[0]).dtype).removeprefix("torch.")
+        return "bfloat16" if self.bfloat16 else str(parameter_of(self.models[0]).dtype).removeprefix("torch.")
 
     @property
     def device(self) -> torch.device | str:
         """Where it computes."""
-        return "cpu" if self.decoders else _first(self.models[0]).device
+        return "cpu" if self.decoders else parameter_of(self.models[0]).device
 
     @property
     def capacities(self) -> list[int | None]:
@@ -100,13 +100,20 @@ class Backend:
 
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.bfloat16)
 
+    def quietly(self, function: T) -> T:
+        """A function of PyTorch's, in this precision and without what gradients would need."""
+        import torch
+
+        quiet: T = torch.inference_mode()(self.autocast()(function))
+        return quiet
+
     def searches(self, search: SearchConfig, *, n_best: int = 1, constrained: bool = False) -> bool:
         """Whether the whole search is inside of the compiled decoder.
 
         Raises ModelError for settings that do not go together. `constrained`: whether there are phrases to keep.
         """
         chosen = search_of(search, step_by_step=self.mask is None, n_best=n_best, constrained=constrained)
-        return chosen.compiled and len(self.decoders) == 1 and not constrained
+        return chosen.compiled and len(self.decoders) == 1 and not constrained and not search.coverage
 
     def found(
         self,
@@ -126,34 +133,19 @@ class Backend:
 
         [decoder] = self.decoders
         limits = limits_of(sources, search, [decoder.capacity])
-        ruled = search.min_length > 0 or search.no_repeat_ngram_size > 0
-        alone = max(search.beam, n_best) == 1 and not search.method and not ruled
-        greedy = search.method == "greedy" or alone
         for limit, line in zip(limits, lines, strict=False):
             if search.min_length > limit:
-                raise ModelError(
-                    f"line {line}: at least {search.min_length} tokens are asked for, and at most {limit} allowed; "
-                    "change one of the two."
-                )
+                rule = f"at least {search.min_length} tokens are asked for, and at most {limit} allowed"
+                raise ModelError(f"line {line}: {rule}; change one of the two.")
+        greedy = search_of(search, n_best=n_best) is SEARCHES["greedy"]
+        width, stop = (1, "first") if greedy else (max(search.beam, n_best), search.stop)
+        penalty, rules = penalty_of(search.penalty, search.alpha), (search.min_length, search.no_repeat_ngram_size)
+        beam = Beam(width, n_best, search.batch_size, stop, BEGIN, END, penalty, *rules)
         # Longest first, so that those decoded together are of near the same length, and memory shows early.
         order = sorted(range(len(sources)), key=lambda i: (-len(sources[i]), i))
-        found = decoder.search(
-            [[*sources[i], END] for i in order],
-            [limits[i] for i in order],
-            Beam(
-                width=1 if greedy else max(search.beam, n_best),
-                n_best=n_best,
-                batch=search.batch_size,
-                stop="first" if greedy else search.stop,
-                begin=BEGIN,
-                end=END,
-                penalty=penalty_of(search.penalty, search.alpha),
-                min_length=search.min_length,
-                no_repeat_ngram_size=search.no_repeat_ngram_size,
-            ),
-            lists=None if shortlist is None else [shortlist.of(sources[i]) for i in order],
-            progress=progress,
-        )
+        rows, most = [[*sources[i], END] for i in order], [limits[i] for i in order]
+        lists = None if shortlist is None else [shortlist.of(sources[i]) for i in order]
+        found = decoder.search(rows, most, beam, lists, progress)
         made: list[list[Hypothesis]] = [[] for _ in sources]
         for i, hypotheses in zip(order, found, strict=True):
             made[i] = [Hypothesis(*each) for each in hypotheses]
@@ -185,14 +177,15 @@ def is_exact(precision: str) -> bool:
 
 def exact_copy(model: Model) -> Model:
     """The model as it computes in float64: a copy; itself, if it does already."""
-    if str(_first(model).dtype) == "torch.float64":
+    if str(parameter_of(model).dtype) == "torch.float64":
         return model
     copied: Any = copy.deepcopy(model)  # a module, whatever else its kind is
     exact: Model = copied.double()
     return exact
 
 
-def _first(model: HasParameters) -> torch.Tensor:
+def parameter_of(model: HasParameters) -> torch.Tensor:
+    """One of a model's parameters, which shows where it lies and in what numbers."""
     return next(iter(model.named_parameters()))[1]
 
 
@@ -251,7 +244,7 @@ class Engine:
         self, recipe: Recipe, bundle: Bundle | None = None, model: EncoderDecoder | None = None, device: str = "cpu"
     ) -> None:
         """Of a bundle, or of a model that is there already."""
-        self.device = device if model is None else str(_first(model).device)
+        self.device = device if model is None else str(parameter_of(model).device)
         """Where the model lies: cpu, or cuda with its number."""
         self._model, self._recipe, self._bundle = model, recipe, bundle
         self._stamp = None if bundle is None else _stamp(bundle.path)
@@ -307,13 +300,11 @@ class Engine:
             return Backend([self.model_for(precision)], bfloat16=precision == "bfloat16")
         return Backend(decoders=[self.decoder(precision)])
 
-    def why_not_compiled(self, search: SearchConfig) -> str | None:
-        """Why a search runs in PyTorch; None: the compiled engine does it."""
+    def why_not_compiled(self, search: SearchConfig, others: Sequence[Engine] = ()) -> str | None:
+        """Why a search, alone or as an ensemble, runs in PyTorch; None: the compiled engine does it."""
         if search.precision == "exact":
             return "precision = exact multiplies in float64, which the compiled engine does not"
-        if search.coverage:
-            return "coverage counts where the model looks, which the compiled engine does not show"
-        return self.refusal()
+        return next(filter(None, (each.refusal() for each in (self, *others))), None)
 
     def refusal(self) -> str | None:
         """Why the model is not compiled; None: it can be."""
@@ -338,9 +329,9 @@ class Engine:
     def backend(self, search: SearchConfig, others: Sequence[Engine] = (), mask: int | None = None) -> Backend:
         """What computes a search, alone or as an ensemble."""
         members = (self, *others)
-        reason = next(filter(None, (each.why_not_compiled(search) for each in members)), None)
-        if reason is None:
+        if (reason := self.why_not_compiled(search, others)) is None:
             return Backend(decoders=[each.decoder(search.precision) for each in members])
+        check_torch(f"{reason}, so it")
         bfloat16 = search.precision == "bfloat16"
         return Backend([each.model_for(search.precision) for each in members], bfloat16=bfloat16, mask=mask)
 

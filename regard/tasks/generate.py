@@ -7,7 +7,7 @@ goes on from there. Sizes: N rows, t tokens in the context.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,10 +18,8 @@ from regard.errors import ModelError
 from regard.models.interface import LanguageModel
 from regard.models.modules import device_of
 from regard.nn.state import State
-from regard.search.beam import beam_search
 from regard.search.hypotheses import Hypothesis, Problem, penalty_of
-from regard.search.paths import Draw, sample_search, sample_steps
-from regard.search.table import SearchConfig
+from regard.search.table import SearchConfig, search_of
 from regard.text import BEGIN, END, PAD
 
 from .open import Pipeline, open_bundle
@@ -75,11 +73,12 @@ def stream(
     if not settings.samples and settings.beam > 1:
         raise ModelError(f"a beam ({settings.beam}) chooses at the end, so nothing can be streamed; set beam to 1.")
     model = cast(LanguageModel, opened.model_for(precision))
-    problem = _problem(model, _ids(opened, prompt), settings, 1, **_frame(opened))
-    said = whole = ""
-    for ids in sample_steps(problem, draw=_draw(settings), keys=[(1, 1)]):
+    problem = _problem(model, _ids(opened, prompt), settings, **_frame(opened))
+    chosen, said, whole = search_of(settings), "", ""
+    assert chosen.stream is not None
+    for ids in chosen.stream(problem, settings):
         # A character that is spelt in bytes shows as U+FFFD until it is whole.
-        whole = _text(opened, ids[0])
+        whole = _text(opened, ids)
         text = whole.rstrip("\ufffd")
         yield text[len(said) :]
         said = text
@@ -91,18 +90,9 @@ def continued(
     model: LanguageModel, ids: Sequence[int], search: SearchConfig, *, first: int, end: int, capacity: int
 ) -> list[Hypothesis]:
     """Hypotheses of what follows `ids`: draws, the likeliest token each time, or a beam."""
-    if search.samples or search.beam == 1:
-        rows = max(1, search.samples)
-        problem = _problem(model, ids, search, rows, first=first, end=end, capacity=capacity)
-        return sample_search(problem, draw=_draw(search), keys=[(1, number) for number in range(1, rows + 1)])
-    problem = _problem(model, ids, search, 1, first=first, end=END, capacity=capacity)
-    problem = replace(problem, penalty=penalty_of(search.penalty, search.alpha))
-    return beam_search(problem, width=search.beam, n_best=search.beam, stop=search.stop)[0]
-
-
-def _draw(search: SearchConfig) -> Draw:
-    """Without samples the likeliest token is the only one that can be drawn."""
-    return Draw(search.seed, search.temperature, search.top_k, search.top_p) if search.samples else Draw(top_k=1)
+    one = search.draws or search.beam == 1
+    problem = _problem(model, ids, search, first=first, end=end if one else END, capacity=capacity)
+    return search_of(search).run(problem, search, search.beam)[0]
 
 
 @dataclass(frozen=True)
@@ -117,9 +107,9 @@ class _Sliding:
 
 
 def _problem(
-    model: LanguageModel, ids: Sequence[int], search: SearchConfig, rows: int, *, first: int, end: int, capacity: int
+    model: LanguageModel, ids: Sequence[int], search: SearchConfig, *, first: int, end: int, capacity: int
 ) -> Problem[_Sliding]:
-    """So many rows of what follows `first` and `ids`, of which only what fits in the context is read."""
+    """What follows `first` and `ids`, of which only what fits in the context is read."""
     read = [first, *ids][-capacity:]  # no limit is 0
     kept = torch.tensor([read], device=device_of(model))
     inner = model.start() if len(read) == 1 else model.decode(kept[:, :-1], model.start())[1]
@@ -135,9 +125,8 @@ def _problem(
         found[:, [PAD, BEGIN]] = float("-inf")  # they are no text
         return found, _Sliding(inner, seen)
 
-    state = _Sliding(inner, kept[:, :-1]).select(torch.zeros(rows, dtype=torch.long, device=kept.device))
-    limits = torch.full((rows,), search.max_length or search.extra_length)
-    return Problem(step, state, kept[:, -1].expand(rows), limits, end)
+    limit, penalty = search.max_length or search.extra_length, penalty_of(search.penalty, search.alpha)
+    return Problem(step, _Sliding(inner, kept[:, :-1]), kept[:, -1], torch.tensor([limit]), end, penalty)
 
 
 def _frame(opened: Pipeline) -> dict[str, int]:

@@ -22,7 +22,7 @@ from regard.search.table import SearchConfig
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import END, Tokenizer
 
-from .engine import Backend, Engine, check_kind, check_torch, context_of, instead_of, mask_of, placed
+from .engine import Backend, Engine, check_kind, context_of, instead_of, mask_of, placed
 from .lines import Languages, SourceSide
 from .options import NONE, Options, search_with
 from .translation import Candidate, Translation
@@ -128,8 +128,7 @@ class Translator:
 
     def why_not_compiled(self, search: SearchConfig) -> str | None:
         """Why a search runs in PyTorch; None: the compiled engine does it."""
-        engines = (self.engine, *(other.engine for other in self.others))
-        return next(filter(None, (each.why_not_compiled(search) for each in engines)), None)
+        return self.engine.why_not_compiled(search, [other.engine for other in self.others])
 
     def shortlist(self, search: SearchConfig) -> Shortlist | None:
         """The shortlist that a search asks for. Raises ModelError where its bundle has none."""
@@ -176,14 +175,13 @@ class Translator:
         shortlist = self.shortlist(search)
         asked = self._asked(options, lines, first_line, search, shortlist)
         number = options.n_best if search.mbr == "none" else max(options.n_best, search.beam)
-        backend = self.backend(search)
-        find: Callable[..., list[list[Hypothesis]]] = backend.found
+        backend, find = self.backend(search), Backend.found
         if not backend.searches(search, n_best=number, constrained=asked is not None):
-            check_torch("a search that the compiled decoder has not inside of it")
             from .decode import decode
 
-            find = partial(decode, backend, rules=None if asked is None else asked.rules(full))
+            find = partial(decode, rules=None if asked is None else asked.rules(full))
         found = find(
+            backend,
             [ids[i] for i in full],
             search,
             n_best=number,
@@ -206,7 +204,6 @@ class Translator:
         A greedy search and a sample (the first) are certain of every token, a beam of what all its hypotheses agree on.
         Raises ModelError for a search that chooses at the end.
         """
-        check_torch("a translation as it comes")
         from .decode import decode_steps, streamed
 
         options = Options.of(options, **given)

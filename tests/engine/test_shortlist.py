@@ -106,7 +106,7 @@ def test_log_probabilities_are_those_among_the_list():
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "coverage"])
+@pytest.mark.parametrize("name", SEARCHES)
 def test_the_compiled_decoder_finds_what_the_reference_finds(name):
     model, lists = toy.make(SMALL, vocabulary=VOCABULARY), some()
     decoder = compiled(model, SMALL, "float32")
@@ -287,5 +287,4 @@ def test_the_commands(listed, tmp_path):
     assert found["by default"]["value"] == ("PyTorch" if decoding.refusal() else "compiled decoder")
     assert found["--precision exact"]["value"] == "PyTorch"
     assert "float64" in found["--precision exact"]["note"]
-    assert "coverage" in found["--precision int8 --coverage 0.2"]["note"] or decoding.refusal()
     assert found["--shortlist"]["value"] == "learnt"

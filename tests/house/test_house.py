@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": {"nn"},
     "data": {"settings", "text"},
     "models": {"nn", "kernels"},
-    "search": {"nn.state"},
+    "search": {"nn.state", "kernels.build"},
     "train": {"settings", "text", "data", "nn", "models", "kernels"},
     "engine": {"models", "kernels"},
     "recipe": {"settings", "text", "models", "search", "train"},

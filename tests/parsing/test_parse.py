@@ -22,9 +22,9 @@ from regard.parsing.brackets import score_trees
 from regard.parsing.parse import MOST_OPEN, Bracketing, Symbols, evaluate_trees, parse
 from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
 from regard.search.beam import beam_search
-from regard.search.constraints import constrained_step, start_constrained
+from regard.search.constraints import constrained
 from regard.search.hypotheses import penalty_of
-from regard.search.paths import exhaustive_search
+from regard.studies.lectures.exhaustive import exhaustive_search
 from regard.tasks.open import use_of
 from regard.tasks.translate import load
 from regard.text import PAD, Tokenizer, write_lines
@@ -192,14 +192,10 @@ def test_a_wide_beam_finds_the_best_tree():
         return torch.randn(9).log_softmax(-1).expand(len(tokens), 9), Count(state.tokens + 1)
 
     options = {"end": END, "penalty": penalty_of("power", 1.0)}
-    start = start_constrained(Count(0), [Bracketing(SYMBOLS, 2, 8)])
+    under, start = constrained(step, Count(0), [Bracketing(SYMBOLS, 2, 8)], END)
     first = torch.tensor([0])
-    (found,) = toy.searched(
-        beam_search, constrained_step(step, END), start, first, width=200, max_length=torch.tensor([8]), **options
-    )
-    best = toy.searched(
-        exhaustive_search, constrained_step(step, END), start, first, max_length=8, n_best=100, **options
-    )
+    (found,) = toy.searched(beam_search, under, start, first, width=200, max_length=torch.tensor([8]), **options)
+    best = toy.searched(exhaustive_search, under, start, first, max_length=8, n_best=100, **options)
     assert len(best) == 14
     assert found[0].ids == best[0].ids
     assert found[0].score == pytest.approx(best[0].score)

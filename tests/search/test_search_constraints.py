@@ -14,10 +14,10 @@ from torch import Tensor
 
 from regard.search.automaton import FAR, Phrases, Spelling, occurs
 from regard.search.beam import beam_search
-from regard.search.constraints import Rules, allot, start_constrained
-from regard.search.constraints import constrained_step as under_rules
+from regard.search.constraints import Rules, allot, constrained
 from regard.search.hypotheses import penalty_of
-from regard.search.paths import Draw, exhaustive_search, sample_search
+from regard.search.paths import Draw
+from regard.studies.lectures.exhaustive import exhaustive_search
 
 SPELT = [b" ", b"a", b"b", b"ab", b" a", b".", b"", b"ba"]
 END = 6
@@ -100,8 +100,7 @@ def test_a_wide_constrained_beam_equals_exhaustive_search_of_what_keeps_the_rule
     for choose in (None, allot):
         found = toy.searched(
             beam_search,
-            under_rules(step, END),
-            start_constrained(state, [rules]),
+            *constrained(step, state, [rules], END),
             first,
             width=len(SPELT) ** limit,
             max_length=torch.tensor([limit]),
@@ -112,17 +111,16 @@ def test_a_wide_constrained_beam_equals_exhaustive_search_of_what_keeps_the_rule
         )[0]
         assert [h.ids for h in found] == [h.ids for h in fitting[:5]]
         assert [h.log_probability for h in found] == pytest.approx([h.log_probability for h in fitting[:5]])
-    constrained_step = toy.searched(
+    kept = toy.searched(
         exhaustive_search,
-        under_rules(step, END),
-        start_constrained(state, [rules]),
+        *constrained(step, state, [rules], END),
         first,
         max_length=limit,
         end=END,
         penalty=penalty,
         n_best=5,
     )
-    assert [h.ids for h in constrained_step] == [h.ids for h in fitting[:5]]
+    assert [h.ids for h in kept] == [h.ids for h in fitting[:5]]
 
 
 def test_a_thousand_random_cases_keep_their_rules_or_are_refused() -> None:
@@ -144,8 +142,7 @@ def test_a_thousand_random_cases_keep_their_rules_or_are_refused() -> None:
     state, first = start(len(cases))
     beams = toy.searched(
         beam_search,
-        under_rules(step_of(1), END),
-        start_constrained(state, all_rules),
+        *constrained(step_of(1), state, all_rules, END),
         first,
         width=3,
         max_length=limits,
@@ -155,9 +152,8 @@ def test_a_thousand_random_cases_keep_their_rules_or_are_refused() -> None:
         choose=allot,
     )
     samples = toy.searched(
-        sample_search,
-        under_rules(step_of(1, 1.0), END),
-        start_constrained(state, all_rules),
+        toy.sample_search,
+        *constrained(step_of(1, 1.0), state, all_rules, END),
         first,
         max_length=limits,
         end=END,
@@ -184,8 +180,7 @@ def test_nothing_is_repeated_unless_it_is_required() -> None:
     def found(rules: Rules) -> list[int]:
         return toy.searched(
             beam_search,
-            under_rules(step, END),
-            start_constrained(state, [rules]),
+            *constrained(step, state, [rules], END),
             first,
             width=4,
             max_length=limit,
@@ -213,8 +208,7 @@ def test_a_required_phrase_is_worth_its_place_in_the_beam() -> None:
         scores = [
             toy.searched(
                 beam_search,
-                under_rules(step_of(seed), END),
-                start_constrained(state, [rules]),
+                *constrained(step_of(seed), state, [rules], END),
                 first,
                 width=4,
                 max_length=torch.tensor([8]),

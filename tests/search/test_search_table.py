@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from bundles import ENGLISH, small_bundle
+from bundles import ENGLISH, UNCOMPILED, small_bundle
 from torch import Tensor
 
 from regard import bundle as bundles
@@ -168,15 +168,17 @@ def test_what_a_family_cannot_honour_is_refused_before_training(family: str, sea
 
 
 @pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
-def test_what_the_engine_cannot_do_is_said_once(bundle: Path) -> None:
+def test_what_the_engine_cannot_do_is_said_once(bundle: Path, tmp_path: Path) -> None:
+    small_bundle(tmp_path / "other", model=UNCOMPILED, search={"beam": 3, "extra_length": 20})
+    translator = load(tmp_path / "other")
+    exact = translator.translate(LINES)  # auto is exact where the engine refuses, and warns of nothing
+    with pytest.warns(RegardWarning, match="int8 is not to be had here, and float64 is used instead: it does not"):
+        assert translator.translate(LINES, precision="int8") == exact
+    assert translator.translate(LINES, precision="int8") == exact
+    with pytest.warns(RegardWarning, match="precision float32 is PyTorch's here, .* translated with it: it does not"):
+        translator.translate(LINES, precision="float32")
     translator = load(bundle)
-    exact = translator.translate(LINES, coverage=0.2)  # auto is exact where the engine refuses, and warns of nothing
-    with pytest.warns(RegardWarning, match="int8 is not to be had here, and float64 is used instead: coverage"):
-        assert translator.translate(LINES, coverage=0.2, precision="int8") == exact
-    assert translator.translate(LINES, coverage=0.2, precision="int8") == exact
-    with pytest.warns(RegardWarning, match="precision float32 is PyTorch's here, .* translated with it: coverage"):
-        translator.translate(LINES, coverage=0.2, precision="float32")
-    assert translator.backend(translator.searching(Options.of(precision="int8"))).precision == "int8"
+    assert translator.backend(translator.searching(Options.of(precision="int8", coverage=0.2))).precision == "int8"
     assert translator.backend(translator.searching(Options())).precision == "float32"
     assert translator.backend(translator.searching(Options.of(precision="exact"))).precision == "float64"
 

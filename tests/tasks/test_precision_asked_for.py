@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from bundles import ENGLISH, GERMAN, small_bundle
+from bundles import ENGLISH, GERMAN, UNCOMPILED, small_bundle
 
 from regard import bundle as bundles
 from regard.apps import cli
@@ -22,24 +22,24 @@ from regard.tasks.open import Pipeline
 from regard.tasks.translate import load
 
 needs_engine = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
-MESSAGE = r"precision int8 is not to be had here, and float64 is used instead: coverage counts where the model looks"
+MESSAGE = r"precision int8 is not to be had here, and float64 is used instead: it does not know model.norm_kind = 'rms'"
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     path = tmp_path_factory.mktemp("bundle") / "bundle"
-    small_bundle(path)
+    small_bundle(path, model=UNCOMPILED)
     return path
 
 
 def test_it_is_said_once_and_the_translation_is_that_of_what_is_used(bundle):
     translator = load(bundle)
-    search = {"precision": "int8", "coverage": 0.2}
+    search = {"precision": "int8"}
     with pytest.warns(RegardWarning, match=MESSAGE):
         found = translator.translate(ENGLISH[:2], search=search)
     again = translator.translate(ENGLISH[:2], search=search)  # a second warning would be an error here
     assert [each.text for each in found] == [each.text for each in again]
-    exact = load(bundle).translate(ENGLISH[:2], search={"coverage": 0.2})
+    exact = load(bundle).translate(ENGLISH[:2], search={"precision": "exact"})
     assert [each.text for each in found] == [each.text for each in exact]
 
 
@@ -56,8 +56,9 @@ def test_what_pytorch_alone_computes_says_that_it_has_no_int8(bundle):
 
 
 @needs_engine
-def test_scores_are_those_of_the_engine_in_the_precision_that_is_asked_for(bundle):
-    translator = load(bundle)
+def test_scores_are_those_of_the_engine_in_the_precision_that_is_asked_for(tmp_path):
+    small_bundle(tmp_path / "bundle")
+    translator = load(tmp_path / "bundle")
     exact, auto, int8 = (
         score_lines(translator, ENGLISH, GERMAN, precision=precision) for precision in ("exact", "auto", "int8")
     )
@@ -68,8 +69,9 @@ def test_scores_are_those_of_the_engine_in_the_precision_that_is_asked_for(bundl
     assert [s.log_probabilities for s in int8] != [s.log_probabilities for s in auto]
 
 
-def test_an_evaluation_in_int8_takes_its_perplexity_in_int8_and_warns_of_nothing(bundle):
-    translator = load(bundle)
+def test_an_evaluation_in_int8_takes_its_perplexity_in_int8_and_warns_of_nothing(tmp_path):
+    small_bundle(tmp_path / "bundle")
+    translator = load(tmp_path / "bundle")
     both = [
         evaluate_lines(translator, ENGLISH[:2], GERMAN[:2], metrics=["perplexity"], precision=precision, resamples=0)
         for precision in ("exact", "int8")
@@ -81,14 +83,14 @@ def test_what_is_the_default_and_what_is_left_to_us_warns_of_nothing(bundle):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for precision in ("exact", "auto"):
-            load(bundle).translate(ENGLISH[:1], search={"precision": precision, "coverage": 0.2})
+            load(bundle).translate(ENGLISH[:1], search={"precision": precision})
 
 
 def test_the_command_line_shows_it_as_a_sentence(bundle, tmp_path, capsys):
     (tmp_path / "lines").write_text(ENGLISH[0] + "\n", "utf-8")
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        options = ["--precision", "int8", "--coverage", "0.2"]
+        options = ["--precision", "int8"]
         assert cli.main(["translate", str(bundle), str(tmp_path / "lines"), *options]) == 0
     shown = capsys.readouterr().err
     assert "regard: precision int8 is not to be had here" in shown

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from regard.pictures import bars, curves
 from regard.search.beam import beam_search
-from regard.search.hypotheses import Hypothesis, Problem, penalty_of
-from regard.search.paths import exhaustive_search, greedy_search
+from regard.search.hypotheses import Hypothesis, Problem, penalty_of, run_through
+from regard.search.paths import greedy_steps
 
+from .exhaustive import exhaustive_search
 from .page import Lecture, heat
 
 WORDS = ("A", "B", "C", "<eos>")
@@ -60,7 +61,7 @@ def _problem(penalty: str, alpha: float, longest: int = _LONGEST) -> Problem[Wri
 
 
 def _greedy() -> Hypothesis:
-    return greedy_search(_problem("none", 0.0))[0]
+    return run_through(greedy_steps(_problem("none", 0.0)))[0]
 
 
 def _all(alpha: float, many: int = 1000) -> list[Hypothesis]:
