@@ -13,7 +13,8 @@ best. Regard is shown in all its precisions, first as it is by default.
 A beam stops when as many hypotheses as it is wide have ended, which is CTranslate2's rule; Hugging Face has
 `early_stopping=True`, the same. Marian's sentences are all as long as its batch's longest source (`marian_files.py`
 says why). Sentences are ids for all but Marian, which splits a line of tokens at its spaces. A target token is one of
-what a system wrote itself, the end counted. Long sentences are captions put together until they have 60 words.
+what a system wrote itself, the end counted. Long sentences are captions put together until they have 60 words; their
+translations are made to have 80 tokens, for a model of captions stops after the first.
 
 `--parts` names what else is measured: `curves` (beams and batches, Regard and the best of CTranslate2), `waiting` (ways
 in which threads of OpenMP wait), `constraints`, `quality` (BLEU and memory) and `avx2` (both with AVX2 alone). Results
@@ -46,6 +47,7 @@ from regard.text import read_lines
 
 Table = dict[str, Any]
 Ids = list[list[int]]
+LENGTH = 80  # tokens of the translation of a long sentence
 DEFAULT, ONE, LONG = "batch 32, beam 4", "one sentence, beam 4", "60 words, beam 4"
 TRIED = {DEFAULT: DEFAULT, "batch 32, greedy": "batch 32, greedy", ONE: ONE, "one sentence, greedy": ONE, LONG: DEFAULT}
 """Settings, and in which of them the settings of a system are tried for it."""
@@ -106,7 +108,7 @@ class Bench:
 
         beam = 1 if "greedy" in name else 4
         if name == LONG:
-            return {"batch": 32, "beam": beam, "sources": some(self.long)}
+            return {"batch": 32, "beam": beam, "sources": some(self.long), "fixed": LENGTH}
         if name.startswith("one"):
             return {
                 "batch": 1,

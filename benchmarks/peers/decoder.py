@@ -39,8 +39,9 @@ def regard(job: Job) -> Translate:
             beam=setting["beam"],
             penalty="power",
             alpha=job["alpha"],
-            stop="full" if setting["fixed"] else "beam",  # CTranslate2's rule
+            stop="beam",  # CTranslate2's rule
             extra_length=job["extra"],
+            min_length=setting["fixed"],
             max_length=setting["fixed"],
             batch_size=setting["batch"],
             precision=job["precision"],
