@@ -373,6 +373,7 @@ class TrainConfig(BaseModel):
     keep_checkpoints: int = Field(2, gt=0, description="checkpoints left on disk")
     log_every: int = Field(50, gt=0, description="updates between lines of the log")
     chunk: int = Field(1024, gt=0, description="target tokens projected to the vocabulary at a time")
+    checkpoint_activations: bool = Field(False, description="compute layers again in the backward pass: less memory")
     parallel: Literal["auto", "ddp", "fsdp"] = Field(
         "auto", description="under torchrun: all weights in each process (ddp, auto), or a part of each (fsdp)"
     )

@@ -94,13 +94,10 @@ def unavailable(device: str, dtype: torch.dtype) -> str | None:
 
 def refuses(first: Tensor, *others: Tensor) -> str | None:
     """None if these tensors can be worked on: on a CPU, all float32 or all bfloat16; else why not."""
-    dtype = first.dtype
-    if dtype not in TYPES:
-        return "it is for float32 and bfloat16"
     for other in others:
-        if other.dtype != dtype:
+        if other.dtype != first.dtype:
             return "its tensors are not all of one type"
-    return unavailable(first.device.type, dtype)
+    return unavailable(first.device.type, first.dtype)
 
 
 def refuses_norm(x: Tensor, *others: Tensor) -> str | None:
@@ -169,8 +166,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, key_starts: Tensor, 
     Sequence b's queries are starts[b] to starts[b + 1], its keys likewise (int32, (B + 1,)); it sees its own keys only,
     if `causal` up to its own position.
     """
-    found: Tensor = applied(_Attend, q, k, v, starts, key_starts, causal)
-    return found
+    return applied(_Attend, q, k, v, starts, key_starts, causal)
 
 
 # -- the loss ----------------------------------------------------------------------------------------------------------
@@ -215,8 +211,7 @@ class _DropAdd(torch.autograd.Function):
 
 def drop_add(x: Tensor | None, y: Tensor, probability: float) -> Tensor:
     """x + dropout(y), or dropout(y) alone; the mask is a hash of position and seed, made again in the backward pass."""
-    found: Tensor = applied(_DropAdd, x, y, probability)
-    return found
+    return applied(_DropAdd, x, y, probability)
 
 
 # -- layer norm --------------------------------------------------------------------------------------------------------
@@ -254,5 +249,4 @@ def layer_norm(
     x: Tensor, gain: Tensor, bias: Tensor, epsilon: float, added: Tensor | None = None, probability: float = 0.0
 ) -> Tensor:
     """Layer norm of x, or of x + dropout(added), over the last axis, whose size D is a multiple of 16."""
-    found: Tensor = applied(_LayerNorm, x, added, gain, bias, epsilon, probability)
-    return found
+    return applied(_LayerNorm, x, added, gain, bias, epsilon, probability)

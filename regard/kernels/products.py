@@ -84,8 +84,7 @@ class _Linear(torch.autograd.Function):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (…, D), weight (N, D), bias (N,) or None -> (…, N), for what `refuses` does not."""
-    found: Tensor = applied(_Linear, x, weight, bias)
-    return found
+    return applied(_Linear, x, weight, bias)
 
 
 class _FeedForward(torch.autograd.Function):
@@ -108,8 +107,7 @@ class _FeedForward(torch.autograd.Function):
 
 def feedforward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
     """max(0, x w1^T + b1) w2^T + b2: x (…, D), w1 (F, D), w2 (D, F) -> (…, D)."""
-    found: Tensor = applied(_FeedForward, x, w1, b1, w2, b2)
-    return found
+    return applied(_FeedForward, x, w1, b1, w2, b2)
 
 
 def projected_loss(

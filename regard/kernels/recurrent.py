@@ -70,8 +70,8 @@ class _LSTMCell(torch.autograd.Function):
 
 def lstm_cell(sums: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
     """Sums of the gates (B, 4 D) and cells (B, D) -> hidden, next cells."""
-    found: tuple[Tensor, Tensor] = applied(_LSTMCell, sums, cells)
-    return found
+    hidden, after = applied(_LSTMCell, sums, cells)
+    return hidden, after
 
 
 class _GRUCell(torch.autograd.Function):
@@ -94,8 +94,7 @@ class _GRUCell(torch.autograd.Function):
 
 def gru_cell(given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
     """What input and hidden give to the gates, (B, 3 D) each, and hidden (B, D) -> hidden."""
-    found: Tensor = applied(_GRUCell, given, recurred, hidden)
-    return found
+    return applied(_GRUCell, given, recurred, hidden)
 
 
 class _LSTMLayer(torch.autograd.Function):
@@ -137,5 +136,5 @@ def lstm_layer(
 
     The weights are those of the inputs, given (4 D, I) with their bias (4 D,), and of hidden, before (4 D, D).
     """
-    found: tuple[Tensor, Tensor, Tensor] = applied(_LSTMLayer, x, given, bias, before, hidden, cells, last)
-    return found
+    found, *ends = applied(_LSTMLayer, x, given, bias, before, hidden, cells, last)
+    return found, *ends

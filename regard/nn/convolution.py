@@ -1,4 +1,4 @@
-"""What mixes positions and is neither attention nor a recurrence: convolutions, pooling, a fully connected layer.
+"""What mixes positions and is neither attention nor a recurrence: convolutions and pooling.
 
 Sizes: B sequences, T positions, L tokens of a pack, C features in, D features out, K width of the kernel.
 """
@@ -11,8 +11,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from regard.errors import ModelError
 
 from .state import Layout, Packed, in_rows
 
@@ -74,28 +72,6 @@ def _ends(layout: Layout) -> Tensor:
     if isinstance(layout, Packed):
         return F.pad(layout.lengths, (0, 1))[layout.sequences()]  # (L,); a tail's belong to none
     return layout.lengths[:, None]
-
-
-class FullyConnected(nn.Module):
-    """y_i = Σ_j W_ij x_j with one learned (T, T) matrix, so that every sequence must have T positions.
-
-    To compare with attention, whose weights depend on the content instead.
-    """
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(length, length))
-        nn.init.xavier_uniform_(self.weight)
-
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """(…, D) -> (…, D); ModelError for a sequence that is not T long."""
-        length = len(self.weight)
-        if (others := layout.lengths[layout.lengths != length]).numel():
-            raise ModelError(
-                f"a fully connected layer of {length} positions cannot take a sequence of {int(others[0])}; give it "
-                f"sequences of {length}, or take attention, which has weights for any length"
-            )
-        return layout.flatten(self.weight @ layout.pad(x))
 
 
 def end(x: Tensor, layout: Layout) -> Tensor:

@@ -54,7 +54,7 @@ def references_only() -> bool:
     return _off
 
 
-def stand_in(name: str, *tensors: Tensor | None) -> Callable[..., Any] | None:
+def stand_in(name: str, *tensors: Tensor | None) -> Callable[..., Tensor] | None:
     """What does this piece of work for these tensors; None: the reference must."""
     entry = STAND_INS.get(name)
     return None if entry is None or _off or entry.refuses(*tensors) is not None else entry.run
@@ -90,9 +90,10 @@ class Saves(Protocol):
     def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
-def applied(function: type[Function], *arguments: object) -> Any:
+def applied(function: type[Function], *arguments: object) -> Tensor:
     """What an autograd function of our own makes of its arguments, with a type that PyTorch's declaration lacks."""
-    return function.apply(*arguments)
+    made: Tensor = function.apply(*arguments)
+    return made
 
 
 class Map(nn.Linear):
@@ -106,8 +107,7 @@ class Linear(Map):
 
     def forward(self, x: Tensor) -> Tensor:
         fast = stand_in("linear", x, self.weight, self.bias)
-        found: Tensor = super().forward(x) if fast is None else fast(x, self.weight, self.bias)
-        return found
+        return super().forward(x) if fast is None else fast(x, self.weight, self.bias)
 
 
 # -- dropout -----------------------------------------------------------------------------------------------------------
@@ -161,14 +161,12 @@ class Dropout(nn.Module):
         if x.device.type != "cpu":
             return F.dropout(x, self.probability)  # drawing is cheap there, and a compiler fuses it
         fast = stand_in("dropout", x)
-        dropped: Tensor = applied(_Drop, x, self.probability) if fast is None else fast(None, x, self.probability)
-        return dropped
+        return applied(_Drop, x, self.probability) if fast is None else fast(None, x, self.probability)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x plus the dropped y: a residual connection."""
         fast = stand_in("dropout", x, y) if self.drops and x.shape == y.shape else None
-        total: Tensor = x + self(y) if fast is None else fast(x, y, self.probability)
-        return total
+        return x + self(y) if fast is None else fast(x, y, self.probability)
 
 
 # -- norms, and the residual connection around a sub-layer -------------------------------------------------------------
@@ -193,14 +191,12 @@ class LayerNorm(nn.LayerNorm, Norm):
 
     def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
         fast = stand_in("layer_norm", x, self.weight)
-        found: Tensor = super().forward(x) if fast is None else fast(x, self.weight, self.bias, self.eps)
-        return found
+        return super().forward(x) if fast is None else fast(x, self.weight, self.bias, self.eps)
 
     def of_sum(self, x: Tensor, y: Tensor, dropout: Dropout, layout: Layout | None = None) -> Tensor:
         """The norm of x + Dropout(y), both of one shape; compiled, in one pass and with the same bits."""
         if dropout.drops and (fast := stand_in("layer_norm", x, y, self.weight)) is not None:
-            found: Tensor = fast(x, self.weight, self.bias, self.eps, y, dropout.probability)
-            return found
+            return fast(x, self.weight, self.bias, self.eps, y, dropout.probability)
         return self(dropout.add(x, y))
 
 
@@ -314,8 +310,7 @@ class FeedForward(nn.Module):
         if self.activation is F.relu and not self.dropout.drops:
             weights = self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias
             if (fast := stand_in("feedforward", x, *weights)) is not None:
-                found: Tensor = fast(x, *weights)
-                return found
+                return fast(x, *weights)
         return self.outer(self.dropout(self.activation(self.inner(x))))
 
 

@@ -106,8 +106,8 @@ def lstm_cell(sums: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
     Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. Cells are at least float32.
     """
     if (fast := stand_in("lstm_cell", sums, cells)) is not None:
-        both: tuple[Tensor, Tensor] = fast(sums, cells)
-        return both
+        hidden, cells = fast(sums, cells)
+        return hidden, cells
     i, f, g, o = sums.chunk(4, -1)
     cells = f.sigmoid() * cells + i.sigmoid() * g.tanh()
     return (o.sigmoid() * cells.tanh()).to(sums.dtype), cells
@@ -120,8 +120,7 @@ def gru_cell(given: Tensor, recurred: Tensor, hidden: Tensor) -> Tensor:
     not before. So a step is one product, as in cuDNN.
     """
     if (fast := stand_in("gru_cell", given, recurred, hidden)) is not None:
-        found: Tensor = fast(given, recurred, hidden)
-        return found
+        return fast(given, recurred, hidden)
     (xr, xu, xn), (hr, hu, hn) = given.chunk(3, -1), recurred.chunk(3, -1)
     update = (xu + hu).sigmoid()
     return update * hidden + (1 - update) * (xn + (xr + hr).sigmoid() * hn).tanh()

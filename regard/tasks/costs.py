@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from regard.models import FAMILIES
 from regard.nn.layers import only_references
 from regard.text import PAD
 from regard.train import OBJECTIVES, OPTIMIZERS, Inputs, Objective, TrainConfig
+from regard.train.step import around_layers
 
 MOST_TOKENS = 25_000
 """Of a batch that is as large as fits: the paper's (section 5.1), beyond which nothing speaks for more."""
@@ -75,21 +76,22 @@ class Costs:
 
 
 def count_costs(
-    config: Any, source_tokens: int, target_tokens: int, *, bfloat16: bool, objective: str = "translate"
+    config: Any, sources: int, targets: int, *, bfloat16: bool, objective: str = "translate", again: bool = False
 ) -> Costs:
     """Build a recipe's model without its memory, run it on a few sizes, and solve for the costs of every size.
 
-    It runs as PyTorch's own operations; compiled kernels keep fewer activations, so theirs are at most these.
+    The vocabularies have `sources` and `targets` tokens. It runs as PyTorch's own operations; compiled kernels keep
+    fewer activations. With `again` a layer keeps its inputs alone (train.checkpoint_activations).
     """
     aim = OBJECTIVES[objective]
     with FakeTensorMode(), only_references(), torch.random.fork_rng(devices=()):
         family = FAMILIES[config.family]
-        model: nn.Module = family.build(config, source_tokens, target_tokens, PAD).train()
+        model: nn.Module = family.build(config, sources, targets, PAD).train()
         if bfloat16:
             _cast(model)
         unit = max(1, min(_UNIT, (family.capacity(config) or 3 * _UNIT) // 3))
         sizes = np.array(_PROBES) * (1, unit, unit)
-        found = np.array([_probe(model, aim, *size) for size in sizes.tolist()])  # (probes, 2)
+        found = np.array([_probe(model, aim, again, *size) for size in sizes.tolist()])  # (probes, 2)
         parts = Counter({name: 0 for name, _ in model.named_children()})
         for name, parameter in model.named_parameters():
             parts[name.partition(".")[0]] += parameter.numel()
@@ -98,7 +100,7 @@ def count_costs(
     flops, activations = (
         Cost(max(0.0, float(x[0])), tuple(map(float, x[1:]))) for x in np.linalg.solve(terms, found).T
     )
-    return Costs({n: c for n, c in parts.items() if c}, target_tokens, flops, activations, bfloat16)
+    return Costs({n: c for n, c in parts.items() if c}, targets, flops, activations, bfloat16)
 
 
 def _powers(source: Numbers, target: Numbers) -> Numbers:
@@ -118,9 +120,9 @@ def _cast(model: nn.Module) -> None:
                 setattr(module, name, buffer.bfloat16())
 
 
-def _probe(model: Any, aim: Objective, rows: int, source: int, target: int) -> tuple[float, float]:
+def _probe(model: Any, aim: Objective, again: bool, rows: int, source: int, target: int) -> tuple[float, float]:
     """Model FLOPs, and bytes kept for the backward pass, of `rows` pairs of these sizes."""
-    with _kept(model) as kept:
+    with _kept(model) as kept, _inputs_kept(model, kept) if again else nullcontext():
         with FlopCounterMode(display=False) as before:
             hidden = aim.hidden(model, Inputs.of_size(rows, source, target), None)
         with FlopCounterMode(display=False) as projecting:
@@ -143,6 +145,33 @@ def _kept(model: nn.Module) -> Iterator[dict[int, torch.UntypedStorage]]:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield kept
+
+
+@contextmanager
+def _inputs_kept(model: nn.Module, kept: dict[int, torch.UntypedStorage]) -> Iterator[None]:
+    """Inside of `_kept`, of each layer its inputs are, and at the end all that the layer that keeps most does."""
+    layers: list[dict[int, torch.UntypedStorage]] = []
+
+    def run(forward: Callable[..., object], *arguments: object, **named: object) -> object:
+        given = (tensor.untyped_storage() for tensor in _tensors((*arguments, *named.values())))
+        kept.update({storage._cdata: storage for storage in given})
+        with _kept(model) as inside:
+            out = forward(*arguments, **named)
+        layers.append(inside)
+        return out
+
+    with around_layers(model, run):
+        yield
+    sizes = [sum(storage.nbytes() for storage in inside.values()) for inside in layers]
+    kept.update(layers[sizes.index(max(sizes))])
+
+
+def _tensors(given: object) -> Iterator[torch.Tensor]:
+    if isinstance(given, torch.Tensor):
+        yield given
+    elif isinstance(given, tuple) or is_dataclass(given):
+        for part in given if isinstance(given, tuple) else vars(given).values():
+            yield from _tensors(part)
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

@@ -322,7 +322,8 @@ def _fitting(recipe: Recipe, prepared: Prepared, device: torch.device) -> int:
     """Tokens of the largest batch that fits into the memory that is free now."""
     tokens = prepared.vocabularies
     bfloat16 = resolve_precision(recipe.train.precision, device)
-    costs = count_costs(recipe.model, *tokens, bfloat16=bfloat16, objective=recipe.objective)
+    again = recipe.train.checkpoint_activations
+    costs = count_costs(recipe.model, *tokens, bfloat16=bfloat16, objective=recipe.objective, again=again)
     longest = recipe.data.context or prepared.train.longest
     return fitting_tokens(costs, recipe.train, device.type, free=free_memory(device), longest=longest)
 

@@ -138,7 +138,8 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
     with TemporaryDirectory(prefix="regard-plan-") as folder:
         corpus = _survey(recipe, out, Path(folder), progress)
         bfloat16 = resolve_precision(recipe.train.precision, device)
-        here = count_costs(recipe.model, *corpus.tokens, bfloat16=bfloat16, objective=recipe.objective)
+        again = recipe.train.checkpoint_activations
+        here = count_costs(recipe.model, *corpus.tokens, bfloat16=bfloat16, objective=recipe.objective, again=again)
         made = _foreseen(recipe, corpus, here, device, out)
         if not measure:
             return made
@@ -158,7 +159,8 @@ def _foreseen(recipe: Recipe, corpus: Survey, here: Costs, device: torch.device,
     """What can be said without training; `here` are the costs on this device."""
     train, on_gpu = recipe.train, here
     if here.bfloat16 != (train.precision != "float32"):
-        on_gpu = count_costs(recipe.model, *corpus.tokens, bfloat16=not here.bfloat16, objective=recipe.objective)
+        how: dict[str, Any] = {"objective": recipe.objective, "again": train.checkpoint_activations}
+        on_gpu = count_costs(recipe.model, *corpus.tokens, bfloat16=not here.bfloat16, **how)
     tokens, free = recipe.data.batch_tokens, free_memory(device)
     longest = recipe.data.context or corpus.held.train.longest
     if chosen := tokens == 0:

@@ -109,7 +109,8 @@ class Trainer:
         trained = copy.deepcopy(model) if self.parallel.sharded else model
         # A model that goes token by token would be written out for every token.
         compiled = config.compile and self.device.type == "cuda" and not (self.parallel.sharded or options.loops)
-        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, terms)
+        again = config.checkpoint_activations
+        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, terms, again)
         self.positions = capacity_of(model)
         self.step = self.parallel.wrap(step, self.bfloat16, by_layers=not (options.loops or options.shares_parts))
         # Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes.

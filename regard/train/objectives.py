@@ -131,8 +131,8 @@ class _ProjectedLoss(torch.autograd.Function):
         if fast is not None:
             losses, *made = fast(hidden, weight, bias, targets, smoothing)
             ctx.save_for_backward(*made)
-            total: Tensor = losses.sum()
-            return total
+            summed: Tensor = losses.sum()
+            return summed
         score = _compiled() if compiled else _loss_and_gradient
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
@@ -177,8 +177,7 @@ def projected_loss(
     """
     if torch.is_grad_enabled():
         settings = smoothing, chunk, compiled, token_weights
-        total: Tensor = applied(_ProjectedLoss, hidden, weight, bias, targets, *settings)
-        return total
+        return applied(_ProjectedLoss, hidden, weight, bias, targets, *settings)
     losses = token_losses(hidden, weight, bias, targets, smoothing, chunk)
     return (losses if token_weights is None else losses * token_weights).sum()
 

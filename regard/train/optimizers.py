@@ -54,10 +54,6 @@ def _adafactor(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torc
     return [torch.optim.Adafactor(decayed(parameters, s.weight_decay), lr=0.0, weight_decay=s.weight_decay)]
 
 
-def _lion(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torch.optim.Optimizer]:
-    return [Lion(decayed(parameters, s.weight_decay), (s.beta1, s.beta2))]
-
-
 def _muon(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torch.optim.Optimizer]:
     """Jordan et al. 2024: orthogonal steps for the matrices inside of the model, AdamW for all else.
 
@@ -101,7 +97,7 @@ class Lion(torch.optim.Optimizer):
 OPTIMIZERS: dict[str, Optimizer] = {
     "adamw": Optimizer(_adamw, state=2.0),
     "adafactor": Optimizer(_adafactor, state=0.1, sharded=False),
-    "lion": Optimizer(_lion, state=1.0),
+    "lion": Optimizer(lambda model, ps, s: [Lion(decayed(ps, s.weight_decay), (s.beta1, s.beta2))], state=1.0),
     "muon": Optimizer(_muon, state=1.5, sharded=False),
 }
 """What `train.optimizer` names."""

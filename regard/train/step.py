@@ -6,7 +6,9 @@ Sizes: B sentences, S and T longest source and target, L all tokens of a side, p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from regard.data.batches import Batch, Ints
 from regard.errors import ModelError
@@ -71,10 +74,30 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, positions: int 
     )
 
 
+@contextmanager
+def around_layers(model: nn.Module, run: Callable[..., object]) -> Iterator[None]:
+    """Inside, a forward pass of a stack's layer is `run(forward, *arguments, **named)`."""
+    stacks = (part for part in model.modules() if isinstance(part, nn.ModuleList))
+    layers = dict.fromkeys(layer for stack in stacks for layer in stack)
+    if not layers or not all(parameter.requires_grad for parameter in model.parameters()):
+        raise ModelError(
+            "train.checkpoint_activations computes layers twice: this needs a stack of layers, and no running averages "
+            '(model.norm_kind = "batch"), which would move twice; leave it out.'
+        )
+    for layer in layers:
+        layer.forward = partial(run, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward  # what stood before that of its class
+
+
 class Step(nn.Module):
     """A model with its objective: `Inputs` -> the summed loss of their targets, regularisers in its gradient.
 
-    With `compiled` PyTorch compiles both of its parts, for each shape anew: for packs of constant size on a GPU.
+    With `compiled` PyTorch compiles both of its parts, for each shape anew: for packs of constant size on a GPU. With
+    `again` a layer keeps its inputs for the backward pass, which computes the rest again (Chen et al. 2016, section 4).
     """
 
     def __init__(
@@ -85,9 +108,10 @@ class Step(nn.Module):
         compiled: bool = False,
         objective: Objective = OBJECTIVES["translate"],
         terms: Sequence[Term] = (),
+        again: bool = False,
     ) -> None:
         super().__init__()
-        self.objective, self.terms = objective, terms
+        self.objective, self.terms, self.again = objective, terms, again
         self.model, self.smoothing, self.chunk, self.compiled = model, smoothing, chunk, compiled
         plain = not any(term.entry.attention for term in terms)
         self._run = torch.compile(self.hidden, dynamic=False) if compiled and plain else self.hidden
@@ -112,7 +136,9 @@ class Step(nn.Module):
             x = x if entry.inputs is None else entry.inputs(value, x)
         part = self.objective.attention
         observe = Observer(part) if any(entry.attention for entry, _ in active) else Observer()
-        hidden, targets = self._run(x, observe).flatten(0, -2), self.targets(x)
+        twice = partial(checkpoint, use_reentrant=False)
+        with around_layers(self.model, twice) if self.again and self.training else nullcontext():
+            hidden, targets = self._run(x, observe).flatten(0, -2), self.targets(x)
         adding = self.training and bool(observe.losses or any(entry.add for entry, _ in active))
         lines = self._lines(x) if adding else None
         if self.objective.targets == "some":

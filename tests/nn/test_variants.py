@@ -19,10 +19,10 @@ from regard.models.transformer import TransformerConfig
 from regard.nn import ACTIVATIONS, NORM_KINDS
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Heads, MultiHead, attend
 from regard.nn.attention.multihead import KERNELS, Call, Flexible, Reference
-from regard.nn.convolution import FullyConnected
 from regard.nn.layers import GATES, BatchNorm, FeedForward, GatedFeedForward, RMSNorm
 from regard.nn.positions import BIASES, POSITIONS, ROTARY
 from regard.nn.state import Packed
+from regard.studies.lectures.positions import FullyConnected
 from regard.tasks.costs import count_costs
 from regard.train.step import Inputs, Step, Weights
 

@@ -68,6 +68,16 @@ def test_activations_are_those_that_the_real_model_keeps(bfloat16: bool) -> None
     assert foreseen == pytest.approx(sum(storage.nbytes() for storage in kept.values()), rel=0.02)
 
 
+def test_of_layers_that_are_computed_again_inputs_are_kept_and_one_layer_whole() -> None:
+    layers = 6
+    config = TransformerConfig(width=32, heads=4, feedforward=64, encoder_layers=layers, decoder_layers=layers)
+    plain, again = (count_costs(config, 20, 20, bfloat16=False, again=again) for again in (False, True))
+    assert float(again.flops.of(90, 90)) == float(plain.flops.of(90, 90))
+    assert float(again.activations.of(90, 90)) < 0.35 * float(plain.activations.of(90, 90))
+    rows = float(again.activations.of(90, 90)) - float(plain.activations.of(90, 90)) / (2 * layers)
+    assert rows > 2 * layers * 90 * 32 * 4  # at least what enters each layer
+
+
 def test_a_language_models_flops_are_the_formula_and_do_not_know_a_source() -> None:
     c, v, t = GPTConfig(width=16, heads=2, layers=3, feedforward=32), 23, 37
     adds = c.layers * ((4 * 16 * 16 + 2 * 16 * 32) * t + 2 * 16 * t * t) + 16 * v * t

@@ -1,4 +1,4 @@
-"""Positions: sinusoids, learned vectors, T5's buckets, rotations.
+"""Positions: sinusoids, learned vectors, T5's buckets, rotations; a layer whose weights are for positions alone.
 
 Sizes: P positions, D width.
 """
@@ -8,13 +8,36 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.errors import ModelError
 from regard.nn.positions import Learned, RelativeBuckets, Rotary, Sinusoidal, sinusoids
+from regard.nn.state import Layout
 from regard.pictures import curves
 
 from .page import Lecture, heat, listed
+
+
+class FullyConnected(nn.Module):
+    """y_i = Σ_j W_ij x_j with one learned (T, T) matrix, so that every sequence must have T positions.
+
+    To compare with attention, whose weights depend on the content instead.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(length, length))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """(…, D) -> (…, D); ModelError for a sequence that is not T long."""
+        length = len(self.weight)
+        if (others := layout.lengths[layout.lengths != length]).numel():
+            raise ModelError(
+                f"a fully connected layer of {length} positions cannot take a sequence of {int(others[0])}; give it "
+                f"sequences of {length}, or take attention, which has weights for any length"
+            )
+        return layout.flatten(self.weight @ layout.pad(x))
 
 
 def sinusoids_() -> Lecture:
