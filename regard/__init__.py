@@ -49,9 +49,8 @@ __all__ += ["TextError", "TrainingError", "Translation", "Translator", "__versio
 __all__ += ["fill", "fit", "generate", "inspect", "load", "load_recipe", "look", "parse", "perplexities"]
 __all__ += ["score_lines"]
 
-# How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's; some 50 microseconds), milliseconds
-# (LLVM's and Intel's). GNU's own choice, about 10 ms, takes the cores from the other programs that the work waits for.
-# The runtime reads it when it is loaded, so it is set here, before anything of this package loads PyTorch.
+# How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own
+# choice, about 10 ms, takes the cores from others. It is read when PyTorch is loaded, and nothing here has done that yet.
 _WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 if os.environ.keys().isdisjoint({*_WAITING, "OMP_WAIT_POLICY"}):
     os.environ.update(_WAITING)

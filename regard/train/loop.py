@@ -109,8 +109,8 @@ class Trainer:
         trained = copy.deepcopy(model) if self.parallel.sharded else model
         # A model that goes token by token would be written out for every token.
         compiled = config.compile and self.device.type == "cuda" and not (self.parallel.sharded or options.loops)
-        again = config.checkpoint_activations
-        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, terms, again)
+        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, terms)
+        step.again = config.checkpoint_activations
         self.positions = capacity_of(model)
         self.step = self.parallel.wrap(step, self.bfloat16, by_layers=not (options.loops or options.shares_parts))
         # Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes.
@@ -144,7 +144,7 @@ class Trainer:
                     "train.accumulate, or start more processes."
                 ) from error
         # Outside of the handler, which would keep alive what the failed attempt holds.
-        self.weights.discard()
+        self.model.zero_grad()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         first, second = halves(batch)

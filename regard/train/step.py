@@ -80,10 +80,7 @@ def around_layers(model: nn.Module, run: Callable[..., object]) -> Iterator[None
     stacks = (part for part in model.modules() if isinstance(part, nn.ModuleList))
     layers = dict.fromkeys(layer for stack in stacks for layer in stack)
     if not layers or not all(parameter.requires_grad for parameter in model.parameters()):
-        raise ModelError(
-            "train.checkpoint_activations computes layers twice: this needs a stack of layers, and no running averages "
-            '(model.norm_kind = "batch"), which would move twice; leave it out.'
-        )
+        raise ModelError("train.checkpoint_activations needs a stack of layers, and no running averages; leave it out.")
     for layer in layers:
         layer.forward = partial(run, layer.forward)
     try:
@@ -108,11 +105,10 @@ class Step(nn.Module):
         compiled: bool = False,
         objective: Objective = OBJECTIVES["translate"],
         terms: Sequence[Term] = (),
-        again: bool = False,
     ) -> None:
         super().__init__()
-        self.objective, self.terms, self.again = objective, terms, again
-        self.model, self.smoothing, self.chunk, self.compiled = model, smoothing, chunk, compiled
+        self.objective, self.terms = objective, terms
+        self.model, self.smoothing, self.chunk, self.compiled, self.again = model, smoothing, chunk, compiled, False
         plain = not any(term.entry.attention for term in terms)
         self._run = torch.compile(self.hidden, dynamic=False) if compiled and plain else self.hidden
 
@@ -212,11 +208,6 @@ class Weights:
                 self.gradients[name] += used.grad
             else:
                 self.gradients[name] = used.grad.to(self.masters[name].dtype)
-            used.grad = None
-
-    def discard(self) -> None:
-        """Forget the gradients of a backward pass that did not come to its end."""
-        for used in self.used.values():
             used.grad = None
 
     @torch.no_grad()

@@ -44,7 +44,9 @@ def test_gradients_have_the_same_bits(name: str) -> None:
         model = make(config, 20).train()
         x = packed() if config.family == "transformer" else padded()
         forwards = [layer.forward for layer in stacks(model)]
-        loss = Step(model, 0.1, 8, again=again)(x)
+        step = Step(model, 0.1, 8)
+        step.again = again
+        loss = step(x)
         loss.backward()
         assert [layer.forward for layer in stacks(model)] == forwards
         found.append([loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
@@ -56,7 +58,8 @@ def test_a_layer_keeps_what_enters_it_alone() -> None:
     kept: dict[bool, int] = {}
     config = TransformerConfig(width=16, heads=2, feedforward=64, encoder_layers=4, decoder_layers=4)
     for again in (False, True):
-        step = Step(make(config, 20).train(), 0.1, 8, again=again)
+        step = Step(make(config, 20).train(), 0.1, 8)
+        step.again = again
         bytes_: dict[int, int] = {}
 
         def pack(x: torch.Tensor, bytes_: dict[int, int] = bytes_) -> torch.Tensor:
