@@ -50,7 +50,7 @@ __all__ += ["fill", "fit", "generate", "inspect", "load", "load_recipe", "look",
 __all__ += ["score_lines"]
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own
-# choice, about 10 ms, takes the cores from others. It is read when PyTorch is loaded, and nothing here has done that yet.
+# choice, about 10 ms, takes the cores from others. It is read when PyTorch is loaded, which nothing here has done yet.
 _WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 if os.environ.keys().isdisjoint({*_WAITING, "OMP_WAIT_POLICY"}):
     os.environ.update(_WAITING)
