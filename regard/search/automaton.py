@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,10 +91,10 @@ class Phrases:
         masks = np.arange(self.full + 1)
         ends = ((masks[None, :] | self.closing[:, None]) == self.full) & self.closes[:, None]
         distance = np.where(ends, 0, FAR)
-        steps = zip(self.after[:, among], self.gained[:, among], strict=True)
-        edges = [np.unique(np.stack((a, g), 1), axis=0) for a, g in steps]
-        starts = np.cumsum([0, *map(len, edges)][:-1])
-        to, gain = np.concatenate(edges).T
+        found = np.zeros((len(self.after), len(self.after) * len(masks)), dtype=np.bool_)  # what a state leads to
+        np.put_along_axis(found, self.after[:, among] * len(masks) + self.gained[:, among], True, 1)
+        starts = np.cumsum([0, *found.sum(1)])[:-1]
+        to, gain = np.divmod(np.nonzero(found)[1], len(masks))
         while True:
             onward = np.minimum.reduceat(distance[to[:, None], masks | gain[:, None]], starts, axis=0) + 1
             better = np.where(self.stays[:, None], np.minimum(distance, onward), FAR)
@@ -180,17 +181,20 @@ def _machine(
             go[node][symbol] = child
             waiting.append(child)
 
-    table = np.zeros((2 * len(go), 258), dtype=np.int64)
-    gains = np.zeros_like(table)
-    for state in range(len(table)):
-        start, word = divmod(state, 2)
-        for symbol in range(258):
-            now = symbol < 256 and _is_word(symbol, bool(word))
-            node = start
-            # An edge is read first where words begin or end; where a forbidden phrase is complete it stays so.
-            for reading in [_EDGE] * (now != word) + [symbol] * (symbol < 256):
-                if not bad[node]:
-                    node = go[node][reading]
-                    gains[state, symbol] |= bits[node]
-            table[state, symbol] = state if bad[start] else 2 * node + now
-    return table, gains, np.repeat(np.array(bad), 2)
+    edges, ends, states = np.array(go), np.array(bad), np.arange(2 * len(go))
+    start, word = np.divmod(states, 2)
+    now = _words()[word]  # (Q, 258): whether a word goes on or begins
+    nodes, gains, symbols = np.repeat(start[:, None], 258, 1), np.zeros(now.shape, dtype=np.int64), np.arange(258)
+    # An edge is read first where words begin or end; where a forbidden phrase is complete it stays so.
+    for reading, is_read in ((_EDGE, now != word[:, None]), (np.minimum(symbols, _EDGE), symbols < 256)):
+        moves = is_read & ~ends[nodes]
+        nodes = np.where(moves, edges[nodes, reading], nodes)
+        gains |= np.where(moves, np.array(bits)[nodes], 0)
+    table = np.where(ends[start][:, None], states[:, None], 2 * nodes + now)
+    return table, gains, ends[start]
+
+
+@cache
+def _words() -> NDArray[np.bool_]:
+    # Whether a symbol belongs to words, where the text before it does not and where it does (2, 258).
+    return np.array([[s < 256 and _is_word(s, word) for s in range(258)] for word in (False, True)])

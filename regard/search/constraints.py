@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -52,6 +52,7 @@ class Rules:
     no_repeat_ngram_size: int = 0  # 0: any may; the prefix and required phrases may repeat what they need
     forced: tuple[int, ...] = ()  # the tokens that every hypothesis begins with
     phrases: Phrases | None = None
+    known: dict[tuple[int, int], Indices] = field(default_factory=dict, compare=False)  # of `PhraseState.missing`
 
     def start(self) -> PhraseState:
         """A hypothesis of no tokens."""
@@ -102,10 +103,10 @@ class PhraseState:
 
     def missing(self, vocabulary: int) -> NDArray[np.int64]:
         """The same after each token (V,)."""
-        if (phrases := self.rules.phrases) is None:
-            return np.zeros(vocabulary, dtype=np.int64)
-        needed: Indices = phrases.distance[phrases.after[self.state], self.met | phrases.gained[self.state]]
-        return needed
+        key, known, phrases = (self.state, self.met), self.rules.known, self.rules.phrases
+        if key not in known and phrases:
+            known[key] = phrases.distance[phrases.after[self.state], self.met | phrases.gained[self.state]]
+        return known[key] if phrases else np.zeros(vocabulary, dtype=np.int64)
 
     def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]:
         """The tokens that may come next (V,)."""
