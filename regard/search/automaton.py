@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,7 +182,8 @@ def _machine(
 
     edges, ends, states = np.array(go), np.array(bad), np.arange(2 * len(go))
     start, word = np.divmod(states, 2)
-    now = _words()[word]  # (Q, 258): whether a word goes on or begins
+    words = np.array([[s < 256 and _is_word(s, before) for s in range(258)] for before in (False, True)])
+    now = words[word]  # (Q, 258): whether a word goes on or begins
     nodes, gains, symbols = np.repeat(start[:, None], 258, 1), np.zeros(now.shape, dtype=np.int64), np.arange(258)
     # An edge is read first where words begin or end; where a forbidden phrase is complete it stays so.
     for reading, is_read in ((_EDGE, now != word[:, None]), (np.minimum(symbols, _EDGE), symbols < 256)):
@@ -192,9 +192,3 @@ def _machine(
         gains |= np.where(moves, np.array(bits)[nodes], 0)
     table = np.where(ends[start][:, None], states[:, None], 2 * nodes + now)
     return table, gains, ends[start]
-
-
-@cache
-def _words() -> NDArray[np.bool_]:
-    # Whether a symbol belongs to words, where the text before it does not and where it does (2, 258).
-    return np.array([[s < 256 and _is_word(s, word) for s in range(258)] for word in (False, True)])

@@ -15,8 +15,7 @@ from .arrays import Array, Indices, like, likeliest, log_totals, of_tokens
 from .hypotheses import Hypothesis, Problem, S
 
 Steps = Generator[list[list[int]], None, list[Hypothesis]]
-_FIRST, _MORE = 64, 8
-"""A draw looks at so many likeliest tokens first, then at so many times as many."""
+_FIRST, _THEN = 64, 512  # a draw looks at so many likeliest tokens, then at so many, then at all
 
 
 def path_steps(problem: Problem[S], pick: Callable[[Array, int], Indices]) -> Steps:
@@ -83,7 +82,7 @@ class Draw:
             there = reached[:, -1] > (self.top_p if self.top_p < 1 else wanted)
             there |= totals is None or keep >= some.shape[-1]
             picked[left[there]] = np.take_along_axis(tokens, drawn[:, None], 1)[there, 0]
-            left, keep = left[~there], keep * _MORE
+            left, keep = left[~there], _THEN if keep < _THEN else some.shape[-1]
         return picked
 
 
