@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 
@@ -77,6 +77,20 @@ def locked(path: Path) -> Iterator[bool]:
         finally:
             if free and sys.platform != "win32":  # where an open file cannot be removed
                 path.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[bool]:
+    """Wait until no other process builds in this folder, which is locked itself; false if that cannot be told."""
+    with ExitStack() as stack:
+        try:
+            handle = os.open(folder, os.O_RDONLY)  # Windows opens no directories
+            stack.callback(os.close, handle)
+            lock(handle, wait=True)
+            alone = True
+        except OSError:
+            alone = False
+        yield alone
 
 
 def digest(path: Path) -> str:

@@ -354,7 +354,7 @@ class TrainConfig(BaseModel):
     )
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="bfloat16: products in bfloat16 beside float32 weights; auto: where the machine has it"
+        "auto", description="bfloat16: products in bfloat16 beside float32 weights; auto: where it is quicker"
     )
     average: Literal["none", "last", "ema"] = Field(
         "last", description="weights of the bundle: as trained, the mean of the last few snapshots, or a moving average"

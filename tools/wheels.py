@@ -34,6 +34,7 @@ PROCESSORS = {
     "amx": "x86_64_v4+avx512vnni+avx512bf16+amx_tile+amx_int8+amx_bf16",
     "neon": "generic",
     "dotprod": "generic+v8_2a+dotprod",
+    "i8mm": "generic+v8_2a+dotprod+i8mm",
 }
 """Zig's names for the kinds of processors."""
 PARTS = (

@@ -248,6 +248,9 @@ class Display:
     def _batch(self, event: Event) -> None:
         self._say(f"batches of {event['tokens']:,} tokens, as many as fit in memory")
 
+    def _precision(self, event: Event) -> None:
+        self._say(f"{event['chosen']}: {event['because']}")
+
     def _start(self, event: Event) -> None:
         if self.task is not None:
             self.bar.remove_task(self.task)

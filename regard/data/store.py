@@ -14,7 +14,7 @@ import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from itertools import accumulate, chain, islice
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.shards import Column, Encoder, Entry, Ids, Pair, Repeats, Report, cut, encode, mapped
-from regard.disk import lock
+from regard.disk import alone_in
 from regard.errors import DataError
 from regard.settings import Filters
 from regard.text.tokenizer import END, Tokenizer
@@ -171,7 +171,7 @@ class Store:
         if (found := cls.matching(path, fingerprint)) is not None:
             return found
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone_in(path.parent) as alone:
+        with alone_in(path.parent) as alone:
             if (found := cls.matching(path, fingerprint)) is not None:
                 return found
             if alone:
@@ -234,20 +234,6 @@ def _encode(encoder: Encoder, pairs: Iterable[Pair | None], workers: int, progre
     if not report.kept:
         raise DataError(f"no pair is left to learn from: {report}. Loosen data.filters or check the files.")
     return {"format": FORMAT, "lines": report.kept, "report": asdict(report), "shards": shards}
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[bool]:
-    """Wait until no other process builds in this directory, which is locked itself; false if that cannot be told."""
-    with ExitStack() as stack:
-        try:
-            handle = os.open(folder, os.O_RDONLY)  # Windows opens no directories
-            stack.callback(os.close, handle)
-            lock(handle, wait=True)
-            alone = True
-        except OSError:
-            alone = False
-        yield alone
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -47,8 +47,6 @@ ENTRY(void*, decoder_new)(int kind, const int64_t* sizes, float epsilon) {
 ENTRY(int64_t, decoder_add)(void* model, const float* first, int64_t first_size, const float* second, int64_t second_size) {
     return guarded([&] { return ((Model*)model)->add(first, first_size, second, second_size), 0; });
 }
-// Whether this processor has instructions for a kind, in which a model is quicker than in float32.
-ENTRY(int64_t, decoder_fast)(int kind) { return kind == 0 ? Float32::FAST : kind == 1 ? Bfloat16::FAST : Int8::FAST; }
 ENTRY(void, decoder_free)(void* model) { delete (Model*)model; }
 
 // Lists of tokens may be null.

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import NOT_FINITE, KernelError, ModelError
-from regard.kernels.build import built, checked, default_threads, entry, error_of
+from regard.kernels.build import built, checked, default_threads, error_of
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 STOPS = ("bound", "first", "beam", "full")
@@ -39,12 +39,6 @@ SOURCE = Path(__file__).with_name("decoding.cpp")
 def refusal() -> str | None:
     """None if the decoder can be used here, else why not."""
     return built(SOURCE)[1] or None
-
-
-def is_fast(precision: str) -> bool:
-    """Whether this processor has instructions that make a precision faster than float32."""
-    library = built(SOURCE)[0]
-    return library is not None and bool(entry(library, "decoder_fast")(PRECISIONS.index(precision)))
 
 
 @dataclass(frozen=True)
@@ -150,7 +144,7 @@ class Decoder:
     def run(self, name: str, *arguments: object) -> int:
         """What an entry of the library returns; raises ModelError if it fails."""
         try:
-            return checked(self.library, entry(self.library, name)(*arguments))
+            return checked(self.library, getattr(self.library, name)(*arguments))
         except MemoryError:
             raise ModelError(
                 "the compiled decoder has not enough memory for this search; lower search.beam or search.batch_size."

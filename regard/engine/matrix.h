@@ -147,8 +147,41 @@ template <class Kind> void prepare(Rows& rows, int row, const float* x, int K) {
     }
 }
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+// Two rows times two columns, eight bytes of each, in one instruction; out (ROWS, PANEL).
+template <int ROWS> void tile_of_pairs(int words, const int32_t* a, int64_t stride, const char* b, int32_t* out) {
+    constexpr int PAIRS = (ROWS + 1) / 2;
+    for (int column = 0; column < PANEL; column += 8) {
+        int32x4_t s[PAIRS][4];  // of two columns each: the first row's sums, and the second's
+        for (auto& pair : s)
+            for (int32x4_t& each : pair) each = vdupq_n_s32(0);
+        const int32_t* from = (const int32_t*)b + column;
+        for (int k = 0; k < words; k += 2, from += 2 * PANEL) {
+            int8x16_t y[4];
+            for (int v = 0; v < 2; v++) {
+                const int32x4_t one = vld1q_s32(from + 4 * v), other = vld1q_s32(from + PANEL + 4 * v);
+                y[2 * v] = (int8x16_t)vzip1q_s32(one, other), y[2 * v + 1] = (int8x16_t)vzip2q_s32(one, other);
+            }
+            for (int p = 0; p < PAIRS; p++) {
+                const int32_t *x = a + 2 * p * stride + k, *more = 2 * p + 1 < ROWS ? x + stride : x;
+                const uint8x16_t rows = (uint8x16_t)vcombine_s32(vld1_s32(x), vld1_s32(more));
+                for (int v = 0; v < 4; v++) s[p][v] = vusmmlaq_s32(s[p][v], rows, y[v]);
+            }
+        }
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < 4; v++) {
+                const int32x4_t both = s[r / 2][v];
+                vst1_s32(out + r * PANEL + column + 2 * v, r % 2 ? vget_high_s32(both) : vget_low_s32(both));
+            }
+    }
+}
+#endif
+
 template <class Kind, int ROWS>
 __attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride, const char* b, typename Kind::Sums* out) {
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    if constexpr (Kind::PER_WORD == 4 && ROWS > 1) return tile_of_pairs<ROWS>(words, a, stride, b, (int32_t*)out);
+#endif
     for (int at = 0; at < PANEL * 4; at += V * LANE) {
         typename Kind::Sum s[ROWS][V] = {};
         const char* from = b + at;

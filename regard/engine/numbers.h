@@ -74,7 +74,6 @@ struct Float32 {
     typedef Floats Sums;
     typedef FloatLane Sum;
     static constexpr int PER_WORD = 1, TILES_FROM = 1 << 30;
-    static constexpr bool FAST = true;  // there are instructions for it
     static inline Sum step(Sum s, int32_t a, IntLane b) {
         float x; std::memcpy(&x, &a, 4);
         return s + x * (FloatLane)b;
@@ -87,12 +86,10 @@ struct Bfloat16 {
     typedef FloatLane Sum;
     static constexpr int PER_WORD = 2, TILES_FROM = 1;
 #ifdef __AVX512BF16__
-    static constexpr bool FAST = true;
     static inline Sum step(Sum s, int32_t a, IntLane b) {
         return (Sum)_mm512_dpbf16_ps((__m512)s, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b);
     }
 #else
-    static constexpr bool FAST = false;
     static inline Sum step(Sum s, int32_t a, IntLane b) {
         uint32_t low = uint32_t(a) << 16, high = uint32_t(a) & 0xffff0000u;
         float x, y; std::memcpy(&x, &low, 4); std::memcpy(&y, &high, 4);
@@ -109,32 +106,38 @@ struct Int8 {
     typedef IntLane Sum;
     static constexpr int PER_WORD = 4, TILES_FROM = 5;
 #if defined(__AVX512VNNI__)
-    static constexpr bool FAST = true, SIGNED = false;
+    static constexpr bool SIGNED = false;
     static constexpr int LARGEST = 255;
     static inline Sum step(Sum s, int32_t a, IntLane b) {
         return (Sum)_mm512_dpbusd_epi32((__m512i)s, _mm512_set1_epi32(a), (__m512i)b);
     }
 #elif defined(__AVXVNNI__)
-    static constexpr bool FAST = true, SIGNED = false;
+    static constexpr bool SIGNED = false;
     static constexpr int LARGEST = 255;
     static inline Sum step(Sum s, int32_t a, IntLane b) {
         return (Sum)_mm256_dpbusd_avx_epi32((__m256i)s, _mm256_set1_epi32(a), (__m256i)b);
     }
 #elif defined(__AVX2__)
-    static constexpr bool FAST = true, SIGNED = false;
+    static constexpr bool SIGNED = false;
     static constexpr int LARGEST = 127;  // two products are summed in 16 bits, and must fit
     static inline Sum step(Sum s, int32_t a, IntLane b) {
         __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi32(a), (__m256i)b);
         return s + (Sum)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
     }
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+    static constexpr bool SIGNED = false;
+    static constexpr int LARGEST = 255;
+    static inline Sum step(Sum s, int32_t a, IntLane b) {
+        return (Sum)vusdotq_s32((int32x4_t)s, (uint8x16_t)vdupq_n_s32(a), (int8x16_t)b);
+    }
 #elif defined(__ARM_FEATURE_DOTPROD)
-    static constexpr bool FAST = true, SIGNED = true;
+    static constexpr bool SIGNED = true;
     static constexpr int LARGEST = 255;
     static inline Sum step(Sum s, int32_t a, IntLane b) {
         return (Sum)vdotq_s32((int32x4_t)s, (int8x16_t)b, (int8x16_t)vdupq_n_s32(a));
     }
 #else
-    static constexpr bool FAST = false, SIGNED = false;
+    static constexpr bool SIGNED = false;
     static constexpr int LARGEST = 255;
     static inline Sum step(Sum s, int32_t a, IntLane b) {
         for (int i = 0; i < 4; i++) s += int32_t(uint8_t(a >> 8 * i)) * (b << (24 - 8 * i) >> 24);

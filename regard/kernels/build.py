@@ -18,11 +18,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from regard.disk import atomic_rename, digest, lock
+from regard.disk import alone_in, atomic_rename, digest
 from regard.errors import KernelError
 
 SOURCES = Path(__file__).parent
@@ -37,7 +37,11 @@ KINDS: dict[str, dict[str, str]] = {
         "avx512_bf16": "-march=x86-64-v4 -mavx512vnni -mavx512bf16",
         "amx": "-march=x86-64-v4 -mavx512vnni -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16",
     },
-    "aarch64": {"neon": "-march=armv8-a", "dotprod": "-march=armv8.2-a+dotprod"},
+    "aarch64": {
+        "neon": "-march=armv8-a",
+        "dotprod": "-march=armv8.2-a+dotprod",
+        "i8mm": "-march=armv8.2-a+dotprod+i8mm",
+    },
 }
 """The kinds of processors of an architecture that parts are compiled for, from the least on, as compilers call them."""
 FLAGS = (
@@ -46,6 +50,7 @@ FLAGS = (
 )
 _MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 _NO_MEMORY = -2  # as entry.h has it
+_user: Callable[[], int] = getattr(os, "geteuid", int)  # 0 on Windows, as its files have it
 
 
 class Library:
@@ -96,11 +101,6 @@ def error_of(library: Library) -> str:
     return said.decode(errors="replace")
 
 
-def entry(library: Library, name: str) -> Callable[..., int]:
-    """A function of a library that returns a number, which `checked` understands."""
-    return library.__getattr__(name)
-
-
 def sources_digest() -> str:
     """What tells the C++ files of one version from another's."""
     text = hashlib.sha256()
@@ -116,9 +116,6 @@ def _able(file: ctypes.CDLL | Library) -> list[str]:
 
 def _other(kind: str, able: list[str]) -> str:
     return f"REGARD_CPU is {kind!r}, and this processor can do {', '.join(able) or 'none of these'}"
-
-
-# -- what came with the package ----------------------------------------------------------------------------------------
 
 
 def _shipped(source: Path, kind: str) -> tuple[Library | None, str]:
@@ -137,9 +134,6 @@ def _shipped(source: Path, kind: str) -> tuple[Library | None, str]:
     return (Library(file, prefix), "") if hasattr(file, f"{prefix}error_message") else (None, "")
 
 
-# -- what is built here ------------------------------------------------------------------------------------------------
-
-
 def _built_here(source: Path, kind: str) -> tuple[Library | None, str]:
     if sys.platform not in ("linux", "darwin"):
         return None, "compiled parts come with the wheel for this system, and are built on Linux and macOS only"
@@ -149,13 +143,13 @@ def _built_here(source: Path, kind: str) -> tuple[Library | None, str]:
     native = "-march=native" if _MACHINE == "x86_64" else "-mcpu=native"
     flags = (*FLAGS, *KINDS.get(_MACHINE, {}).get(kind, native).split(), f"-I{SOURCES}")
     try:
-        name = _name(source, (version, _processor(), *flags))
+        name = _name(source, (version, processor(), *flags))
     except OSError as error:
         return None, f"the sources of the kernels cannot be read ({error})"
     failures = []
     for folder in folders():
         try:
-            _own(folder)
+            own(folder)
             return Library(_library(folder / name, source, (command, *flags))), ""
         except KernelError as error:
             return None, f"{command} could not build {source.name}: {error}"
@@ -182,7 +176,7 @@ def folders() -> Iterator[Path]:
     with suppress(RuntimeError):  # a user without a home folder
         yield Path.home() / ".cache" / "regard"
     with suppress(OSError):  # no folder for temporary files
-        yield Path(tempfile.gettempdir()) / f"regard-{os.geteuid()}"
+        yield Path(tempfile.gettempdir()) / f"regard-{_user()}"
 
 
 def _name(source: Path, key: tuple[str, ...]) -> str:
@@ -192,7 +186,7 @@ def _name(source: Path, key: tuple[str, ...]) -> str:
     return f"{source.stem}-{hashlib.sha256(chr(0).join(key).encode() + text).hexdigest()[:16]}.so"
 
 
-def _processor() -> str:
+def processor() -> str:
     """What -march=native depends on: a home folder may be shared by machines that differ."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -201,10 +195,10 @@ def _processor() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
 
 
-def _own(folder: Path) -> None:
+def own(folder: Path) -> None:
     """Make sure that a folder is there, is this user's and nobody else's: what lies in it will be run."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(each.st_uid != os.geteuid() for each in (os.lstat(folder), os.stat(folder))):
+    if any(each.st_uid != _user() for each in (os.lstat(folder), os.stat(folder))):
         raise PermissionError("it belongs to another user")
     if stat.S_IMODE(os.stat(folder).st_mode) != 0o700:
         folder.chmod(0o700)
@@ -213,7 +207,7 @@ def _own(folder: Path) -> None:
 def _library(path: Path, source: Path, command: tuple[str, ...]) -> ctypes.CDLL:
     """The library at `path`, which is built if it is not there or not as it was left."""
     if not _whole(path):
-        with _alone(path.parent):
+        with alone_in(path.parent):
             if not _whole(path):  # no other process has built it in the meantime
                 _build(path, source, command)
     return ctypes.CDLL(str(path))
@@ -225,15 +219,6 @@ def _whole(path: Path) -> bool:
         return path.with_suffix(".sha256").read_text("ascii").strip() == digest(path)
     except (OSError, ValueError):
         return False
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Inside, no other process builds in this folder."""
-    with open(folder / "lock", "w") as file:
-        with suppress(OSError):  # some network file systems have no locks; then two may build the same thing
-            lock(file.fileno(), wait=True)
-        yield
 
 
 def _build(path: Path, source: Path, command: tuple[str, ...]) -> None:
@@ -255,9 +240,6 @@ def _complaint(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.strip().splitlines()
     errors = [line for line in lines if "error" in line.lower()]
     return next(iter(errors or lines[-1:]), f"it ended with status {done.returncode} and said nothing")
-
-
-# -- threads -----------------------------------------------------------------------------------------------------------
 
 
 def default_threads() -> int:

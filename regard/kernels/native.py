@@ -21,12 +21,9 @@ from .build import SOURCES, Library, built, checked
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """What the kernels take, and how they call it."""
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2  # of malloc.h
-_POINTER, _LONG, _INT, _FLOAT, _WORD = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float, ctypes.c_uint32)
+_LONG, _INT, _FLOAT, _WORD = (ctypes.c_int64, ctypes.c_int, ctypes.c_float, ctypes.c_uint32)
 _KEEP_ALL = _WORD(0), _FLOAT(1.0), _WORD(0), _WORD(0)
 """Settings of a dropout that drops nothing."""
-
-
-# -- parts as Python calls them ----------------------------------------------------------------------------------------
 
 
 class Part:
@@ -117,22 +114,15 @@ def _call(name: str, like: Tensor, *arguments: object) -> None:
     _PART.call(f"{name}_{TYPES[like.dtype]}", *arguments)
 
 
-def _at(x: Tensor | None) -> ctypes.c_void_p:
-    return _POINTER(None if x is None else x.data_ptr())
-
-
 def _heads(x: Tensor) -> tuple[object, ...]:
     """A tensor (1, H, L, D) as pointer, stride of heads, stride of tokens; D must be contiguous."""
-    return _at(x), _LONG(x.stride(1)), _LONG(x.stride(2))
+    return x, _LONG(x.stride(1)), _LONG(x.stride(2))
 
 
 def _like_rows(x: Tensor) -> Tensor:
     """An empty (1, H, L, D) whose memory is (L, H, D), so that heads join again without a copy."""
     _, heads, tokens, width = x.shape
     return x.new_empty(1, tokens, heads, width).transpose(1, 2)
-
-
-# -- attention ---------------------------------------------------------------------------------------------------------
 
 
 class _Attend(torch.autograd.Function):
@@ -142,8 +132,7 @@ class _Attend(torch.autograd.Function):
         out = q.new_empty(1, q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
         out[:, :, int(starts[-1]) :] = 0  # a tail that belongs to no sequence
         sizes = _INT(len(starts) - 1), _INT(q.shape[1]), _INT(q.shape[3]), _INT(v.shape[3]), _INT(causal)
-        ends = _at(starts), _at(key_starts)
-        _call("attend", q, *_heads(q), *_heads(k), *_heads(v), *_heads(out), *ends, *sizes)
+        _call("attend", q, *_heads(q), *_heads(k), *_heads(v), *_heads(out), starts, key_starts, *sizes)
         ctx.save_for_backward(q, k, v, starts, key_starts)
         ctx.sizes = sizes
         return out
@@ -156,7 +145,7 @@ class _Attend(torch.autograd.Function):
         for x, ends in zip(made, (starts, key_starts, key_starts), strict=True):
             x[:, :, int(ends[-1]) :] = 0
         heads = [y for x in (q, k, v, g, *made) for y in _heads(x)]
-        _call("attend_back", q, *heads, _at(starts), _at(key_starts), *ctx.sizes)
+        _call("attend_back", q, *heads, starts, key_starts, *ctx.sizes)
         return (*made, None, None, None)
 
 
@@ -169,18 +158,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, key_starts: Tensor, 
     return applied(_Attend, q, k, v, starts, key_starts, causal)
 
 
-# -- the loss ----------------------------------------------------------------------------------------------------------
-
-
 def smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Label-smoothed losses (n,) of contiguous logits (n, V), which become their gradient in place."""
     losses = logits.new_empty(len(logits), dtype=torch.float32)
     n, width = logits.shape
-    _call("smoothed", logits, _at(logits), _LONG(n), _LONG(width), _at(targets), _FLOAT(smoothing), _at(losses))
+    _call("smoothed", logits, logits, _LONG(n), _LONG(width), targets, _FLOAT(smoothing), losses)
     return losses
-
-
-# -- dropout and residual ----------------------------------------------------------------------------------------------
 
 
 def _drawn(probability: float) -> tuple[object, ...]:
@@ -198,23 +181,20 @@ class _DropAdd(torch.autograd.Function):
         y = y.contiguous()
         x = None if x is None else x.contiguous()
         out = torch.empty_like(y)
-        _call("drop_add", y, _at(x), _at(y), _at(out), _LONG(y.numel()), *ctx.settings)
+        _call("drop_add", y, x, y, out, _LONG(y.numel()), *ctx.settings)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         g = gradients[0].contiguous()
         out = torch.empty_like(g)
-        _call("drop_add", g, _at(None), _at(g), _at(out), _LONG(g.numel()), *ctx.settings)
+        _call("drop_add", g, None, g, out, _LONG(g.numel()), *ctx.settings)
         return g if ctx.residual else None, out, None
 
 
 def drop_add(x: Tensor | None, y: Tensor, probability: float) -> Tensor:
     """x + dropout(y), or dropout(y) alone; the mask is a hash of position and seed, made again in the backward pass."""
     return applied(_DropAdd, x, y, probability)
-
-
-# -- layer norm --------------------------------------------------------------------------------------------------------
 
 
 class _LayerNorm(torch.autograd.Function):
@@ -228,8 +208,7 @@ class _LayerNorm(torch.autograd.Function):
         summed = x if y is None else torch.empty_like(x)
         ctx.sizes, ctx.added = (_LONG(len(kept)), _INT(x.shape[-1])), y is not None
         ctx.settings = _KEEP_ALL if y is None else _drawn(probability)
-        pointers = (_at(t) for t in (x, y, gain, bias, summed, out, kept))
-        _call("norm", x, *pointers, *ctx.sizes, _FLOAT(epsilon), *ctx.settings)
+        _call("norm", x, x, y, gain, bias, summed, out, kept, *ctx.sizes, _FLOAT(epsilon), *ctx.settings)
         ctx.save_for_backward(summed, gain, kept)
         return out
 
@@ -239,8 +218,7 @@ class _LayerNorm(torch.autograd.Function):
         g, dx, shares = gradients[0].contiguous(), torch.empty_like(x), torch.get_num_threads()
         dy = torch.empty_like(x) if ctx.added else None
         partial = kept.new_empty(shares, 2, x.shape[-1])
-        pointers = (_at(t) for t in (x, gain, g, kept, dx, dy, partial))
-        _call("norm_back", x, *pointers, _INT(shares), *ctx.sizes, *ctx.settings)
+        _call("norm_back", x, x, gain, g, kept, dx, dy, partial, _INT(shares), *ctx.sizes, *ctx.settings)
         both = partial.sum(0).to(gain.dtype)
         return dx, dy, both[0], both[1], None, None
 

@@ -10,6 +10,8 @@
 #include "permission.h"
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace {
@@ -45,12 +47,18 @@ bool can(const char* kind) {
 }
 #elif defined(__aarch64__)
 bool can(const char* kind) {
-    if (!std::strcmp(kind, "neon")) return true;
+    auto is = [&](const char* name) { return !std::strcmp(kind, name); };
 #ifdef __linux__
-    return !std::strcmp(kind, "dotprod") && getauxval(AT_HWCAP) & (1 << 20);
+    const bool products = getauxval(AT_HWCAP) >> 20 & 1, matrices = getauxval(AT_HWCAP2) >> 13 & 1;
+#elif defined(__APPLE__)
+    int matrices = 0;
+    size_t size = sizeof matrices;
+    const bool products = true;  // every ARM processor of Apple's has them
+    if (sysctlbyname("hw.optional.arm.FEAT_I8MM", &matrices, &size, nullptr, 0)) matrices = 0;
 #else
-    return !std::strcmp(kind, "dotprod");  // every ARM processor of Apple's
+    const bool products = false, matrices = false;
 #endif
+    return is("neon") || (is("dotprod") && products) || (is("i8mm") && products && matrices);
 }
 #else
 bool can(const char*) { return false; }

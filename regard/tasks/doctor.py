@@ -115,8 +115,6 @@ def _machine(found: Found) -> Iterator[Finding]:
 def _decoder(found: Found) -> Iterator[Finding]:
     refusal = decoding.refusal()
     yield found("compiled decoder", "refused" if refusal else "built", refusal or "")
-    quick = ", ".join(name for name in decoding.PRECISIONS if decoding.is_fast(name))
-    yield found("precisions that it multiplies fast", quick, "`--precision` chooses one of them")
     value = "float64, in PyTorch" if refusal else "float32, in the compiled decoder"
     why = "so a translation does not depend on its neighbours; what the decoder does not know is multiplied in float64"
     yield found("precision of translating when auto", value, why)
@@ -125,13 +123,14 @@ def _decoder(found: Found) -> Iterator[Finding]:
 def _kernels(found: Found) -> Iterator[Finding]:
     import torch
 
+    from regard.kernels.measured import said
     from regard.nn.attention import multihead
     from regard.nn.layers import STAND_INS, unavailable
     from regard.train import resolve_precision
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     fast = resolve_precision("auto", device)
-    why = "the hardware multiplies it faster" if fast else "the hardware has no faster bfloat16"
+    why = said(512) if device.type == "cpu" else "as the GPU has instructions for it"
     yield found("precision of training when auto", "bfloat16" if fast else "float32", why)
     for what, size in _CALLS.items():
         asked = multihead.probe(device.type, dtype=torch.bfloat16 if fast else torch.float32, **size)
@@ -167,10 +166,6 @@ def _training(found: Found) -> Iterator[Finding]:
     if not gpu:
         reason = "this build of PyTorch has no CUDA" if built is None else f"CUDA {built} is built in, no GPU is seen"
         yield found("GPU", "none", reason)
-    fast = {"avx512_bf16": torch.cpu._is_avx512_bf16_supported(), "AMX": torch.cpu._is_amx_tile_supported()}
-    there = ", ".join(name for name, yes in fast.items() if yes)
-    why = "" if there else "this processor multiplies float32 as fast"
-    yield found("bfloat16 products of this processor", there or "none", why)
     several = distributed.is_available()
     backends = {"gloo": several and distributed.is_gloo_available(), "nccl": gpu and distributed.is_nccl_available()}
     named = ", ".join(name for name, yes in backends.items() if yes)

@@ -50,7 +50,7 @@ class Validator:
 
     def __init__(self, prepared: Prepared, recipe: Recipe, device: torch.device) -> None:
         self.prepared, self.recipe, self.device = prepared, recipe, device
-        self.bfloat16 = resolve_precision(recipe.train.precision, device)
+        self.bfloat16 = resolve_precision(recipe.train.precision, device, recipe.model.width)
         self.objective = OBJECTIVES[recipe.objective]
         self.batches = Batches(
             prepared.valid,

@@ -25,6 +25,7 @@ from regard.data.batches import Batches
 from regard.data.corpus import Texts
 from regard.disk import locked, write_atomically
 from regard.errors import CheckpointError, ModelError, RecipeError, TrainingError
+from regard.kernels import measured
 from regard.models import FAMILIES
 from regard.models.modules import device_named, parameter_count
 from regard.nn import layers
@@ -285,7 +286,7 @@ def _paths(trainer: Trainer, layout: str) -> dict[str, Any]:
     kernel, refusals = multihead.choose(multihead.probe(device, dtype=dtype, packed=layout == "packed"))
     refused = refusals | {f"compiled {name}": why for name, why in layers.refusals(device, dtype).items()}
     if not trainer.bfloat16:
-        refused["bfloat16"] = "the recipe or the hardware says so"
+        refused["bfloat16"] = "the recipe says so, or float32 is as fast here"
     if not trainer.constant:
         refused["torch.compile"] = "it is for packs on a GPU, and train.compile"
     return {"attention": kernel.name, "not": refused}
@@ -296,10 +297,19 @@ def _begin(recipe: Recipe, run: _Run, corpus: Texts | None) -> tuple[Recipe, Pre
     out, before = run.out, run.out / "recipe.toml"
     if corpus is not None:
         recipe = with_corpus(recipe, corpus, out, resume=run.resume)
-    if run.resume and recipe.data.batch_tokens == 0 and before.exists():
-        recipe = _with_batches_of(recipe, recipes.load(before).data.batch_tokens)  # what fitted then
+    if run.resume and before.exists():  # what fitted and was quickest then
+        begun = recipes.load(before)
+        if recipe.data.batch_tokens == 0:
+            recipe = _with(recipe, "data", batch_tokens=begun.data.batch_tokens)
+        if recipe.train.precision == "auto":
+            recipe = _with(recipe, "train", precision=begun.train.precision)
     _check_directory(recipe, out, run.resume)
     check_tests(recipe)
+    if recipe.train.precision == "auto":
+        width, cpu = recipe.model.width, run.device.type == "cpu"
+        chosen = "bfloat16" if resolve_precision("auto", run.device, width) else "float32"
+        recipe = _with(recipe, "train", precision=chosen)
+        run.report({"event": "precision", "chosen": chosen, "because": measured.said(width) if cpu else "of the GPU"})
     write_atomically(before, recipes.to_toml(recipe))
     prepared = prepare_for(
         recipe, out, lambda what, count: run.report({"event": "prepare", "what": what, "count": count})
@@ -308,20 +318,21 @@ def _begin(recipe: Recipe, run: _Run, corpus: Texts | None) -> tuple[Recipe, Pre
     if recipe.data.trees:
         symbols_of(prepared.target_tokenizer)  # raises ModelError now, not after hours of training
     if recipe.data.batch_tokens == 0:
-        recipe = _with_batches_of(recipe, _fitting(recipe, prepared, run.device))
+        recipe = _with(recipe, "data", batch_tokens=_fitting(recipe, prepared, run.device))
         write_atomically(before, recipes.to_toml(recipe))
         run.report({"event": "batch", "tokens": recipe.data.batch_tokens})
     return recipe, prepared
 
 
-def _with_batches_of(recipe: Recipe, tokens: int) -> Recipe:
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"batch_tokens": tokens})})
+def _with(recipe: Recipe, table: str, **chosen: object) -> Recipe:
+    """A recipe with what a run chose where one of its tables leaves the choice."""
+    return recipe.model_copy(update={table: getattr(recipe, table).model_copy(update=chosen)})
 
 
 def _fitting(recipe: Recipe, prepared: Prepared, device: torch.device) -> int:
     """Tokens of the largest batch that fits into the memory that is free now."""
     tokens = prepared.vocabularies
-    bfloat16 = resolve_precision(recipe.train.precision, device)
+    bfloat16 = recipe.train.precision == "bfloat16"
     again = recipe.train.checkpoint_activations
     costs = count_costs(recipe.model, *tokens, bfloat16=bfloat16, objective=recipe.objective, again=again)
     longest = recipe.data.context or prepared.train.longest

@@ -137,7 +137,7 @@ def plan(recipe: Recipe, out: str | Path, *, measure: bool = True, progress: Pro
     out, device = Path(out), device_named(recipe.train.device)
     with TemporaryDirectory(prefix="regard-plan-") as folder:
         corpus = _survey(recipe, out, Path(folder), progress)
-        bfloat16 = resolve_precision(recipe.train.precision, device)
+        bfloat16 = resolve_precision(recipe.train.precision, device, recipe.model.width)
         again = recipe.train.checkpoint_activations
         here = count_costs(recipe.model, *corpus.tokens, bfloat16=bfloat16, objective=recipe.objective, again=again)
         made = _foreseen(recipe, corpus, here, device, out)
@@ -205,9 +205,6 @@ def _foreseen(recipe: Recipe, corpus: Survey, here: Costs, device: torch.device,
     )
 
 
-# -- what follows from it ----------------------------------------------------------------------------------------------
-
-
 def _flops(costs: Costs, batch: Batch) -> float:
     """Model FLOPs of a batch, padding not counted."""
     return costs.flops.fixed + float(costs.flops.of(batch.source_lengths, batch.target_lengths).sum())
@@ -242,9 +239,6 @@ def _notes(recipe: Recipe, corpus: Survey) -> Iterator[str]:
         yield f"training stops after {recipe.train.minutes:g} minutes, whatever updates are left"
     if recipe.train.patience:
         yield f"training may stop before its last update: patience is {recipe.train.patience}"
-
-
-# -- measuring ---------------------------------------------------------------------------------------------------------
 
 
 class _Enough(Exception):  # noqa: N818  (it is no error)
@@ -288,9 +282,6 @@ def _trained(recipe: Recipe, corpus: Survey, model: nn.Module, tokens: int, seco
             "as fit."
         ) from None
     return (began[-1][1] - began[0][1]) / (began[-1][0] - began[0][0])
-
-
-# -- the corpus --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

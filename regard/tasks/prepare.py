@@ -230,9 +230,6 @@ def _counted(data: DataConfig, what: str, progress: Progress | None) -> Iterator
         yield pair
 
 
-# -- what would fail only after hours of training ----------------------------------------------------------------------
-
-
 def prepare_for(recipe: Recipe, out: Path, progress: Progress | None = None) -> Prepared:
     """What `prepare` makes of a recipe's corpus, each line of which its model takes."""
     longest = longest_of(recipe)
@@ -293,9 +290,6 @@ def check_tests(recipe: Recipe) -> None:
         from .evaluate import wanted_of
 
         wanted_of(recipe.data.metrics)
-
-
-# -- tokenizers -------------------------------------------------------------------------------------------------------
 
 
 class Notes:

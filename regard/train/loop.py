@@ -96,7 +96,7 @@ class Trainer:
         self.parallel, self.device = options.parallel, device_of(model)
         if self.device.type == "cpu":
             native.keep_memory()
-        self.bfloat16 = resolve_precision(config.precision, self.device)
+        self.bfloat16 = resolve_precision(config.precision, self.device, width)
         optimizer = entry(OPTIMIZERS, config.optimizer, "train.optimizer", ModelError)
         self.rate = entry(SCHEDULES, config.schedule, "train.schedule", ModelError)
         if self.parallel.sharded and not optimizer.sharded:

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.data.batches import Batch, Ints
 from regard.errors import ModelError
+from regard.kernels import measured
 from regard.nn.layers import unavailable
 from regard.nn.state import Observer, Packed
 
@@ -172,13 +173,14 @@ class Step(nn.Module):
         return [part(each, tokens) for part in parts]
 
 
-def resolve_precision(precision: str, device: torch.device) -> bool:
-    """Whether training computes in bfloat16; "auto" says yes where the hardware multiplies it faster."""
+def resolve_precision(precision: str, device: torch.device, width: int = 512) -> bool:
+    """Whether training computes in bfloat16; "auto" says yes where a model of this width is multiplied faster in it."""
     if precision != "auto":
         return precision == "bfloat16"
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    took = measured.seconds(width)
+    return bool(took) and took["bfloat16"] < took["float32"]
 
 
 class Weights:

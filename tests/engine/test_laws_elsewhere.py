@@ -25,7 +25,7 @@ def found(compiler: list[str], program: Path, *run: str) -> list[list[float]]:
     return [[float(word) for word in line.split()] for line in said.splitlines()]
 
 
-@pytest.mark.parametrize("processor", ["generic", "generic+v8_2a+dotprod"])
+@pytest.mark.parametrize("processor", ["generic", "generic+v8_2a+dotprod", "generic+v8_2a+dotprod+i8mm"])
 def test_an_arm_processor_finds_what_this_one_finds(processor, tmp_path):
     ours = found(["g++", "-pthread"], tmp_path / "ours")
     zig = [sys.executable, "-m", "ziglang", "c++", "-target", "aarch64-linux-musl", "-static", f"-mcpu={processor}"]

@@ -17,6 +17,7 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batch, Batches
 from regard.errors import ModelError
+from regard.kernels import measured
 from regard.models import FAMILIES
 from regard.models.bert import BERTConfig
 from regard.models.gpt import GPTConfig
@@ -267,6 +268,21 @@ def test_batches_as_large_as_fit_stay_so_when_resumed(
     fit(open_recipe, tmp_path, resume=True, callbacks=[events.append])
     assert recipes.load(tmp_path / "recipe.toml").data.batch_tokens == chosen
     assert sum(e["event"] == "batch" for e in events) == 1
+
+
+def test_the_precision_that_was_quickest_stays_when_resumed(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auto = recipe.model_copy(update={"train": recipe.train.model_copy(update={"precision": "auto", "device": "cpu"})})
+    events: list[dict[str, Any]] = []
+    for quick in ("bfloat16", "float32"):
+        took = {kind: 1.0 + (kind != quick) for kind in ("float32", "bfloat16")}
+        monkeypatch.setattr(measured, "seconds", lambda width, took=took: took)
+        fit(auto, tmp_path, resume=quick == "float32", callbacks=[events.append])
+        assert recipes.load(tmp_path / "recipe.toml").train.precision == "bfloat16"
+    [chosen] = [event for event in events if event["event"] == "precision"]
+    assert chosen["chosen"] == "bfloat16"
+    assert "1000.00 ms in bfloat16" in chosen["because"]
 
 
 # -- a batch that does not fit -----------------------------------------------------------------------------------------
