@@ -1,7 +1,4 @@
-"""How long this machine takes for what training multiplies, in float32 and in bfloat16: measured once, and kept.
-
-A processor that has instructions for bfloat16 is not always quicker with them.
-"""
+"""What training's products take here in float32 and bfloat16, measured once: instructions alone do not make it quick."""
 
 from __future__ import annotations
 

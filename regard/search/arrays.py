@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.kernels.build import SOURCES, built, checked, entry
+from regard.kernels.build import SOURCES, built, checked
 
 Array = Any
 """A NumPy array or a PyTorch tensor."""
@@ -94,6 +94,6 @@ def _compiled(name: str, values: Array, setting: object, *results: Array) -> boo
         return False
     pointers = [ctypes.c_void_p(each.ctypes.data) for each in (values, *results)]
     sizes = [ctypes.c_int64(n) for n in (len(values), values.strides[0] // size, values.shape[1])]
-    function = entry(library, f"rows_{name}_{values.dtype.name}")
+    function = getattr(library, f"rows_{name}_{values.dtype.name}")
     checked(library, function(pointers[0], *sizes, setting, *pointers[1:]))
     return True
