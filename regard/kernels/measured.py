@@ -1,4 +1,4 @@
-"""What training's products take here in float32 and bfloat16, measured once: instructions alone do not make it quick."""
+"""What training's products take in float32 and bfloat16, measured once: instructions alone do not make it quick."""
 
 from __future__ import annotations
 
