@@ -221,9 +221,6 @@ def _every_reading(translator: Translator) -> list[Reading]:
     return [Reading(rule, *part) for rule in get_args(Rule) for part in parts]
 
 
-# -- the choices of both sides joined (Koehn et al. 2003) --------------------------------------------------------------
-
-
 def _add(grown: set[Link], links: Iterable[Link]) -> list[Link]:
     """Adds each link of a word that is not linked yet; what was added."""
     sources, targets = {i for i, _ in grown}, {j for _, j in grown}
@@ -262,9 +259,6 @@ SYMMETRIES: dict[str, Callable[[Links, Links], Links]] = {
     "grow-diag-final": _final,
 }
 """How the choices of both sides are joined; "target" takes those of target words alone."""
-
-
-# -- weights between words ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -336,9 +330,6 @@ def _choices(weights: Weights, share: bool) -> tuple[Links, Links]:
 
 def _turned(links: Sequence[Links]) -> list[Links]:
     return [frozenset((i, j) for j, i in each) for each in links]
-
-
-# -- lines -------------------------------------------------------------------------------------------------------------
 
 
 def _side(tokenizer: Tokenizer, line: str, number: int, translator: Translator, side: str, asks: str = "") -> _Read:

@@ -121,9 +121,6 @@ def streamed(search: SearchConfig, constrained: bool = False) -> Search:
     return chosen
 
 
-# -- token by token ----------------------------------------------------------------------------------------------------
-
-
 def _problem(
     backend: Backend,
     sources: Sequence[Ids],
@@ -196,9 +193,6 @@ def _begun(
     if not coverage:
         return begun
     return [covered(step, state, [*map(len, rows)]) for step, state in begun]
-
-
-# -- in PyTorch --------------------------------------------------------------------------------------------------------
 
 
 def step_of(model: EncoderDecoder, subset: Tensor | None = None, *, looks: bool = False) -> StepFunction[Any]:

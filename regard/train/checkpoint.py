@@ -94,9 +94,6 @@ class Averaging:
         return trained
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """Tensors by name, and the plain values that go with them."""
@@ -201,9 +198,6 @@ def _own(tensors: Mapping[str, Tensor], parallel: Parallel) -> dict[str, Tensor]
         elif local is None and parallel.main:
             found[name] = tensor
     return found
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def _all(directory: Path) -> list[Path]:
