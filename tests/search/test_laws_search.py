@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from regard.search import arrays
 from regard.search.beam import beam_search, beam_steps, diverse_search
 from regard.search.hypotheses import Problem, expected_utilities, penalty_of, run_through
-from regard.search.paths import Draw
+from regard.search.paths import Draw, _uniform
 from regard.search.steps import Together, coverage_penalty, covered, ensemble
 from regard.search.table import SEARCHES, SearchConfig
 from regard.studies.lectures.exhaustive import exhaustive_search
@@ -265,6 +266,26 @@ def test_samples_are_as_frequent_as_they_are_likely(draw: Draw, expected: Tensor
     assert float(((counts[possible] - wanted) ** 2 / wanted).sum()) < 16.27
     # What is reported is the model's, whatever the draw left of it.
     assert found[0].log_probability == pytest.approx(float(CHANCES[found[0].ids[0] if found[0].ids else 3].log()))
+
+
+@pytest.mark.parametrize("sharpness", [0.01, 0.5, 3.0])
+@pytest.mark.parametrize("draw", [Draw(), Draw(temperature=0.7, top_p=0.9), Draw(top_k=700, top_p=0.8)], ids=str)
+def test_a_draw_that_looks_at_few_tokens_is_that_from_all_of_them(draw: Draw, sharpness: float) -> None:
+    generator = np.random.default_rng(1)
+    values = arrays.log_softmax(generator.normal(0, 1, (40, 2000)) * sharpness)
+    keys = [(line, 1) for line in range(len(values))]
+    chances = np.exp(values / draw.temperature)
+    order = np.argsort(-chances, axis=1, kind="stable")
+    chances = np.take_along_axis(chances, order, 1)
+    chances[:, draw.top_k or len(chances[0]) :] = 0
+    chances /= chances.sum(1, keepdims=True)
+    chances[chances.cumsum(1) - chances >= draw.top_p] = 0
+    reached = chances.cumsum(1)
+    for row, key in enumerate(keys):
+        wanted = _uniform(draw.seed, *key, 3) * reached[row, -1]
+        assert draw.pick(values, keys, 3)[row] == order[row, np.searchsorted(reached[row], wanted, side="right")]
+    assert [*draw.pick(torch.from_numpy(values), keys, 3)] == [*draw.pick(values, keys, 3)]
+    assert [*draw.pick(values[5:9], keys[5:9], 3)] == [*draw.pick(values, keys, 3)][5:9]
 
 
 def test_a_draw_is_a_function_of_its_key() -> None:
