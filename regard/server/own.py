@@ -16,6 +16,7 @@ from regard.tasks.options import Constraints, Options
 from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 
+from .guard import lost
 from .limits import Client, Clients, Refused
 from .service import Service
 
@@ -118,9 +119,13 @@ def translate(ask: Ask, work: Working) -> dict[str, object]:
             "translations": [{"text": t} for t in translate_markup(texts, plain, xml=ask.format == "xml")],
         }
     found = work.service.translate(texts, source, target, options, sentences=_splits(ask), until=work.until)
-    translations = [
-        {"text": "\n".join(line.text for line in lines), "lines": [line.to_dict() for line in lines]} for lines in found
-    ]
+    translations = []
+    for text, lines in zip(texts, found, strict=True):
+        shown = [
+            line.to_dict() | ({"lost": missing} if (missing := lost(source_line, line.text)) else {})
+            for source_line, line in zip(text.split("\n"), lines, strict=True)
+        ]
+        translations.append({"text": "\n".join(line.text for line in lines), "lines": shown})
     return {**common, "translations": translations}
 
 

@@ -175,9 +175,12 @@ class Service:
     ) -> list[Translation]:
         wanted = [i for i, line in enumerate(lines) if any(c.isalnum() for c in line)]  # the rest has nothing to say
         found = [Translation(line) for line in lines]
-        for i, each in zip(
-            wanted, self.queue.translate(translator, [lines[i] for i in wanted], options, until), strict=True
-        ):
+        texts = [lines[i] for i in wanted]
+
+        def translate(some: Sequence[str], asked: Options) -> list[Translation]:
+            return self.queue.translate(translator, some, asked, until)
+
+        for i, each in zip(wanted, guarded(texts, translate(texts, options), translate, options), strict=True):
             found[i] = each
         return found
 
