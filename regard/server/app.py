@@ -151,6 +151,7 @@ class Guard:
                 await answer(Request(scope), code, message)(scope, receive, sending)
 
         self._working += 1
+        self._metrics.working.set(self._working)
         try:
             if self._working > self._limits.max_requests and not scope["path"].startswith(("/health", "/metrics")):
                 await refuse(503, "The server is busy; try again in a moment")
@@ -168,6 +169,7 @@ class Guard:
                 self._metrics.faults.inc()
         finally:
             self._working -= 1
+            self._metrics.working.set(self._working)
             seconds = time.monotonic() - start
             self._metrics.seen(_route_of(scope), status, seconds)
             entry = {"event": "request", "method": scope["method"], "path": scope["path"][:200], "status": status}
@@ -206,6 +208,7 @@ class Metrics:
         self._requests = Counter("regard_requests", "Requests answered", ["route", "status"], registry=registry)
         self._seconds = Histogram("regard_request_seconds", "Time of a request", ["route"], registry=registry)
         self.faults = Counter("regard_faults", "Requests that ended in a fault of the server", registry=registry)
+        self.working = Gauge("regard_requests_in_progress", "Requests that are worked on", registry=registry)
         waiting = Gauge("regard_waiting_sentences", "Sentences that wait to be translated", registry=registry)
         waiting.set_function(lambda: service.queue.waiting)
         batches = Gauge("regard_batches", "Calls of the engine so far", registry=registry)

@@ -18,6 +18,7 @@ from regard.tasks.options import Options
 from regard.tasks.translate import Translator, load
 from regard.tasks.translation import Translation
 
+from .guard import guarded
 from .limits import Limits, Refused
 from .queue import Queue
 

@@ -246,7 +246,7 @@ def test_sigterm_answers_what_was_accepted() -> None:
                 except httpx.HTTPError:
                     time.sleep(0.1)
             found: list[int] = []
-            text = "\n".join(LINE * 40)
+            text = "\n".join(LINE * 150)
             body = {"q": text, "source": "en", "target": "de"}
             work = [
                 threading.Thread(
@@ -259,7 +259,7 @@ def test_sigterm_answers_what_was_accepted() -> None:
             for each in work:
                 each.start()
             metrics = f"http://127.0.0.1:{port}/metrics"
-            while "regard_batches 0" in httpx.get(metrics).text:
+            while "regard_requests_in_progress 5" not in httpx.get(metrics).text:  # the four, and this one
                 time.sleep(0.005)
             process.terminate()
             for each in work:
