@@ -15,11 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from regard.errors import ModelError
 from regard.extensions import entry
 
-from .hypotheses import Hypothesis, Problem, R, Stop, run_through
-
 if TYPE_CHECKING:
     from regard.nn.state import State
 
+    from .hypotheses import Hypothesis, Problem, R, Stop
     from .paths import Draw
     from .refine import Blanks
 
@@ -123,8 +122,8 @@ class SearchConfig(BaseModel):
         return max(self.samples, int(self.method == "sample")) if self.method in ("", "sample") else 0
 
 
-Found = list[list[Hypothesis]]
-Stream = Generator[list[int], None, Hypothesis | None]
+Found = list[list["Hypothesis"]]
+Stream = Generator[list[int], None, "Hypothesis | None"]
 
 
 @dataclass(frozen=True)
@@ -158,6 +157,7 @@ def _beam_stream(problem: Problem[State], settings: SearchConfig) -> Stream:
 
 
 def _greedy(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
+    from .hypotheses import run_through
     from .paths import greedy_steps
 
     return [[hypothesis] for hypothesis in run_through(greedy_steps(problem))]
@@ -179,6 +179,7 @@ def _diverse(problem: Problem[State], settings: SearchConfig, n_best: int) -> Fo
 def _sample(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
     import numpy as np
 
+    from .hypotheses import run_through
     from .paths import sample_steps
 
     number, sentences = settings.draws, len(problem.first)

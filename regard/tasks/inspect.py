@@ -36,7 +36,7 @@ class Inspection:
     provenance: dict[str, Any]
     golden: list[tuple[str, str]]  #: Golden sentences and their outputs.
     verified: bool  #: Whether the golden sentences were translated again, and came out the same.
-    verified_in: str  #: The numbers of that, float64 or float32.
+    verified_in: str = ""  #: The numbers of that, float64 or float32.
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
