@@ -68,11 +68,11 @@ class Run:
     def done(self) -> bool:
         """Whether it is trained and scored, here or elsewhere; raises RecipeError if that was with other settings."""
         if (self.path / "results.json").exists():
-            alike = recipes.load(self.path / "recipe.toml") == self.recipe
+            alike = _as_asked(recipes.load(self.path / "recipe.toml"), self.recipe)
         elif (self.kept / HYPOTHESES).exists():
             names = {name: f"${{{name}}}" for name in self.variables}
             text = (self.kept / "recipe.toml").read_text(encoding="utf-8")
-            alike = recipes.parse(text, names) == recipes.parse(_portable(self), names)
+            alike = _as_asked(recipes.parse(text, names), recipes.parse(_portable(self), names))
         else:
             return False
         if not alike:
@@ -81,6 +81,13 @@ class Run:
                 "--out, or the settings of before."
             )
         return True
+
+
+def _as_asked(begun: Recipe, asked: Recipe) -> bool:
+    """Whether a run was begun as it is asked for; a precision that was left to the machine is any."""
+    if asked.train.precision == "auto":
+        begun = begun.model_copy(update={"train": begun.train.model_copy(update={"precision": "auto"})})
+    return begun == asked
 
 
 def plan_runs(
