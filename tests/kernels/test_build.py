@@ -96,8 +96,7 @@ def test_a_home_that_cannot_be_written_to_is_passed_over(source, tmp_path, monke
 @needs_compiler
 def test_a_folder_of_another_user_is_not_used(source, tmp_path, monkeypatch):
     monkeypatch.setattr(build.tempfile, "tempdir", str(tmp_path))
-    user = os.geteuid()
-    monkeypatch.setattr(build.os, "geteuid", lambda: user + 1)
+    monkeypatch.setattr(build, "_user", lambda: os.geteuid() + 1)
     library, reason = made(source)
     assert library is None
     assert reason.count("it belongs to another user") == 2
