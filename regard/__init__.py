@@ -52,16 +52,17 @@ __all__ += ["score_lines"]
 
 
 def _is_busy() -> bool:
-    """Whether other programs want the cores now; their number is looked at three times within 2 ms."""
-    wanting = []
-    for _ in range(3):
+    """Whether other programs want the cores now, and do not for a moment only: where some do, two more looks follow."""
+    for wait in (0.0, 0.001, 0.001):
+        time.sleep(wait)
         try:
             with open("/proc/loadavg", encoding="ascii") as load:
-                wanting.append(int(load.read().split()[3].partition("/")[0]) - 1)  # this program is one
+                others = int(load.read().split()[3].partition("/")[0]) - 1  # this program is one
         except (OSError, ValueError, IndexError):
             return False
-        time.sleep(0.001)
-    return min(wanting) > (os.cpu_count() or 1) // 4
+        if others <= (os.cpu_count() or 1) // 4:
+            return False
+    return True
 
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own
