@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from regard.errors import TextError, install
+from regard.errors import RegardError, TextError, install
 from regard.tasks.translation import Translation
 
 from .markup import translate_markup
@@ -54,11 +54,9 @@ def translate_document(data: bytes, suffix: str, translate: Translate) -> bytes:
         _check_packed(data, kind)
     try:
         return kind.translate(data, translate)
-    except (TextError, MemoryError):
+    except (RegardError, MemoryError):
         raise
     except Exception as error:  # what a library says of a damaged document has no one type
-        if type(error).__module__.startswith("regard."):
-            raise
         raise TextError(f"this is not a document of the kind {kind.name}, or a damaged one ({error}).") from error
 
 

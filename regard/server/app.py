@@ -45,7 +45,7 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
         with contextlib.suppress(ValueError, RuntimeError, AttributeError, NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, service)
         yield
-        await anyio.to_thread.run_sync(documents.finish, service)
+        await anyio.to_thread.run_sync(app.state.documents.close)
         await anyio.to_thread.run_sync(service.close)
 
     app = FastAPI(
@@ -58,6 +58,7 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
         openapi_url="/v1/openapi.json",
     )
     app.state.service, app.state.clients = service, clients
+    app.state.glossaries, app.state.documents = deepl.Glossaries(), documents.Documents(service)
     for api in (own, libretranslate, deepl, documents):
         app.include_router(api.router)
     app.add_exception_handler(Refused, _refused)
@@ -119,14 +120,10 @@ async def _too_deep(request: Request, error: Exception) -> Response:
 # -- what stands before every request ----------------------------------------------------------------------------------
 
 
-class _TooLarge(Exception):  # noqa: N818
-    pass
-
-
 class Guard:
     """Bounds the size of bodies, the time they take to come and the requests at once; counts and logs each request.
 
-    The log has no user's text: method, path without query, status, milliseconds, bytes.
+    The log has no user's text: method, path without query, status, milliseconds.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics) -> None:
@@ -157,16 +154,11 @@ class Guard:
                 await refuse(503, "The server is busy; try again in a moment")
             else:
                 await self._app(scope, self._bounded(scope, receive), sending)
-        except _TooLarge:
-            await refuse(413, "The request has more bytes than --max-body or --max-document of this server allows")
-        except TimeoutError:
-            await refuse(408, "The request did not come in time")
         except Exception as error:
             place = [f"{Path(at.filename).name}:{at.lineno}" for at in traceback.extract_tb(error.__traceback__)[-3:]]
             log.error(json.dumps({"event": "fault", "path": scope["path"], "error": type(error).__name__, "at": place}))
             await refuse(500, "The server has a fault; its log says which")
-            if not isinstance(error, RuntimeError):
-                self._metrics.faults.inc()
+            self._metrics.faults.inc()
         finally:
             self._working -= 1
             self._metrics.working.set(self._working)
@@ -185,11 +177,14 @@ class Guard:
             nonlocal size, whole
             if whole:
                 return await receive()  # that the client goes away
-            message = await asyncio.wait_for(receive(), max(until - time.monotonic(), 0.001))
+            try:
+                message = await asyncio.wait_for(receive(), max(until - time.monotonic(), 0.001))
+            except TimeoutError:
+                raise HTTPException(408, "The request did not come in time") from None
             size += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if size > most:
-                raise _TooLarge
+                raise HTTPException(413, f"The request has more than {most:,} bytes")
             return message
 
         return bounded

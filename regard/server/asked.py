@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fastapi import Request
-from starlette.datastructures import UploadFile
+from starlette.datastructures import Headers, UploadFile
 
 from .limits import Client, Clients, Refused
 from .service import Service
@@ -20,11 +20,13 @@ class Asked:
         self.clients: Clients = request.app.state.clients
         self.until: float = request.scope["regard.until"]
         self.headers = request.headers
+        self.state = request.app.state
         self._address = request.client.host if request.client else ""
 
-    def admit(self, key: str) -> Client:
-        """See `Clients.admit`."""
-        return self.clients.admit(key, self._address)
+    def client(self) -> Client:
+        """Who asks, by the key that any of the APIs' clients send; see `Clients.admit`."""
+        named = (self.text(name) for name in ("api_key", "apiKey", "auth_key"))
+        return self.clients.admit(key_of(self.headers) or next(filter(None, named), ""), self._address)
 
     def text(self, name: str) -> str | None:
         """A value that is one string; None where it is left out. Raises Refused for any other value."""
@@ -68,6 +70,12 @@ class Asked:
     def names(self, name: str) -> list[str]:
         """A list of names: of strings, or of one with commas."""
         return [part.strip() for each in self.texts(name) or () for part in each.split(",") if part.strip()]
+
+
+def key_of(headers: Headers) -> str:
+    """The key in a request's headers; empty where there is none."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme in ("Bearer", "DeepL-Auth-Key") else ""
 
 
 async def asked(request: Request) -> Asked:

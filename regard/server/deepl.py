@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
@@ -22,6 +21,7 @@ from regard.text.languages import name as language_name
 
 from .asked import Asked, asked
 from .limits import Client, Refused
+from .service import joined
 
 router = APIRouter(tags=["DeepL"])
 Request = Annotated[Asked, Depends(asked)]
@@ -38,12 +38,12 @@ _REGIONS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT"), "ZH": ("ZH", "ZH
 @router.post("/v2/translate")
 def translate(request: Request) -> dict[str, object]:
     """Translate each of `text` into `target_lang`."""
-    client = _client(request)
+    client = request.client()
     texts = request.texts("text")
     if not texts:
         raise Refused(400, "Parameter 'text' not specified.")
     service = request.service
-    target = _language(request, "target_lang", sorted({t for s in service.sources for t in service.targets(s)}))
+    target = _language(request, "target_lang", service.into)
     source = _language(request, "source_lang", service.sources, needed=False)
     if target is None:
         raise Refused(400, "Value for 'target_lang' not supported.")
@@ -86,9 +86,8 @@ def _translated(
     if not tags:
         if split == "nonewlines":
             texts = [" ".join(text.split("\n")) for text in texts]
-        return service.texts(
-            texts, source, target, options=Options(constraints=constraints), sentences=sentences, until=until
-        )
+        options = Options(constraints=constraints)
+        return list(map(joined, service.translate(texts, source, target, options, sentences=sentences, until=until)))
     options = Options(alignment=True, constraints=constraints)
 
     def plain(lines: list[str]) -> list[Translation]:
@@ -106,10 +105,10 @@ def _translated(
 @router.get("/v2/languages")
 def languages(request: Request) -> list[dict[str, object]]:
     """The source languages, or with `type=target` those that are translated into."""
-    _client(request)
+    request.client()
     service = request.service
     if request.text("type") == "target":
-        into = sorted({code.upper() for source in service.sources for code in service.targets(source)})
+        into = [code.upper() for code in service.into]
         codes = [each for code in into for each in _REGIONS.get(code, (code,))]
         return [{"language": code, "name": language_name(code.lower()), "supports_formality": False} for code in codes]
     return [{"language": code.upper(), "name": language_name(code)} for code in service.sources]
@@ -118,14 +117,14 @@ def languages(request: Request) -> list[dict[str, object]]:
 @router.get("/v2/usage")
 def usage(request: Request) -> dict[str, int]:
     """How many characters the key has had translated, of how many."""
-    client = _client(request)
+    client = request.client()
     return {"character_count": client.characters, "character_limit": request.service.limits.quota or _UNLIMITED}
 
 
 @router.get("/v2/glossary-language-pairs")
 def glossary_pairs(request: Request) -> dict[str, object]:
     """The pairs that a glossary can be made for."""
-    _client(request)
+    request.client()
     pairs = [{"source_lang": source, "target_lang": target} for source, target in sorted(request.service.pairs)]
     return {"supported_languages": pairs}
 
@@ -192,15 +191,15 @@ class Glossaries:
             self._all.pop(identity, None)
 
 
-@cache
-def _glossaries(service: object) -> Glossaries:
-    return Glossaries()
+def _glossaries(request: Asked) -> Glossaries:
+    found: Glossaries = request.state.glossaries
+    return found
 
 
 @router.post("/v2/glossaries", status_code=201)
 def create_glossary(request: Request) -> dict[str, object]:
     """Make a glossary of `entries`, lines with a tab or a comma between a term and its translation."""
-    client = _client(request)
+    client = request.client()
     name = request.text("name") or ""
     if not name.strip():
         raise Refused(400, "Parameter 'name' not specified.")
@@ -212,15 +211,15 @@ def create_glossary(request: Request) -> dict[str, object]:
     entries = request.text("entries") or ""
     terms = _entries(entries, request.text("entries_format") or "tsv")
     made = Glossary(name, source, target, terms, client.name)
-    _glossaries(service).add(made)
+    _glossaries(request).add(made)
     return made.about()
 
 
 @router.get("/v2/glossaries")
 def list_glossaries(request: Request) -> dict[str, object]:
     """The key's glossaries."""
-    client = _client(request)
-    return {"glossaries": [each.about() for each in _glossaries(request.service).of(client.name)]}
+    client = request.client()
+    return {"glossaries": [each.about() for each in _glossaries(request).of(client.name)]}
 
 
 @router.get("/v2/glossaries/{identity}")
@@ -239,13 +238,13 @@ def glossary_entries(identity: str, request: Request) -> Response:
 @router.delete("/v2/glossaries/{identity}", status_code=204)
 def delete_glossary(identity: str, request: Request) -> Response:
     """Forget a glossary."""
-    client = _client(request)
-    _glossaries(request.service).remove(identity, client.name)
+    client = request.client()
+    _glossaries(request).remove(identity, client.name)
     return Response(status_code=204)
 
 
 def _glossary(identity: str, request: Asked) -> Glossary:
-    return _glossaries(request.service).get(identity, _client(request).name)
+    return _glossaries(request).get(identity, request.client().name)
 
 
 def _entries(text: str, kind: str) -> tuple[tuple[str, str], ...]:
@@ -272,7 +271,7 @@ def _terms(request: Asked, client: Client, source: str | None, target: str) -> t
         return ()
     if source is None:
         raise Refused(400, "Parameter 'source_lang' is needed with a glossary.")
-    found = [_glossaries(request.service).get(name, client.name) for name in names[:5]]
+    found = [_glossaries(request).get(name, client.name) for name in names[:5]]
     for glossary in found:
         if (glossary.source, glossary.target) != (source, target):
             raise Refused(400, "The glossary is of another pair of languages.")
@@ -280,15 +279,6 @@ def _terms(request: Asked, client: Client, source: str | None, target: str) -> t
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-
-
-def _client(request: Asked) -> Client:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme != "DeepL-Auth-Key":
-        key = request.text("auth_key") or ""
-    if not request.clients.open and not key:
-        raise Refused(403, "Authorization failed: a key is needed")
-    return request.admit(key.strip())
 
 
 def _language(request: Asked, name: str, known: Iterable[str], needed: bool = True) -> str | None:

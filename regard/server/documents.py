@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Annotated
 from urllib.parse import quote
@@ -35,6 +35,10 @@ _KEPT, _SECONDS, _TOGETHER = 3600.0, 3600.0, 256
 """Seconds that a result waits; that a document may take; lines of it that are queued at a time."""
 router = APIRouter(tags=["Documents"])
 Request = Annotated[Asked, Depends(asked)]
+
+
+Pair = tuple[str | None, str]
+"""The language of a document, or None where it is to be found out, and the one that it is translated into."""
 
 
 @dataclass
@@ -75,7 +79,7 @@ class Documents:
         self._all: dict[str, Work] = {}
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="regard-document")
 
-    def begin(self, data: bytes, name: str, pair: tuple[str, str], client: Client, clients: Clients) -> Work:
+    def begin(self, data: bytes, name: str, pair: Pair, client: Client, clients: Clients) -> Work:
         """Takes a document and returns at once. Raises Refused for an unknown format, and where there are too many."""
         suffix = PurePosixPath(name).suffix.lower()
         if suffix not in FORMATS:
@@ -114,7 +118,7 @@ class Documents:
         """Finishes what was taken."""
         self._threads.shutdown()
 
-    def _work(self, work: Work, data: bytes, suffix: str, pair: tuple[str, str], count: Callable[[int], None]) -> None:
+    def _work(self, work: Work, data: bytes, suffix: str, pair: Pair, count: Callable[[int], None]) -> None:
         until = time.monotonic() + _SECONDS
         options = Options(alignment=suffix not in (".txt", ".srt", ".vtt", ".po", ".xlf", ".xliff"))
 
@@ -122,16 +126,17 @@ class Documents:
             characters = sum(map(len, lines))
             count(characters)
             work.lines, work.characters = work.lines + len(lines), work.characters + characters
+            source = pair[0] or self._service.source_of(lines[:100], pair[1])[0]
             found: list[Translation] = []
             for start in range(0, len(lines), _TOGETHER):
-                some = self._service.translate(lines[start : start + _TOGETHER], *pair, options, until=until)
+                some = self._service.translate(lines[start : start + _TOGETHER], source, pair[1], options, until=until)
                 found += [each[0] for each in some]
                 work.done += len(some)
             return found
 
         try:
             work.result = translate_document(data, suffix, translate)
-        except (RegardError, Refused) as error:
+        except RegardError as error:
             work.wrong = str(error)
         except Exception as error:
             work.wrong = f"the document cannot be translated ({type(error).__name__})"
@@ -141,27 +146,21 @@ def _same(one: str, other: str) -> bool:
     return secrets.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
-@cache
-def _documents(service: Service) -> Documents:
-    return Documents(service)
+def _documents(request: Asked) -> Documents:
+    found: Documents = request.state.documents
+    return found
 
 
-def finish(service: Service) -> None:
-    """Finishes the documents that were taken."""
-    _documents(service).close()
-
-
-def _pair(request: Asked, source: str | None, target: str | None) -> tuple[str, str]:
+def _pair(request: Asked, source: str | None, target: str | None) -> Pair:
     service = request.service
-    into = service.code(target or "", {t for s in service.sources for t in service.targets(s)})
+    into = service.code(target or "", service.into)
     if into is None:
         raise Refused(400, f"{target or 'target'} is not supported")
-    if source and source.lower() != "auto":
-        from_ = service.code(source, service.sources)
-        if from_ is None:
-            raise Refused(400, f"{source} is not supported")
-    else:
-        from_ = next(source for source in service.sources if into in service.targets(source))
+    if not source or source.lower() == "auto":
+        return None, into
+    from_ = service.code(source, service.sources)
+    if from_ is None:
+        raise Refused(400, f"{source} is not supported")
     if into not in service.targets(from_):
         raise Refused(400, f"no bundle translates {from_} into {into}")
     return from_, into
@@ -185,10 +184,10 @@ def _answer(work: Work) -> Response:
 @router.post("/translate_file")
 def translate_file(request: Request, raw: Raw) -> dict[str, str]:
     """Translate a document and give the address where its translation can be fetched, once."""
-    client = request.admit(request.text("api_key") or "")
+    client = request.client()
     name, data = _file(request)
     pair = _pair(request, request.text("source"), request.text("target"))
-    documents = _documents(request.service)
+    documents = _documents(request)
     work = documents.begin(data, name, pair, client, request.clients)
     while work.result is None and not work.wrong:
         if time.monotonic() > request.until:
@@ -202,38 +201,33 @@ def translate_file(request: Request, raw: Raw) -> dict[str, str]:
 @router.get("/download_file/{identity}")
 def download_file(identity: str, key: str, request: Request) -> Response:
     """A translated document, once."""
-    return _answer(_documents(request.service).take(identity, None, key))
+    return _answer(_documents(request).take(identity, None, key))
 
 
 # -- DeepL -------------------------------------------------------------------------------------------------------------
 
 
-def _deepl(request: Asked) -> Client:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return request.admit(key.strip() if scheme in ("DeepL-Auth-Key", "Bearer") else request.text("auth_key") or "")
-
-
 @router.post("/v2/document")
 def upload(request: Request) -> dict[str, str]:
     """Send a document."""
-    client = _deepl(request)
+    client = request.client()
     name, data = _file(request)
     pair = _pair(request, request.text("source_lang"), request.text("target_lang"))
-    work = _documents(request.service).begin(data, name, pair, client, request.clients)
+    work = _documents(request).begin(data, name, pair, client, request.clients)
     return {"document_id": work.identity, "document_key": work.key}
 
 
 @router.post("/v2/document/{identity}")
 def status(identity: str, request: Request) -> dict[str, object]:
     """How far a document is."""
-    return _documents(request.service).get(identity, _deepl(request).name, request.text("document_key") or "").status()
+    return _documents(request).get(identity, request.client().name, request.text("document_key") or "").status()
 
 
 @router.post("/v2/document/{identity}/result")
 def result(identity: str, request: Request) -> Response:
     """The translated document, once."""
-    documents = _documents(request.service)
-    return _answer(documents.take(identity, _deepl(request).name, request.text("document_key") or ""))
+    documents = _documents(request)
+    return _answer(documents.take(identity, request.client().name, request.text("document_key") or ""))
 
 
 # -- our own -----------------------------------------------------------------------------------------------------------
@@ -242,19 +236,19 @@ def result(identity: str, request: Request) -> Response:
 @router.post("/v1/documents", status_code=202)
 def send(request: Request) -> dict[str, object]:
     """Send a document: `file`, `source`, `target`, as a form."""
-    client = _deepl(request)
+    client = request.client()
     name, data = _file(request)
     pair = _pair(request, request.text("source"), request.text("target"))
-    return _documents(request.service).begin(data, name, pair, client, request.clients).status()
+    return _documents(request).begin(data, name, pair, client, request.clients).status()
 
 
 @router.get("/v1/documents/{identity}")
 def progress(identity: str, request: Request) -> dict[str, object]:
     """How many lines of a document are done."""
-    return _documents(request.service).get(identity, _deepl(request).name).status()
+    return _documents(request).get(identity, request.client().name).status()
 
 
 @router.get("/v1/documents/{identity}/result")
 def fetch(identity: str, request: Request) -> Response:
     """The translated document, once."""
-    return _answer(_documents(request.service).take(identity, _deepl(request).name))
+    return _answer(_documents(request).take(identity, request.client().name))

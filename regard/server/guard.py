@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from regard.tasks.constraints import PLACEHOLDER
 from regard.tasks.options import Options
 from regard.tasks.translation import Translation
 from regard.text.sentences import words
@@ -17,9 +18,7 @@ _LONGEST = 8
 _NO_REPEAT = 3
 """`search.no_repeat_ngram_size` of the second search."""
 _KEPT = re.compile(
-    r"https?://[^\s<>\"]*[^\s<>\".,;:!?)\]}']"  # addresses of pages, without the sentence's punctuation
-    r"|[\w.+-]+@[\w-]+\.[\w.-]*\w"  # and of people
-    r"|\{[^{}\s]*\}|%(?:\d+\$)?[sdif](?!\w)"  # places to be filled
+    PLACEHOLDER.pattern + r"|[\w.+-]+@[\w-]+\.[\w.-]*\w"  # addresses of people
     r"|\d+(?:[.,:\u00a0\u202f']\d+)*"
 )
 

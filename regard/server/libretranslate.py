@@ -13,8 +13,8 @@ from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 
 from .asked import Asked, asked
-from .limits import Client, Refused
-from .service import Service
+from .limits import Refused
+from .service import Service, joined
 
 router = APIRouter(tags=["LibreTranslate"])
 Request = Annotated[Asked, Depends(asked)]
@@ -23,7 +23,7 @@ Request = Annotated[Asked, Depends(asked)]
 @router.post("/translate")
 def translate(request: Request) -> dict[str, object]:
     """Translate `q`, a string or a list, from `source` (a code or "auto") into `target`; `format` is text or html."""
-    client = _client(request)
+    client = request.client()
     texts = _needed(request)
     several = isinstance(request.values["q"], list)
     asked_source, asked_target = (_code(request, name) for name in ("source", "target"))
@@ -32,7 +32,7 @@ def translate(request: Request) -> dict[str, object]:
         raise Refused(400, f"{kind} format is not supported")
     more = request.number("alternatives", 0, 10)
     service = request.service
-    target = service.code(asked_target, {t for s in service.sources for t in service.targets(s)})
+    target = service.code(asked_target, service.into)
     if target is None:
         raise Refused(400, f"{asked_target} is not supported")
     detected: list[dict[str, object]] = []
@@ -63,7 +63,7 @@ def translate(request: Request) -> dict[str, object]:
 @router.post("/detect")
 def detect(request: Request) -> list[dict[str, object]]:
     """The languages that `q` may be in."""
-    client, texts = _client(request), _needed(request)
+    client, texts = request.client(), _needed(request)
     request.clients.charge(client, sum(map(len, texts)))
     found = request.service.detect(texts[0])
     return [{"confidence": round(100 * sure, 1), "language": code} for code, sure in found]
@@ -100,11 +100,6 @@ def settings(request: Request) -> dict[str, object]:
 def health() -> dict[str, str]:
     """That the server answers."""
     return {"status": "ok"}
-
-
-def _client(request: Asked) -> Client:
-    """Who asks; some clients write apiKey."""
-    return request.admit(request.text("api_key") or request.text("apiKey") or "")
 
 
 def _needed(request: Asked) -> list[str]:
@@ -146,7 +141,7 @@ def _translated(
         return [(text, []) for text in translate_markup(texts, plain)]
     options = Options(n_best=more + 1) if more else Options()
     found = service.translate(texts, source, target, options, sentences=not more, until=until)
-    return [("\n".join(line.text for line in lines), _others(lines, more)) for lines in found]
+    return [(joined(lines), _others(lines, more)) for lines in found]
 
 
 def _others(lines: list[Translation], more: int) -> list[str]:

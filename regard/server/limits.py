@@ -15,7 +15,7 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.errors import ModelError
+from regard.errors import ModelError, RegardError
 from regard.text.lines import read_lines
 
 
@@ -40,7 +40,7 @@ class Limits(BaseModel):
     )
 
 
-class Refused(Exception):  # noqa: N818  (an answer, not a fault)
+class Refused(RegardError):  # noqa: N818  (an answer, not a fault)
     """A request that is not served: the HTTP status says why, and the message how to go on."""
 
     def __init__(self, status: int, message: str) -> None:

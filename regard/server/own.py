@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -16,9 +17,10 @@ from regard.tasks.options import Constraints, Options
 from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 
+from .asked import key_of
 from .guard import lost
 from .limits import Client, Clients, Refused
-from .service import Service
+from .service import Service, joined
 
 router = APIRouter(prefix="/v1", tags=["Regard"])
 _SEARCH = frozenset(
@@ -72,21 +74,20 @@ class Work:
     def __init__(self, request: Request) -> None:
         self.service: Service = request.app.state.service
         clients: Clients = request.app.state.clients
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
         address = request.client.host if request.client else ""
-        self.client: Client = clients.admit(key.strip() if scheme == "Bearer" else "", address)
+        self.client: Client = clients.admit(key_of(request.headers), address)
         self.charge = clients.charge
         self.until: float = request.scope["regard.until"]
 
     def languages(self, pair: Pair, texts: list[str]) -> tuple[str, str, float | None]:
         """Source, target, and how sure the source is where it was found out. Raises Refused for what is not served."""
         service = self.service
-        targets = {target for source in service.sources for target in service.targets(source)}
+        targets = service.into
         if pair.target is None and len(targets) > 1:
-            raise Refused(400, f"target is needed: one of {', '.join(sorted(targets))}")
-        target = service.code(pair.target or next(iter(targets)), targets)
+            raise Refused(400, f"target is needed: one of {', '.join(targets)}")
+        target = service.code(pair.target or targets[0], targets)
         if target is None:
-            raise Refused(400, f"{pair.target} is not supported; targets are {', '.join(sorted(targets))}")
+            raise Refused(400, f"{pair.target} is not supported; targets are {', '.join(targets)}")
         if pair.source is None:
             source, sure = service.source_of(texts, target)
             return source, target, sure
@@ -125,7 +126,7 @@ def translate(ask: Ask, work: Working) -> dict[str, object]:
             line.to_dict() | ({"lost": missing} if (missing := lost(source_line, line.text)) else {})
             for source_line, line in zip(text.split("\n"), lines, strict=True)
         ]
-        translations.append({"text": "\n".join(line.text for line in lines), "lines": shown})
+        translations.append({"text": joined(lines), "lines": shown})
     return {**common, "translations": translations}
 
 
@@ -147,6 +148,8 @@ def stream(ask: Ask, work: Working) -> StreamingResponse:
                 if number:
                     yield _event("part", "\n")
                 for part in translator.stream(line, options):
+                    if time.monotonic() > work.until:
+                        raise Refused(504, "The translation takes too long; send less text at a time")
                     yield _event("part", part)
             yield _event("end", "")
         except RegardError as error:
@@ -164,7 +167,7 @@ def score(given: Given, work: Working) -> dict[str, object]:
     _check([*sources, *targets], work)
     source, target, _ = work.languages(given, sources)
     translator = work.service.translator(source, target)
-    found = score_lines(translator, sources, targets)
+    found = score_lines(translator, sources, targets, to=target if translator.languages.targets else None)
     return {"log_probabilities": [each.log_probability for each in found]}
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from regard.errors import ModelError, RegardError
+from regard.tasks.engine import stamp_of
 from regard.tasks.lines import translate_long
 from regard.tasks.options import Options
 from regard.tasks.translate import Translator, load
@@ -34,7 +35,7 @@ class _Served:
     pair: Pair | None
     """Where the command named it; else the bundle says."""
     translator: Translator
-    stamp: float
+    stamp: tuple[int, ...] | None
 
 
 class Service:
@@ -49,7 +50,7 @@ class Service:
         self.limits, self.pivot, self._device = limits, pivot, device
         self._lock = threading.Lock()
         self._served = [self._load(*_named(str(bundle))) for bundle in bundles]
-        self._pairs = self._by_pair()
+        self._pairs = _by_pair(self._served)
         self.queue = Queue(limits.max_waiting)
         self._detector = _detector({code for pair in self._pairs for code in pair})
 
@@ -72,6 +73,11 @@ class Service:
         """The languages that are translated from."""
         return sorted({source for source, _ in self._pairs})
 
+    @property
+    def into(self) -> list[str]:
+        """The languages that are translated into."""
+        return sorted({target for source in self.sources for target in self.targets(source)})
+
     def code(self, asked: str, known: Iterable[str]) -> str | None:
         """The language among those known that a code such as EN-US or zh_Hans means; None: none of them."""
         asked, known = asked.strip().lower().replace("_", "-"), set(known)
@@ -83,19 +89,18 @@ class Service:
 
         A bundle that cannot be read leaves the old one in its place, and raises its error after all were tried.
         """
-        changed, errors = [], []
-        for at, one in enumerate(self._served):
-            if _stamp(one.path) == one.stamp:
-                continue
-            try:
-                fresh = self._load(one.path, one.pair)
-            except RegardError as error:
-                errors.append(error)
-                continue
-            with self._lock:
-                self._served[at] = fresh
-                self._pairs = self._by_pair()
-            changed.append(one.path)
+        changed, errors = list[Path](), list[RegardError]()
+        with self._lock:
+            for at, one in enumerate(self._served):
+                if stamp_of(one.path) == one.stamp:
+                    continue
+                try:
+                    served = [*self._served[:at], self._load(one.path, one.pair), *self._served[at + 1 :]]
+                    self._served, self._pairs = served, _by_pair(served)
+                except RegardError as error:
+                    errors.append(error)
+                else:
+                    changed.append(one.path)
         if errors:
             raise errors[0]
         return changed
@@ -142,7 +147,7 @@ class Service:
         found: list[list[Translation]] = []
         for translator, code in way:
             asked = options if code == target else Options()
-            texts = ["\n".join(line.text for line in lines) for lines in found] or texts
+            texts = list(map(joined, found)) or texts
             lines = [_clean(line) for text in texts for line in text.split("\n")]
             to = code if translator.languages.targets else None
             asked = asked if to is None else Options.of(asked, to=to)
@@ -156,20 +161,6 @@ class Service:
         if (found := self._pairs.get((source, target))) is None:
             raise Refused(400, f"no bundle translates {source} into {target}")
         return found
-
-    def texts(
-        self,
-        texts: Sequence[str],
-        source: str,
-        target: str,
-        options: Options | None = None,
-        *,
-        sentences: bool = True,
-        until: float | None = None,
-    ) -> list[str]:
-        """The translated texts, lines joined as they stood."""
-        found = self.translate(texts, source, target, options, sentences=sentences, until=until)
-        return ["\n".join(line.text for line in lines) for lines in found]
 
     def _queued(
         self, translator: Translator, options: Options, until: float, lines: Sequence[str]
@@ -197,26 +188,32 @@ class Service:
         raise Refused(400, f"no bundle translates {source} into {target}")
 
     def _load(self, path: Path, pair: Pair | None) -> _Served:
-        stamp = _stamp(path)
+        stamp = stamp_of(path)
         translator = load(path, device=self._device)
         languages = translator.languages
         if pair is None and not (languages.source and (languages.target or languages.targets)):
             raise ModelError(
                 f"{path}: this bundle does not say which languages it translates; name them: en-de={path}."
             )
-        list(translator.translate(["."]))  # what is made at the first use is made before anybody waits for it
+        translator.translate(["."])  # what is made at the first use is made before anybody waits for it
         return _Served(path, pair, translator, stamp)
 
-    def _by_pair(self) -> dict[Pair, Translator]:
-        found: dict[Pair, Translator] = {}
-        for one in self._served:
-            languages = one.translator.languages
-            targets = languages.targets or (languages.target,)
-            for pair in [one.pair] if one.pair else [(languages.source, target) for target in targets]:
-                if pair in found:
-                    raise ModelError(f"two bundles translate {'-'.join(pair)}; serve one of them.")
-                found[pair] = one.translator
-        return found
+
+def joined(lines: Iterable[Translation]) -> str:
+    """A text of its translated lines."""
+    return "\n".join(line.text for line in lines)
+
+
+def _by_pair(served: Iterable[_Served]) -> dict[Pair, Translator]:
+    found: dict[Pair, Translator] = {}
+    for one in served:
+        languages = one.translator.languages
+        targets = languages.targets or (languages.target,)
+        for pair in [one.pair] if one.pair else [(languages.source, target) for target in targets]:
+            if pair in found:
+                raise ModelError(f"two bundles translate {'-'.join(pair)}; serve one of them.")
+            found[pair] = one.translator
+    return found
 
 
 def _named(bundle: str) -> tuple[Path, Pair | None]:
@@ -233,13 +230,6 @@ def _clean(line: str) -> str:
     return line.replace("\0", "").rstrip("\r").encode("utf-8", "replace").decode("utf-8")
 
 
-def _stamp(path: Path) -> float:
-    try:
-        return (path / "bundle.json").stat().st_mtime
-    except OSError:
-        return 0.0
-
-
 def _detector(codes: set[str]) -> Callable[[str], list[tuple[str, float]]]:
     """A function from a text to the languages it may be in, of these. One language needs no library."""
     from lingua import Language, LanguageDetectorBuilder
@@ -253,6 +243,6 @@ def _detector(codes: set[str]) -> Callable[[str], list[tuple[str, float]]]:
 
     def detect(text: str) -> list[tuple[str, float]]:
         found = built.compute_language_confidence_values(text)
-        return [(code_of[each.language], each.value) for each in found if each.value > 0]
+        return [(code_of[each.language], each.value) for each in found]
 
     return detect

@@ -247,7 +247,7 @@ class Engine:
         self.device = device if model is None else str(parameter_of(model).device)
         """Where the model lies: cpu, or cuda with its number."""
         self._model, self._recipe, self._bundle = model, recipe, bundle
-        self._stamp = None if bundle is None else _stamp(bundle.path)
+        self._stamp = None if bundle is None else stamp_of(bundle.path)
         self._exact: EncoderDecoder | None = None
         self._decoders: dict[str, Decoder] = {}
         self._kept: dict[str, Any] = {}
@@ -273,7 +273,7 @@ class Engine:
 
     def _opened(self) -> Bundle:
         assert self._bundle is not None
-        if _stamp(self._bundle.path) != self._stamp:
+        if stamp_of(self._bundle.path) != self._stamp:
             found = load_bundle(self._bundle.path)
             if found.files != self._bundle.files:
                 raise BundleError(f"{found.path}: is another bundle than the one that was opened; open it again.")
@@ -352,7 +352,7 @@ class Engine:
             return kept
 
 
-def _stamp(bundle: Path) -> tuple[int, ...] | None:
+def stamp_of(bundle: Path) -> tuple[int, ...] | None:
     """What tells cheaply that a bundle's directory is still the one that was opened and checked."""
     try:
         found = [at.stat() for at in (bundle, bundle / "weights.safetensors")]

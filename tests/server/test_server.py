@@ -19,7 +19,7 @@ from conftest import BUNDLES, serving
 import regard
 from regard.server.limits import Limits
 from regard.server.queue import Queue
-from regard.server.service import Service
+from regard.server.service import Service, joined
 from regard.tasks.options import Options
 
 LINE = ["abc de", "fgh", "a b c d", "gh abc", "d e f"]
@@ -227,7 +227,7 @@ def test_a_bundle_is_replaced_without_a_gap(tmp_path: Path) -> None:
         (place / "bundle.json").touch()
         with pytest.raises(regard.BundleError):
             service.reload()
-        assert service.texts(["abc"], "en", "de") == ["CBA"]
+        assert joined(service.translate(["abc"], "en", "de")[0]) == "CBA"
     finally:
         service.close()
 
