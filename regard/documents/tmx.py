@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from importlib.metadata import version
 from xml.sax.saxutils import escape, quoteattr
 
-import regard
 from regard.errors import TextError
 from regard.text.formats import FORMATS
 from regard.text.languages import matches
@@ -43,12 +43,12 @@ def tmx_lines(pairs: Iterable[Pair], source: str, target: str) -> Iterator[str]:
     Languages are codes such as en or de-AT; "und" stands for one that is not known. Characters that XML cannot hold
     become U+FFFD.
     """
-    source, target = source or "und", target or "und"
+    source, target, program = source or "und", target or "und", quoteattr(version("regard"))
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'
     yield '<tmx version="1.4">'
     yield (
-        f'<header creationtool="regard" creationtoolversion={quoteattr(regard.__version__)} segtype="sentence" '
+        f'<header creationtool="regard" creationtoolversion={program} segtype="sentence" '
         f'o-tmf="regard" adminlang="en" srclang={quoteattr(source)} datatype="plaintext" '
         f'creationdate="{datetime.now(UTC):%Y%m%dT%H%M%SZ}"/>'
     )
