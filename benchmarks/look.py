@@ -18,7 +18,7 @@ import numpy as np
 from record import RESULTS, circumstances, write
 
 from regard.apps.look import page
-from regard.tasks.look import Attention, Part, Side
+from regard.explore.look import Attention, Part, Side
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from chromium import browser

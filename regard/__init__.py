@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         TextError,
         TrainingError,
     )
+    from regard.explore.look import Attention, look
     from regard.parsing.parse import parse
     from regard.recipe import Recipe
     from regard.recipe import load as load_recipe
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from regard.tasks.forced import score_lines
     from regard.tasks.generate import Continuation, generate
     from regard.tasks.inspect import inspect
-    from regard.tasks.look import Attention, look
     from regard.tasks.measure import perplexities
     from regard.tasks.translate import Translator, load
     from regard.tasks.translation import Translation
@@ -81,7 +81,7 @@ _HOMES = {
     "tasks.fit": ("fit",),
     "tasks.generate": ("Continuation", "generate"),
     "tasks.inspect": ("inspect",),
-    "tasks.look": ("Attention", "look"),
+    "explore.look": ("Attention", "look"),
     "tasks.measure": ("perplexities",),
     "tasks.forced": ("score_lines",),
     "tasks.translate": ("Translator", "load"),

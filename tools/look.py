@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 from regard.apps.look import page
-from regard.tasks.look import look
+from regard.explore.look import look
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))

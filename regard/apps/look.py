@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from base64 import b64encode
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,15 +14,15 @@ from regard.apps.options import LANGUAGES, BundlePath, Device, Flags, takes
 from regard.apps.show import HeatMap
 from regard.apps.terminal import console_on, say
 from regard.errors import DataError
+from regard.explore.page import page as page  # its old name, which stays
 from regard.tasks.options import Options
 
 if TYPE_CHECKING:
-    from regard.tasks.look import Attention, Part, Side
+    from regard.explore.look import Part
 
 _ALL = ("html", "svg", "json", "csv")
 _KINDS = (*_ALL, "png", "pdf")
 _LANGUAGES = ("en", "zh")
-_FINE = 1_000_000  #: Weights of a page up to which each has 16 bits; 8 beyond.
 
 
 class Showing(Flags):
@@ -54,7 +50,7 @@ def look(
     device: Device = "cpu",
 ) -> None:
     """Where a model looks, every layer and head of it: in the terminal, or with --out as page, picture or numbers."""
-    from regard.tasks.look import look as looked
+    from regard.explore.look import look as looked
 
     out, at = showing.out, (showing.layer, showing.head)
     kind = "" if out is None or out.is_dir() else out.suffix.removeprefix(".")
@@ -96,48 +92,3 @@ def picture(part: Part, layer: int = 0, head: int = 0) -> pictures.Picture:
     """A layer and a head of a part, from 1 (0: the mean of all), as a picture: source on columns, target on rows."""
     title = _title(part, layer, head)
     return pictures.heatmap(part.matrix(layer, head), part.rows.names, part.columns.names, title=title)
-
-
-class Page(str):
-    """HTML as text, which a notebook shows in a frame."""
-
-    def _repr_html_(self) -> str:
-        frame = 'sandbox="allow-scripts allow-downloads" style="width:100%;height:48rem;border:0"'
-        return f'<iframe srcdoc="{escape(self)}" {frame}></iframe>'
-
-
-def page(attention: Attention, *, language: str = "en") -> Page:
-    """One file of HTML that needs nothing else: every part, layer and head, as matrices and as lines.
-
-    Its weights have 16 bits, or 8 where there are more than a million; `Attention.to_json` has all digits.
-    """
-    import numpy as np
-
-    bits = 16 if sum(part.weights.size for part in attention.parts) <= _FINE else 8
-    parts, data = [], []
-    for part in attention.parts:
-        shape, rows, columns = part.weights.shape, _side(part.rows), _side(part.columns)
-        parts.append({"name": part.name, "shape": shape, "bits": bits, "rows": rows, "columns": columns})
-        levels = np.rint(part.weights.clip(0, 1) * (2**bits - 1)).astype("<u2" if bits == 16 else "u1")
-        text = b64encode(levels.tobytes()).decode()
-        data.append(f'<script type="text/plain" id="weights-{part.name}">{text}</script>')
-    about = {key: getattr(attention, key) for key in ("source", "target", "unit")}
-    about |= {"language": language, "colours": pictures.BLUES, "parts": parts}
-    # No text may end the script that it stands in.
-    plain = json.dumps(about, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    data.insert(0, f'<script type="application/json" id="about">{plain}</script>')
-    template = (files("regard.apps") / "look.html").read_text(encoding="utf-8")
-    return Page(template.replace("<!--DATA-->", "\n".join(data)))
-
-
-def _side(side: Side) -> dict[str, object]:
-    """Names as they are shown, and of each token the words that it belongs to, with its shares in them."""
-    import numpy as np
-
-    return {
-        "names": [*map(pictures.label, side.names)],
-        "words": [*map(pictures.label, side.words)],
-        "shares": [
-            [[word, round(float(row[word]), 6)] for word in np.flatnonzero(row).tolist()] for row in side.shares
-        ],
-    }

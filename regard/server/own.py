@@ -193,8 +193,8 @@ def bundles(work: Working) -> dict[str, object]:
 @router.get("/look")
 def look(request: Request, text: str, source: str, target: str) -> HTMLResponse:
     """A page that shows where the model looks while it translates one line, every layer and head; see `regard look`."""
-    from regard.apps.look import page
-    from regard.tasks.look import look as attention_of
+    from regard.explore.look import look as attention_of
+    from regard.explore.page import page
     from regard.tasks.open import Pipeline
 
     work = Work(request)

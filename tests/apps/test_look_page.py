@@ -14,7 +14,7 @@ import pytest
 from chromium import CHROMIUM, browser, offline
 
 from regard.apps.look import page
-from regard.tasks.look import Attention, Part, Side
+from regard.explore.look import Attention, Part, Side
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 image = pytest.importorskip("PIL.Image")

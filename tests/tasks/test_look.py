@@ -20,10 +20,10 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.apps.look import page, picture
 from regard.errors import DataError, ModelError, TextError
+from regard.explore.look import Attention, Part, Side, _side, look
 from regard.models import FAMILIES
 from regard.models.modules import layout_of
 from regard.nn.state import Observer
-from regard.tasks.look import Attention, Part, Side, _side, look
 from regard.tasks.open import Pipeline
 from regard.tasks.translate import load
 from regard.text import BEGIN, END, PAD, Tokenizer
@@ -274,10 +274,12 @@ def test_a_notebook_shows_the_page_in_a_frame(found: Attention) -> None:
 def data_of(text: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What a page says of itself, and its weights, (L, H, T, S) a part."""
     scripts = dict(re.findall(r'<script type="[^"]+" id="([^"]+)">(.*?)</script>', text, re.DOTALL))
-    about = json.loads(scripts["about"])
+    told = json.loads(scripts["about"])
+    [run] = told["runs"]
+    about = {**told, **run}
     weights = {}
     for part in about["parts"]:
-        levels = np.frombuffer(base64.b64decode(scripts[f"weights-{part['name']}"]), f"<u{part['bits'] // 8}")
+        levels = np.frombuffer(base64.b64decode(scripts[part["from"]]), f"<u{part['bits'] // 8}")
         weights[part["name"]] = levels.reshape(part["shape"]) / (2 ** part["bits"] - 1)
     return about, weights
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import DataError
+from regard.explore.look import Part, look
 from regard.models.interface import EncoderDecoder
 from regard.models.modules import device_of
 from regard.nn.attention import ScaledDot, attend
@@ -28,7 +29,6 @@ from regard.pictures import Word
 from regard.tasks.details import shares_of
 from regard.tasks.forced import hidden_of, logits_of
 from regard.tasks.lines import pad
-from regard.tasks.look import Part, look
 from regard.tasks.open import Pipeline, open_bundle
 from regard.tasks.translate import Translator
 from regard.text.languages import tag

@@ -23,13 +23,12 @@ from regard.models import FAMILIES
 from regard.models.interface import EncoderDecoder, Kind
 from regard.models.modules import device_of
 from regard.nn.state import Observer
+from regard.tasks.details import shares_of, target_spans
+from regard.tasks.lines import check_line, pad
+from regard.tasks.open import Pipeline, open_bundle
+from regard.tasks.translate import Translator
 from regard.text import BEGIN, END
 from regard.text.sentences import words as words_in
-
-from .details import shares_of, target_spans
-from .lines import check_line, pad
-from .open import Pipeline, open_bundle
-from .translate import Translator
 
 PartName = Literal["encoder", "cross", "decoder", "hops"]
 Span = tuple[int, int]
