@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 from pydantic import Field
@@ -36,6 +36,7 @@ class Shown(Flags):
     stream: bool = Field(False, description="show each translation as it comes, token by token")
     split: bool = Field(False, description="cut every line into sentences, not only those too long for the model")
     lines: bool = Field(False, description="take a document (.docx, .html, .md, …) for lines of text")
+    format: Literal["", "tmx"] = Field("", description="write a translation memory, as an output named .tmx is")
 
 
 @takes("n_best", *DETAILS, *SEARCH, "set", *CONSTRAINTS, *LANGUAGES, shown=Shown)
@@ -52,10 +53,11 @@ def translate(
     from regard.tasks.lines import translate_long
     from regard.tasks.translate import load
 
-    if not shown.lines and Path(file).suffix.lower() in _DOCUMENTS:
+    memory = shown.format == "tmx" or (output is not None and output.suffix.lower() == ".tmx")
+    if memory or (not shown.lines and Path(file).suffix.lower() in _DOCUMENTS):
         from regard.documents.files import translate_file
 
-        translate_file(load(bundle, device=device, with_=with_ or ()), Path(file), output, options)
+        translate_file(load(bundle, device=device, with_=with_ or ()), Path(file), output, options, memory=memory)
         return
     as_json = shown.as_json or options.detailed
     translator = load(bundle, device=device, with_=with_ or ())

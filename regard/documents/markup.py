@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 from regard.tasks.translation import Translation, WordLink, WordSpan
 
-from .reading import Element, Segment, read
+from .reading import Element, Segment, change_tags, read, spoken_values, with_values
+
+Translate = Callable[[list[str]], list[Translation]]
+"""Translations of lines, with their alignments."""
 
 
 def write(segment: Segment, found: Translation) -> str:
@@ -22,6 +25,11 @@ def write(segment: Segment, found: Translation) -> str:
     marks: list[_Mark] = []
     _place(segment.elements, found.source_words, spans, best, (0, len(spans)), (0, len(found.text)), marks)
     return _joined(found.text, marks)
+
+
+def says(text: str) -> bool:
+    """Whether there is anything to translate: a letter or a digit."""
+    return any(character.isalnum() for character in text)
 
 
 def _as_it_is(segment: Segment) -> str:
@@ -142,18 +150,27 @@ def _joined(text: str, marks: Sequence[_Mark]) -> str:
 
 def translate_markup(
     texts: Sequence[str],
-    translate: Callable[[list[str]], list[Translation]],
+    translate: Translate,
     *,
     xml: bool = False,
     blocks: Sequence[str] = (),
     ignored: Sequence[str] = (),
     inline: Sequence[str] | None = None,
+    attributes: Sequence[str] = (),
 ) -> list[str]:
-    """Marked-up texts, translated; `translate` is given plain text without line breaks, and must give alignments."""
+    """Marked-up texts, translated; `translate` is given plain text without line breaks, and must give alignments.
+
+    What says nothing (see `says`) stays as it is, and `translate` is not asked for it. `attributes` names those whose
+    values are translated too, all but those of elements that are kept.
+    """
     read_all = [read(text, xml=xml, blocks=blocks, ignored=ignored, inline=inline) for text in texts]
-    plain = [_stripped(s) for segments in read_all for s in segments if s.kept is None and s.text.strip()]
-    found = iter(translate([segment.text for _, segment, _ in plain]))
-    parts = iter(plain)
+    plain = [_stripped(s) for segments in read_all for s in segments if s.kept is None and says(s.text)]
+    values = [value for segments in read_all for value in spoken_values(segments, attributes)]
+    made = translate([*(segment.text for _, segment, _ in plain), *values]) if plain or values else []
+    found, parts = iter(made[: len(plain)]), iter(plain)
+    spoken = {value: one.text for value, one in zip(values, made[len(plain) :], strict=True)}
+    for segments in read_all if spoken else ():
+        change_tags(segments, lambda raw: with_values(raw, attributes, spoken))
     return ["".join(_parts(segments, parts, found)) for segments in read_all]
 
 
@@ -161,7 +178,7 @@ def _parts(
     segments: Sequence[Segment], plain: Iterator[tuple[str, Segment, str]], found: Iterator[Translation]
 ) -> Iterator[str]:
     for segment in segments:
-        if segment.kept is not None or not segment.text.strip():
+        if segment.kept is not None or not says(segment.text):
             yield _as_it_is(segment)
             continue
         ahead, inner, behind = next(plain)
@@ -191,6 +208,7 @@ def _stripped(segment: Segment) -> tuple[str, Segment, str]:
                 min(position[e.start], len(inner)),
                 min(position[e.end], len(inner)),
                 moved(e.children),
+                e.whole,
             )
             for e in elements
         ]

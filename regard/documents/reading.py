@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
@@ -18,6 +18,7 @@ BLOCKS = frozenset(
 """HTML's elements that no sentence goes across."""
 RAW = frozenset("script style code pre noscript svg math".split())  # noqa: SIM905
 """HTML's elements whose content is no text to translate."""
+_NOT_TRANSLATED = r"""translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b"""
 MOST_DEPTH = 50
 """Elements within each other; markup beyond is not nested any deeper, so that no document can exhaust the stack."""
 
@@ -31,6 +32,8 @@ class Element:
     start: int
     end: int = 0
     children: list[Element] = field(default_factory=list)
+    whole: bool = False
+    """Whether its opening tag is all of it, content and end too: it stays as it is."""
 
 
 @dataclass
@@ -65,7 +68,7 @@ class _Reader(HTMLParser):
             if not self._void(tag):
                 self._inside.append(tag)
         elif self._ignored(tag, raw) and not self._void(tag):
-            self._put(Element(raw, "", self._at, self._at))
+            self._put(Element(raw, "", self._at, self._at, whole=True))
             self._inside.append(tag)
         elif self._blocks(tag):
             self._keep(raw)
@@ -208,11 +211,57 @@ def read(
         return tag in blocks or (not xml and tag in BLOCKS) or (inline is not None and tag not in inline)
 
     def is_ignored(tag: str, raw: str) -> bool:
-        own = not xml and (
-            tag in RAW or re.search(r"""translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b""", raw)
-        )
+        own = not xml and (tag in RAW or re.search(_NOT_TRANSLATED, raw))
         return tag in ignored or bool(own)
 
     reader = _Reader(is_block, is_ignored, xml)
     reader.feed(text)
     return reader.finish()
+
+
+# -- attributes --------------------------------------------------------------------------------------------------------
+
+
+def spoken_values(segments: Sequence[Segment], names: Sequence[str]) -> list[str]:
+    """What the attributes of these names say in all tags, each as one line."""
+    found: list[str] = []
+
+    def seen(raw: str) -> str:
+        found.extend(value for _, value in _attributes(raw, names))
+        return raw
+
+    if names:
+        change_tags(segments, seen)
+    return found
+
+
+def change_tags(segments: Sequence[Segment], change: Callable[[str], str]) -> None:
+    """Puts what `change` makes of each opening tag in its place. Elements that are kept whole are passed over."""
+
+    def of(elements: Sequence[Element]) -> None:
+        for element in elements:
+            if not element.whole:
+                element.opening = change(element.opening)
+            of(element.children)
+
+    for segment in segments:
+        if segment.kept is not None:
+            segment.kept = change(segment.kept)
+        of(segment.elements)
+
+
+def with_values(raw: str, names: Sequence[str], spoken: Mapping[str, str]) -> str:
+    """The tag with what stands for the values of these attributes in `spoken`."""
+    out, at = "", 0
+    for found, value in _attributes(raw, names):
+        out += f'{raw[at : found.start(2)]}"{html.escape(spoken.get(value, value))}"'
+        at = found.end(2)
+    return out + raw[at:]
+
+
+def _attributes(raw: str, names: Sequence[str]) -> list[tuple[re.Match[str], str]]:
+    if raw.startswith(("<!", "<?", "</")) or re.search(_NOT_TRANSLATED, raw):
+        return []
+    found = re.finditer(rf"""\s({"|".join(names)})\s*=\s*("[^"]*"|'[^']*')""", raw, re.IGNORECASE)
+    each = ((one, " ".join(html.unescape(one[2][1:-1]).split())) for one in found)
+    return [(one, value) for one, value in each if any(map(str.isalnum, value))]

@@ -1,7 +1,8 @@
-"""Paragraphs of Office Open XML: runs of text, each with its own looks, translated as one text.
+"""Paragraphs of office documents: runs of text, each with its own looks, translated as one text.
 
-Word and PowerPoint keep a paragraph as runs (w:r, a:r) and what holds them (links, insertions). They become elements of
-a marked-up text, whose translation says in which order they stand and what each says.
+A paragraph keeps its text as runs (w:r, a:r) and what holds them (links, insertions). They become elements of a
+marked-up text, whose translation says in which order they stand and what each says. What must stay together (a field
+from its beginning to its end, a bookmark, the range of a comment) is put into an element of our own meanwhile.
 """
 
 from __future__ import annotations
@@ -13,98 +14,195 @@ from typing import TYPE_CHECKING
 
 from lxml import etree
 
-from .markup import translate_markup
+from .markup import Translate, translate_markup
+from .tmx import NO_XML
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
-    from .formats import Translate
-
-_HOLDERS = frozenset({"hyperlink", "ins", "smartTag", "sdt", "sdtContent", "fldSimple"})
-_FIRST = frozenset({"pPr", "sdtPr"})
-"""What a paragraph or a holder begins with, and is no text."""
-_BREAKS = frozenset({"br", "tab", "cr"})
+_HOLDERS = frozenset({"hyperlink", "ins", "moveTo", "smartTag", "sdt", "sdtContent", "dir", "bdo", "span", "a"})
+"""What holds runs. Deleted text, formulas, computed fields and pictures are no holders, and stay as they are."""
+_FIRST, _LAST = frozenset({"pPr", "sdtPr", "sdtEndPr", "smartTagPr"}), frozenset({"endParaRPr"})
+"""What a paragraph or a holder begins and ends with, and is no text."""
+_BREAKS = frozenset({"br", "tab", "cr", "ptab", "line-break"})
+_GONE = frozenset({"proofErr", "lastRenderedPageBreak", "softHyphen"})
+"""What an editor makes anew, or what belongs to the words of the source."""
+_RANGES = {f"{kind}Start": f"{kind}End" for kind in ("bookmark", "commentRange", "permRange", "perm")}
+_TOGETHER, _HEAD, _TAIL = "regard-together", "regard-head", "regard-tail"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+_HUGE = etree.XMLParser(huge_tree=True)
+_SAME_LOOKS = frozenset({"lang", "noProof"})
+"""What tells an editor of a run, and no reader."""
 
 
 def translate_paragraphs(parts: Sequence[_Element], translate: Translate) -> None:
-    """Translate every paragraph below these elements, in place."""
+    """Translate every paragraph below these elements, in place: elements named p and h, of any namespace."""
     found = []
-    for paragraph in [node for part in parts for node in part.iter() if _name(node) == "p"]:
+    for paragraph in [node for part in parts for node in part.iter() if name_of(node) in ("p", "h")]:
         _cut(paragraph)
+        _group(paragraph)
         _merge(paragraph)
         kept: list[_Element] = []
-        marked = _marked(paragraph, kept)
-        if any(character.isalnum() for node in kept if _is_text(node) for character in _text(node)):
-            found.append((paragraph, marked, kept))
+        found.append((paragraph, _marked(paragraph, kept), kept))
     made = translate_markup([marked for _, marked, _ in found], translate, xml=True, blocks=["br"])
-    for (paragraph, _, kept), text in zip(found, made, strict=True):
-        _rebuild(paragraph, etree.fromstring(f"<p>{text}</p>"), kept)
+    for (paragraph, marked, kept), text in zip(found, made, strict=True):
+        if text != marked:
+            _rebuild(
+                paragraph, etree.fromstring(f"<p>{NO_XML.sub('', text)}</p>", etree.XMLParser(huge_tree=True)), kept
+            )
+        _ungroup(paragraph)
 
 
-def _name(node: _Element) -> str:
+def name_of(node: _Element) -> str:
+    """An element's name without its namespace; empty for a comment."""
     return etree.QName(node).localname if isinstance(node.tag, str) else ""
 
 
 def _content(run: _Element) -> list[_Element]:
-    return [child for child in run if _name(child) != "rPr"]
+    return [child for child in run if name_of(child) != "rPr"]
 
 
 def _is_text(run: _Element) -> bool:
-    return _name(run) == "r" and all(_name(child) == "t" for child in _content(run))
+    return name_of(run) == "r" and all(name_of(child) == "t" for child in _content(run))
 
 
 def _is_break(run: _Element) -> bool:
-    return (_name(run) == "r" and all(_name(child) in _BREAKS for child in _content(run))) or _name(run) == "br"
+    name = name_of(run)
+    return name in _BREAKS or (name == "r" and all(name_of(child) in _BREAKS for child in _content(run)))
 
 
 def _text(run: _Element) -> str:
     return "".join(child.text or "" for child in _content(run))
 
 
+# -- before ------------------------------------------------------------------------------------------------------------
+
+
 def _cut(holder: _Element) -> None:
-    """Runs that hold text and breaks become runs that hold one or the other, of the same looks."""
+    """A run that holds text and other things becomes a run for each, of the same looks."""
     for node in list(holder):
-        if _name(node) in _HOLDERS:
+        name = name_of(node)
+        if name in _GONE:
+            holder.remove(node)
+        elif name in _HOLDERS:
             _cut(node)
-        content = _content(node) if _name(node) == "r" else []
-        if not {"t"} | _BREAKS >= {_name(child) for child in content} or _is_text(node) or _is_break(node):
-            continue
-        for child in content[1:]:
-            made = deepcopy(node)
-            for old in _content(made):
-                made.remove(old)
-            made.append(child)
-            node.addprevious(made)
-        first = node.getparent()
-        if first is not None:  # the runs were put in front of the first piece, which goes before them
-            place = list(first).index(node) - len(content) + 1
-            first.remove(node)
-            first.insert(place, node)
+        elif name == "r":
+            for child in _content(node):
+                if name_of(child) in _GONE:
+                    node.remove(child)
+                elif name_of(child) == "noBreakHyphen":
+                    child.tag = f"{{{etree.QName(child).namespace}}}t"
+                    child.text = "\u2011"
+            content = _content(node)
+            if not _is_text(node):
+                looks = [child for child in node if name_of(child) == "rPr"]
+                for child in content[:-1]:
+                    made = etree.Element(node.tag, dict(node.attrib), node.nsmap)
+                    made.extend(deepcopy(look) for look in looks)
+                    made.append(child)
+                    node.addprevious(made)
+
+
+def _group(holder: _Element) -> None:
+    """What begins and ends among these siblings goes into one element, so that its ends stay around it."""
+    for node in list(holder):
+        if name_of(node) in _HOLDERS:
+            _group(node)
+    at = 0
+    while at < len(holder):
+        end, head = _field_from(holder, at)
+        if end == at:
+            end, head = _range_from(holder, at)
+        if end > at:
+            _put_together(holder, at, head, end)
+        at += 1
+
+
+def _put_together(holder: _Element, at: int, head: int, end: int) -> None:
+    """Siblings `at` to `end`, that one counted too, in one element; those before `head` are what it begins with."""
+    nodes = list(holder)[at : end + 1]
+    together = etree.Element(_TOGETHER)
+    holder.insert(at, together)
+    before, behind = etree.SubElement(together, _HEAD), etree.Element(_TAIL)
+    for number, node in enumerate(nodes, start=at):
+        (before if number < head else behind if number == end else together).append(node)
+    together.append(behind)
+    _group(together)
+
+
+def _field_from(holder: _Element, at: int) -> tuple[int, int]:
+    """Where the field that begins here ends, and where its text begins: with its end, if Word computes the text."""
+    depth, head, code = 0, 0, ""
+    if _field_mark(holder[at]) != "begin":
+        return at, at
+    for place in range(at, len(holder)):
+        mark = _field_mark(holder[place])
+        depth += (mark == "begin") - (mark == "end")
+        if depth == 1 and not head:
+            code += "".join(child.text or "" for child in holder[place] if name_of(child) == "instrText")
+            head = place + 1 if mark == "separate" else 0
+        if depth == 0:
+            shown = code.split()[:1] == ["HYPERLINK"] and head
+            return place, head if shown else place
+    return at, at
+
+
+def _field_mark(node: _Element) -> str:
+    for child in node if name_of(node) == "r" else ():
+        if name_of(child) == "fldChar":
+            return next((value for key, value in child.attrib.items() if key.endswith("fldCharType")), "")
+    return ""
+
+
+def _range_from(holder: _Element, at: int) -> tuple[int, int]:
+    """Where the bookmark or range that begins here ends."""
+    wanted = _RANGES.get(name_of(holder[at]))
+    if wanted is None:
+        return at, at
+    identity = _identity(holder[at])
+    for place in range(at + 1, min(len(holder), at + 1000)):
+        if name_of(holder[place]) == wanted and _identity(holder[place]) == identity:
+            return place, at + 1
+    return at, at
+
+
+def _identity(node: _Element) -> str:
+    return next((value for key, value in node.attrib.items() if etree.QName(key).localname == "id"), "")
 
 
 def _merge(holder: _Element) -> None:
     """Neighbouring runs of the same looks are one: editors cut them where somebody stopped typing."""
     before = None
     for node in list(holder):
-        if _name(node) in _HOLDERS:
+        if _holds(node):
             _merge(node)
         if before is not None and _is_text(before) and _is_text(node) and _looks(node) == _looks(before):
-            _write(before, _text(before) + _text(node))
+            write(before, _text(before) + _text(node))
             holder.remove(node)
         else:
             before = node
 
 
 def _looks(run: _Element) -> bytes:
-    return b"".join(etree.tostring(child, method="c14n") for child in run if _name(child) == "rPr")
+    kept = (look for child in run if name_of(child) == "rPr" for look in child if name_of(look) not in _SAME_LOOKS)
+    named = (f"{key}={value}" for child in run if name_of(child) == "rPr" for key, value in child.attrib.items())
+    plain = sorted(each for each in named if not each.startswith(("lang=", "altLang=", "dirty=", "err=")))
+    return b"".join(etree.tostring(look, method="c14n") for look in kept) + "".join(plain).encode()
+
+
+def _holds(node: _Element) -> bool:
+    return name_of(node) in _HOLDERS or node.tag == _TOGETHER
+
+
+def _is_fixed(node: _Element) -> bool:
+    return name_of(node) in _FIRST or name_of(node) in _LAST or node.tag in (_HEAD, _TAIL)
 
 
 def _marked(holder: _Element, kept: list[_Element]) -> str:
     """The holder's content with an element for each run and holder in it, whose numbers `kept` knows."""
     out = []
     for node in holder:
-        if _name(node) in _FIRST:
+        if _is_fixed(node):
             continue
         kept.append(node)
         number = len(kept) - 1
@@ -112,38 +210,64 @@ def _marked(holder: _Element, kept: list[_Element]) -> str:
             out.append(f'<br n="{number}"/>')
         elif _is_text(node):
             out.append(f'<r n="{number}">{html.escape(_text(node), quote=False)}</r>')
-        elif _name(node) in _HOLDERS:
+        elif _holds(node):
             out.append(f'<h n="{number}">{_marked(node, kept)}</h>')
         else:
             out.append(f'<x n="{number}"/>')
     return "".join(out)
 
 
+# -- behind ------------------------------------------------------------------------------------------------------------
+
+
 def _rebuild(holder: _Element, marked: _Element, kept: Sequence[_Element]) -> None:
     """Puts the holder's runs in the order of the translation, each with its new text; space between goes to a run."""
-    for node in [node for node in holder if _name(node) not in _FIRST]:
+    last_of_all = [node for node in holder if name_of(node) in _LAST or node.tag == _TAIL]
+    for node in [node for node in holder if name_of(node) not in _FIRST and node.tag != _HEAD]:
         holder.remove(node)
     ahead, last = marked.text or "", None
     for mark in marked:
         node = kept[int(mark.get("n") or 0)]
         if mark.tag == "r":
-            _write(node, ahead + (mark.text or ""))
+            write(node, ahead + (mark.text or ""))
             ahead, last = "", node
         elif mark.tag == "h":
             _rebuild(node, mark, kept)
         holder.append(node)
         if last is node:
-            _write(node, _text(node) + (mark.tail or ""))
+            write(node, _text(node) + (mark.tail or ""))
         else:
             ahead += mark.tail or ""
     if ahead and last is not None:
-        _write(last, _text(last) + ahead)
+        write(last, _text(last) + ahead)
+    elif ahead:
+        _say(holder, ahead)
+    holder.extend(last_of_all)
 
 
-def _write(run: _Element, text: str) -> None:
+def _say(holder: _Element, text: str) -> None:
+    """A text that none of the holder's own runs says goes to the nearest run below it."""
+    inner = [node for node in holder.iter() if node is not holder and _is_text(node)]
+    if inner:
+        write(inner[-1], _text(inner[-1]) + text)
+
+
+def _ungroup(paragraph: _Element) -> None:
+    for tag in (_TOGETHER, _HEAD, _TAIL):
+        for made in list(paragraph.iter(tag)):
+            for child in list(made):
+                made.addprevious(child)
+            parent = made.getparent()
+            if parent is not None:
+                parent.remove(made)
+
+
+def write(run: _Element, text: str) -> None:
     """A run's new text."""
     old = _content(run)
-    first = old[0] if old else etree.SubElement(run, f"{{{etree.QName(run).namespace}}}t")
+    if not old and not text:
+        return
+    first = old[0] if old else etree.SubElement(run, etree.QName(etree.QName(run).namespace, "t"))
     for child in old[1:]:
         run.remove(child)
     first.text = text

@@ -15,7 +15,7 @@ from regard.text.lines import Source, check_line, name_of
 
 Pair = tuple[str, str]
 """A text and its translation."""
-_NO_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NO_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may have."""
 
 
@@ -60,4 +60,4 @@ def tmx_lines(pairs: Iterable[Pair], source: str, target: str) -> Iterator[str]:
 
 
 def _variant(language: str, text: str) -> str:
-    return f"<tuv xml:lang={quoteattr(language)}><seg>{escape(_NO_XML.sub('�', ' '.join(text.split())))}</seg></tuv>"
+    return f"<tuv xml:lang={quoteattr(language)}><seg>{escape(NO_XML.sub('�', ' '.join(text.split())))}</seg></tuv>"

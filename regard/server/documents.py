@@ -120,7 +120,7 @@ class Documents:
 
     def _work(self, work: Work, data: bytes, suffix: str, pair: Pair, count: Callable[[int], None]) -> None:
         until = time.monotonic() + _SECONDS
-        options = Options(alignment=suffix not in (".txt", ".srt", ".vtt", ".po", ".xlf", ".xliff"))
+        options = Options(alignment=suffix not in (".txt", ".po"))
 
         def translate(lines: list[str]) -> list[Translation]:
             characters = sum(map(len, lines))
@@ -135,7 +135,7 @@ class Documents:
             return found
 
         try:
-            work.result = translate_document(data, suffix, translate)
+            work.result = translate_document(data, suffix, translate, pair[1])
         except RegardError as error:
             work.wrong = str(error)
         except Exception as error:

@@ -21,7 +21,10 @@ def made(data: bytes, suffix: str) -> bytes:
 
 
 def test_text_keeps_its_lines() -> None:
-    assert made("one two\r\n\r\n---\r\nthree\n".encode("utf-8-sig"), ".txt") == b"TWO ONE\r\n\r\n---\r\nTHREE\n"
+    assert (
+        made("one two\r\n\r\n---\r\nthree\n".encode("utf-8-sig"), ".txt")
+        == b"\xef\xbb\xbfTWO ONE\r\n\r\n---\r\nTHREE\n"
+    )
 
 
 def test_html_page() -> None:
@@ -210,7 +213,7 @@ def test_damaged_and_hostile_documents(damaged: Callable[[], bytes], suffix: str
 @pytest.mark.parametrize("suffix", [suffix for suffix, kind in FORMATS.items() if not kind.packed])
 def test_bytes_that_are_no_text(suffix: str) -> None:
     with pytest.raises(TextError):
-        made(b"\xff\xfe\xff\x00<a", suffix)
+        made(b"\xff\xff\x00<a", suffix)
 
 
 def test_unknown_formats() -> None:
