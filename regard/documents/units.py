@@ -29,7 +29,7 @@ def gettext(data: bytes, translate: Translate, to: str = "") -> bytes:
     from translate.misc.multistring import multistring
     from translate.storage.po import pofile
 
-    store: Any = pofile.parsestring(data)  # type: ignore[no-untyped-call]
+    store: Any = pofile.parsestring(data)  # type: ignore[no-untyped-call]  # of the toolkit
     units = [unit for unit in store.units if unit.istranslatable() and not unit.isobsolete() and _is_new(unit)]
     texts = [_forms(unit) for unit in units]
     lines = [text.split("\n") for forms in texts for text in forms]
