@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from regard.disk import atomic_rename
 from regard.errors import ModelError, TextError
@@ -131,8 +130,7 @@ def _pairs_of_document(file: Path, translate: Translate) -> Iterator[Pair]:
 
 
 def _pairs_of_lines(file: str, translate: Translate) -> Iterator[Pair]:
-    source: Any = sys.stdin.buffer if file == "-" else file
-    lines = iter(iter_lines(source, allow_empty=file == "-"))
+    lines = iter(iter_lines(sys.stdin.buffer if file == "-" else file, allow_empty=file == "-"))
     while some := list(islice(lines, _LINES)):
         wanted: Sequence[str] = [line for line in some if says(line)]
         for line, one in zip(wanted, translate(list(wanted)), strict=True):

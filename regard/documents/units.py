@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard.errors import TextError
 
@@ -29,13 +29,18 @@ def gettext(data: bytes, translate: Translate, to: str = "") -> bytes:
     from translate.misc.multistring import multistring
     from translate.storage.po import pofile
 
-    store: Any = pofile.parsestring(data)  # type: ignore[no-untyped-call]  # of the toolkit
-    units = [unit for unit in store.units if unit.istranslatable() and not unit.isobsolete() and _is_new(unit)]
-    texts = [_forms(unit) for unit in units]
+    store = pofile.parsestring(data)  # type: ignore[no-untyped-call]  # of the toolkit
+    units = [
+        unit
+        for unit in store.units
+        if unit.istranslatable() and not unit.isobsolete() and _is_new(unit.source, unit.target)
+    ]
+    texts = [_forms(unit.source) for unit in units]
     lines = [text.split("\n") for forms in texts for text in forms]
     made = iter(translate_lines([line for each in lines for line in each], translate))
     written = iter(["\n".join(next(made) for _ in each) for each in lines])
-    count = _plurals(store)
+    plurals = re.search(r"nplurals\s*=\s*(\d)", str(store.parseheader().get("Plural-Forms", "")))
+    count = int(plurals[1]) if plurals else 2
     for unit, forms in zip(units, texts, strict=True):
         new = [next(written) for _ in forms]
         if unit.hasplural():
@@ -49,17 +54,14 @@ def gettext(data: bytes, translate: Translate, to: str = "") -> bytes:
     return bytes(store)
 
 
-def _is_new(unit: Any) -> bool:
-    return not any(str(form) for form in getattr(unit.target, "strings", [unit.target])) and says(str(unit.source))
+def _is_new(source: object, target: object) -> bool:
+    """Whether a message has a text and no translation, not even an old one."""
+    return not any(_forms(target)) and says(str(source))
 
 
-def _forms(unit: Any) -> list[str]:
-    return [str(form) for form in unit.source.strings] if unit.hasplural() else [str(unit.source)]
-
-
-def _plurals(store: Any) -> int:
-    found = re.search(r"nplurals\s*=\s*(\d)", str(store.parseheader().get("Plural-Forms", "")))
-    return int(found[1]) if found else 2
+def _forms(text: object) -> list[str]:
+    """A message's singular and its plural, or all that it is."""
+    return [str(form) for form in getattr(text, "strings", [text])]
 
 
 def xliff(data: bytes, translate: Translate, to: str = "") -> bytes:
