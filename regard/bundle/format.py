@@ -50,7 +50,8 @@ _HEADER = 16 << 20
 """Bytes of the longest header of weights that is read."""
 _REPEATS = ("layers", "hops")
 """Ends of the keys that say how many parts a model has, each with weights of its own."""
-_KINDS = {"F64", "F32", "F16", "BF16", "I8"}
+_KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I8": "i1"}
+"""Kinds of numbers that weights are stored in. Of BF16, which NumPy has not, the bits: the upper half of a float32."""
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -195,7 +196,8 @@ class Weights(Mapping[str, NDArray[np.float32]]):
                 names = list(opened.keys())
         except (SafetensorError, OSError) as error:
             raise self._unread(error) from None
-        self._begin, self._stored = 8 + size, {name: json.loads(header)[name] for name in names}
+        known = json.loads(header)
+        self._begin, self._stored = 8 + size, {name: known[name] for name in names}
         self._names = frozenset(name for name in names if not name.endswith(SCALE))
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -226,28 +228,38 @@ class Weights(Mapping[str, NDArray[np.float32]]):
         if name not in self._names:
             raise KeyError(name)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = self._read(name)
+            found = self._floats(name)
             if name + SCALE in self._stored:
-                scale = self._read(name + SCALE)
+                scale = self._floats(name + SCALE)
                 found *= scale.reshape(-1, *[1] * (found.ndim - 1))
+        return self._finite(name, found)
+
+    def whole(self, name: str) -> tuple[NDArray[np.int8], NDArray[np.float32]] | None:
+        """A matrix's whole numbers and what each of its rows is multiplied by; None if it is not stored so."""
+        if name + SCALE not in self._stored:
+            return None
+        return self._read(name).astype(np.int8, copy=False), self._finite(name, self._floats(name + SCALE))
+
+    def _finite(self, name: str, found: NDArray[np.float32]) -> NDArray[np.float32]:
         if found.size and not np.isfinite([found.min(), found.max()]).all():
             raise BundleError(
                 f"{self.file}: {name} has numbers that are not finite, as if training had diverged; train again."
             )
         return found
 
-    def _read(self, name: str) -> NDArray[np.float32]:
+    def _floats(self, name: str) -> NDArray[np.float32]:
+        found = self._read(name)
+        if self._stored[name]["dtype"] == "BF16":
+            return (found.astype(np.uint32) << 16).view(np.float32)
+        return found.astype(np.float32, copy=False)
+
+    def _read(self, name: str) -> NDArray[np.generic]:
         known = self._stored[name]
+        kind, begin = np.dtype(_KINDS[known["dtype"]]), self._begin + known["data_offsets"][0]
         try:
-            if known["dtype"] == "BF16":  # the upper half of a float32; NumPy has no such numbers
-                begin, end = known["data_offsets"]
-                halves = np.fromfile(self.file, "<u2", (end - begin) // 2, offset=self._begin + begin)
-                return (halves.astype(np.uint32) << 16).view(np.float32).reshape(known["shape"])
-            with safe_open(self.file, "np") as stored:
-                tensor: NDArray[np.generic] = stored.get_tensor(name)
-        except (SafetensorError, OSError, ValueError) as error:
+            return np.fromfile(self.file, kind, math.prod(known["shape"]), offset=begin).reshape(known["shape"])
+        except (OSError, ValueError) as error:
             raise self._unread(error) from None
-        return tensor.astype(np.float32, copy=False)
 
     def _unread(self, error: Exception) -> BundleError:
         return BundleError(f"{self.file}: cannot be read ({error}); get the bundle again.")

@@ -26,12 +26,13 @@ Sources sources_of(int count, const int32_t* ids, const int64_t* starts, const i
 
 // Tables and positions are read where they lie: two of each, of the source and of the target; positions may be null.
 struct Tables {
-    const float* tables[2];
+    const void* tables[2];
+    const float* row_scales[2];
     const float* positions[2];
     int64_t rows[2], longest[2];
     float scales[2];
 
-    Embedding of(int side) const { return {tables[side], scales[side], positions[side], rows[side], longest[side]}; }
+    Embedding of(int side) const { return {tables[side], row_scales[side], scales[side], positions[side], rows[side], longest[side]}; }
 };
 
 }  // namespace
@@ -44,8 +45,9 @@ ENTRY(void*, decoder_new)(int kind, const int64_t* sizes, float epsilon) {
         return new Decoder<Int8>(z, epsilon);
     });
 }
-ENTRY(int64_t, decoder_add)(void* model, const float* first, int64_t first_size, const float* second, int64_t second_size) {
-    return guarded([&] { return ((Model*)model)->add(first, first_size, second, second_size), 0; });
+ENTRY(int64_t, decoder_add)(void* model, const void* first, int64_t first_size, const float* second, int64_t second_size,
+                   const float* scale, int64_t scale_size) {
+    return guarded([&] { return ((Model*)model)->add({first, second, scale, first_size, second_size, scale_size}), 0; });
 }
 ENTRY(void, decoder_free)(void* model) { delete (Model*)model; }
 

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,33 @@ from regard.kernels.build import built, checked, default_threads, error_of
 PRECISIONS = ("float32", "bfloat16", "int8")
 STOPS = ("bound", "first", "beam", "full")
 Array = NDArray[np.float32]
-Pair = tuple[Array, Array | None]
-"""A matrix (N, K) and its bias (N,), or a norm's gain and bias (D,); float32."""
+Whole = NDArray[np.int8]
+Numbers = NDArray[Any]
+
+
+class Tensors(NamedTuple):
+    """A matrix (N, K) and its bias (N,), or a norm's gain and bias (D,)."""
+
+    weight: Array | Whole
+    bias: Array | None = None
+    scale: Array | None = None
+    """(N,) of each row, where the matrix is in whole numbers."""
+
+    def each(self, change: Callable[[Numbers], Numbers]) -> Tensors:
+        """What `change` makes of each of them."""
+        return Tensors(change(self.weight), *[None if x is None else change(x) for x in self[1:]])
+
+    def over(self, below: Tensors) -> Tensors:
+        """The outputs of both, these first; both have a bias, and are in the same kind of number."""
+        rest = iter([x for x in below if x is not None])
+        return self.each(lambda x: np.concatenate((x, next(rest))))
+
+    def times(self, factor: np.float32) -> Tensors:
+        """All outputs times a factor."""
+        if self.scale is not None:
+            return Tensors(self.weight, _times(self.bias, factor), self.scale * factor)
+        return Tensors(self.weight * factor, _times(self.bias, factor))
+
 
 SOURCE = Path(__file__).with_name("decoding.cpp")
 
@@ -79,14 +104,16 @@ class Beam:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Embeddings of one side: table (V, D) times scale, plus positions (P, D) if there are any; float32."""
+    """Embeddings of one side: table (V, D) times scale, plus positions (P, D) if there are any."""
 
-    table: Array
+    table: Array | Whole
     scale: float
     positions: Callable[[int], Array | None]
     """How many are needed -> at least so many."""
     most: int | None = None
     """How many there are; None: any number."""
+    row_scales: Array | None = None
+    """(V,) of each row, where the table is in whole numbers."""
 
 
 class _Tables(ctypes.Structure):
@@ -94,11 +121,16 @@ class _Tables(ctypes.Structure):
 
     _fields_ = (
         ("tables", ctypes.c_void_p * 2),
+        ("row_scales", ctypes.c_void_p * 2),
         ("positions", ctypes.c_void_p * 2),
         ("rows", ctypes.c_int64 * 2),
         ("longest", ctypes.c_int64 * 2),
         ("scales", ctypes.c_float * 2),
     )
+
+
+def _times(x: Array | None, factor: np.float32) -> Array | None:
+    return None if x is None else x * factor
 
 
 Lists = Sequence[NDArray[np.int32]]
@@ -115,10 +147,10 @@ class Decoder:
         shape: Shape,
         precision: str,
         epsilon: float,
-        pairs: Iterable[tuple[Pair, bool]],
+        tensors: Iterable[tuple[Tensors, bool]],
         words: tuple[Embeddings, Embeddings],
     ) -> None:
-        """`pairs` are matrices and norms (True) in the order of the constructor of decoding.cpp's Decoder.
+        """`tensors` are matrices and norms (True) in the order of the constructor of decoding.cpp's Decoder.
 
         Each is asked for when the one before is packed, so that they need not be in memory all at once. Raises
         ModelError for weights that are not finite.
@@ -132,14 +164,14 @@ class Decoder:
         self._model = self.made(library.decoder_new(kind, sizes, ctypes.c_float(epsilon)))
         weakref.finalize(self, library.decoder_free, self._model)
         for side in words:
-            _check_finite(side.table)
+            _check_finite(side.table, side.row_scales)
         self._norms = []  # they are read where they lie, as the tables are
-        for pair, is_norm in pairs:
-            _check_finite(*pair)
-            given = [y for x in pair for y in (at(x), ctypes.c_int64(0 if x is None else x.size))]
+        for each, is_norm in tensors:
+            _check_finite(*each)
+            given = [y for x in each for y in (at(x), ctypes.c_int64(0 if x is None else x.size))]
             self.run("decoder_add", self._model, *given)
             if is_norm:
-                self._norms.append(pair)
+                self._norms.append(each)
 
     def run(self, name: str, *arguments: object) -> int:
         """What an entry of the library returns; raises ModelError if it fails."""
@@ -235,7 +267,7 @@ class Decoder:
         each = zip(np.split(likely, starts[1:-1]), np.split(weights, places[:-1]), shapes, strict=True)
         return [(row.tolist() if scores else [], x.reshape(shape)) for row, x, shape in each]
 
-    def given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[Any], Any]:
+    def given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[object], object]:
         """What a search and a step function are made with, and what must be kept as long as they are used."""
         most = (max(map(len, sources)), longest)
         positions = [words.positions(n) for words, n in zip(self._words, most, strict=True)]
@@ -244,6 +276,7 @@ class Decoder:
         arrays = [each.ctypes.data_as(ctypes.c_void_p) for each in (*rows, *listed)]
         tables = _Tables(
             tuple(words.table.ctypes.data for words in self._words),
+            tuple(at(words.row_scales).value for words in self._words),
             tuple(None if each is None else each.ctypes.data for each in positions),
             tuple(len(words.table) for words in self._words),
             tuple(0 if each is None else len(each) for each in positions),
@@ -261,10 +294,10 @@ class Decoder:
         return found
 
 
-def _check_finite(*arrays: Array | None) -> None:
+def _check_finite(*arrays: Array | Whole | None) -> None:
     """Raises ModelError for weights that are infinite or not numbers: some activations would hide them."""
     for x in arrays:
-        if x is not None and not np.isfinite([x.min(), x.max()]).all():
+        if x is not None and x.dtype != np.int8 and not np.isfinite([x.min(), x.max()]).all():
             raise ModelError(NOT_FINITE)
 
 

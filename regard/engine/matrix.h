@@ -105,6 +105,19 @@ template <class Kind> void pack(Matrix& to, int N, int K, const float* weight, c
     });
 }
 
+// The same in int8, of whole numbers and a scale for each row.
+void pack_whole(Matrix& to, int N, int K, const int8_t* weight, const float* scale, const float* bias, float padding) {
+    to.size(N, K, words_of<Int8>(K), padding);
+    auto* out = (int32_t*)to.packed.get();
+    each(threads(), N, [&](int64_t n) {
+        const int8_t* row = weight + n * K;
+        int32_t total = 0;
+        for (int k = 0; k < K; k++) total += row[k];
+        for (int k = 0; k < K / 4; k++) std::memcpy(out + (n / PANEL * to.words + k) * PANEL + n % PANEL, row + 4 * k, 4);
+        to.bias[n] = bias ? bias[n] : 0.0f, to.scale[n] = scale[n], to.total[n] = float(total);
+    });
+}
+
 // The words of a packed matrix, a column after the other, for those who take some columns of it.
 Block unpacked(const Matrix& from) {
     Block made = block(checked_product({from.N, from.words, 4}));

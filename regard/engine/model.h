@@ -45,7 +45,8 @@ struct Layer {
 };
 
 struct Embedding {  // of one side; positions may be null
-    const float* table;
+    const void* table;        // float32; with row_scales whole numbers in a byte
+    const float* row_scales;  // of the table's rows, or null
     float scale;
     const float* positions;
     int64_t rows, longest;  // of the table, and of the positions
@@ -53,6 +54,11 @@ struct Embedding {  // of one side; positions may be null
     void check(const char* side, int64_t id) const {
         if (id < 0 || id >= rows)
             fail("%s token %lld is outside of the table of %lld", side, (long long)id, (long long)rows);
+    }
+    // From dimension d on, sixteen numbers of a token's row.
+    Floats load(int64_t token, int64_t D, int d) const {
+        if (!row_scales) return ::load((const float*)table + token * D + d) * scale;
+        return __builtin_convertvector(*(const SignedBytes*)((const int8_t*)table + token * D + d), Floats) * row_scales[token] * scale;
     }
     void check_length(const char* side, int64_t length) const {
         if (length < 1 || (positions && length > longest))
@@ -128,10 +134,17 @@ struct Sources {
     int listed_in(int sentence) const { return int(lists[sentence + 1] - lists[sentence]); }
 };
 
+// A matrix and its bias, or a norm's gain and bias. With a scale for each row the matrix is in whole numbers of a byte.
+struct Tensors {
+    const void* first;
+    const float *second, *scale;
+    int64_t first_size, second_size, scale_size;
+};
+
 struct Model {
     virtual ~Model() {}
-    // The next pair of tensors, in the order of the constructor of Decoder: a matrix and its bias, a norm's gain and bias.
-    virtual void add(const float* first, int64_t first_size, const float* second, int64_t second_size) = 0;
+    // The next tensors, in the order of the constructor of Decoder.
+    virtual void add(const Tensors& given) = 0;
     virtual std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
                                            Settings settings, Embedding source, Embedding target) = 0;
     virtual std::unique_ptr<Steps> steps(Sources sources, int threads, Embedding source, Embedding target) = 0;
@@ -173,16 +186,20 @@ template <class Kind> struct Decoder : Model {
         stored = kept + 64 / int(sizeof(typename Kind::Kept));  // what lies a power of two apart shares a place in the cache
     }
 
-    void add(const float* first, int64_t first_size, const float* second, int64_t second_size) override {
+    void add(const Tensors& given) override {
         if (filled == slots.size()) fail("the model has only %zu pairs of tensors", slots.size());
         const Slot& slot = slots[filled];
         const int64_t one = slot.matrix ? int64_t(slot.N) * slot.K : z.width, other = slot.matrix ? slot.N : z.width;
-        if (first_size != one || (second ? second_size != other : !slot.matrix))
-            fail("pair %zu of tensors has %lld and %lld numbers, not %lld and %lld", filled, (long long)first_size,
-                 (long long)second_size, (long long)one, (long long)other);
+        if (given.first_size != one || (given.second ? given.second_size != other : !slot.matrix))
+            fail("pair %zu of tensors has %lld and %lld numbers, not %lld and %lld", filled, (long long)given.first_size,
+                 (long long)given.second_size, (long long)one, (long long)other);
+        if (given.scale && (!slot.matrix || Kind::PER_WORD != 4 || given.scale_size != slot.N))
+            fail("pair %zu of tensors cannot be in whole numbers with %lld scales", filled, (long long)given.scale_size);
         filled++;
-        if (slot.matrix) pack<Kind>(*slot.matrix, slot.N, slot.K, first, second, slot.padding);
-        else slot.norms->push_back({first, second});
+        const auto* first = (const float*)given.first;
+        if (!slot.matrix) slot.norms->push_back({first, given.second});
+        else if (given.scale) pack_whole(*slot.matrix, slot.N, slot.K, (const int8_t*)given.first, given.scale, given.second, slot.padding);
+        else pack<Kind>(*slot.matrix, slot.N, slot.K, first, given.second, slot.padding);
     }
 
     std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
@@ -236,7 +253,7 @@ template <class Kind> struct Computing {
     void embed(const Embedding& words, int row, int token, int position) {
         const int D = m.z.width;
         for (int d = 0; d < D; d += W) {
-            Floats v = load(words.table + int64_t(token) * D + d) * words.scale;
+            Floats v = words.load(token, D, d);
             store(x_of(row) + d, words.positions ? v + load(words.positions + int64_t(position) * D + d) : v);
         }
     }

@@ -16,6 +16,7 @@
 namespace {
 
 typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int8_t SignedBytes __attribute__((vector_size(16), aligned(1), may_alias));
 constexpr int PANEL = 64;  // columns of a matrix that are multiplied together
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from regard.models.choices import PAPER
@@ -20,7 +19,7 @@ from regard.models.interface import HasParameters
 from regard.models.transformer import TransformerConfig
 
 from . import decoding
-from .decoding import Array, Decoder, Embeddings, Pair, Shape
+from .decoding import Array, Decoder, Embeddings, Numbers, Shape, Tensors, Whole
 
 Weights = Mapping[str, Array]
 """Parameters by name, in float32; a shared matrix under the first of its names."""
@@ -84,10 +83,28 @@ def compiled(model: HasParameters, config: TransformerConfig, precision: str) ->
     return packed({name: p.detach().float().numpy() for name, p in model.named_parameters()}, config, precision)
 
 
-def packed(weights: Weights, config: TransformerConfig, precision: str) -> Decoder:
-    """The model of this config, which `refuses` accepts, with these weights, in one of decoding.PRECISIONS."""
-    tables = [_wide(weights[name]) for name in ("source.table.weight", "target.table.weight") if name in weights]
-    output = _wide(weights["output.weight"]) if "output.weight" in weights else tables[-1]
+def packed(
+    weights: Weights,
+    config: TransformerConfig,
+    precision: str,
+    whole: Callable[[str], tuple[Whole, Array] | None] = lambda name: None,
+) -> Decoder:
+    """The model of this config, which `refuses` accepts, with these weights, in one of decoding.PRECISIONS.
+
+    In int8, matrices of which `whole` has whole numbers and each row's scale are taken as they are.
+    """
+
+    def matrix(name: str) -> tuple[Array | Whole, Array | None]:
+        return (precision == "int8" and whole(name)) or (weights[name], None)
+
+    def table(name: str) -> Tensors:
+        numbers, scale = matrix(name)
+        return Tensors(_wide(numbers), None, scale)
+
+    tables = [table(name) for name in ("source.table.weight", "target.table.weight") if name in weights]
+    output = table("output.weight") if "output.weight" in weights else tables[-1]
+    if config.output_bias:
+        output = output._replace(bias=_plain(weights["output.bias"]))
     keys, values = config.widths
     shape = Shape(
         width=_up(config.width),
@@ -97,47 +114,50 @@ def packed(weights: Weights, config: TransformerConfig, precision: str) -> Decod
         inner=_up(config.feedforward),
         encoder_layers=config.encoder_layers,
         decoder_layers=config.decoder_layers,
-        vocabulary=len(output),
+        vocabulary=len(output.weight),
         activation=PAPER["activation"].index(config.activation),
         pre_norm=config.norm == "pre",
         features=config.width,
     )
     scale = math.sqrt(config.width)
     words = [
-        Embeddings(table, scale, _positions(weights, side, config), config.capacity)
+        Embeddings(table.weight, scale, _positions(weights, side, config), config.capacity, table.scale)
         for side, table in (("source", tables[0]), ("target", tables[-1]))
     ]
-    return Decoder(shape, precision, _EPSILON, _pairs(weights, config, output), (words[0], words[1]))
+    return Decoder(shape, precision, _EPSILON, _tensors(weights, matrix, config, output), (words[0], words[1]))
 
 
-def _pairs(weights: Weights, config: TransformerConfig, output: Array) -> Iterator[tuple[Pair, bool]]:
+def _tensors(
+    weights: Weights,
+    matrix: Callable[[str], tuple[Array | Whole, Array | None]],
+    config: TransformerConfig,
+    output: Tensors,
+) -> Iterator[tuple[Tensors, bool]]:
     """Matrices and norms (True) in the order of decoding.cpp."""
     heads, keys = config.heads, config.widths[0]
     factor = np.float32(keys**-0.5 if config.score == "scaled_dot" else 1.0)
 
-    def linear(name: str) -> tuple[Array, Array]:
-        return _wide(weights[f"{name}.weight"]), weights[f"{name}.bias"]
+    def linear(name: str) -> Tensors:
+        numbers, scale = matrix(f"{name}.weight")
+        return Tensors(_wide(numbers), weights[f"{name}.bias"], scale)
 
-    def feedforward(name: str) -> tuple[Array, Array]:
-        """A matrix (I, D) or (D, I)."""
-        weight, bias = linear(name)
-        return _filled(weight, 1), _filled(bias, 1)
+    def norm(name: str) -> Tensors:
+        return Tensors(weights[f"{name}.weight"], weights[f"{name}.bias"]).each(lambda x: _filled(x, 1))
 
-    def norm(name: str) -> tuple[Array, Array]:
-        return _filled(weights[f"{name}.weight"], 1), _filled(weights[f"{name}.bias"], 1)
-
-    def attention(name: str, *, apart: bool) -> Iterator[tuple[Pair, bool]]:
+    def attention(name: str, *, apart: bool) -> Iterator[tuple[Tensors, bool]]:
         """Queries, keys and values (E + E + F, D), or (E, D) and (E + F, D), and the output (D, F)."""
-        queries = [_filled(part * factor, heads) for part in linear(f"{name}.query")]
-        both = [np.split(part, [heads * keys]) for part in linear(f"{name}.key_value")]
-        rest = [np.concatenate([_filled(part, heads) for part in parts]) for parts in both]
+        queries = linear(f"{name}.query").times(factor).each(lambda x: _filled(x, heads))
+        rest = linear(f"{name}.key_value").each(
+            lambda x: np.concatenate([_filled(part, heads) for part in np.split(x, [heads * keys])])
+        )
         if apart:
-            yield (queries[0], queries[1]), False
-            yield (rest[0], rest[1]), False
+            yield queries, False
+            yield rest, False
         else:
-            yield (np.concatenate((queries[0], rest[0])), np.concatenate((queries[1], rest[1]))), False
-        weight = _filled(_filled(weights[f"{name}.output.weight"].T, heads).T, 1)
-        yield (_plain(weight), _filled(weights[f"{name}.output.bias"], 1)), False
+            yield queries.over(rest), False
+        numbers, scale = matrix(f"{name}.output.weight")
+        made = Tensors(_filled(numbers.T, heads).T, weights[f"{name}.output.bias"], scale)
+        yield made.each(lambda x: _plain(_filled(x, 1))), False
         yield norm(f"{name}_residual.norm"), True
 
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
@@ -145,12 +165,12 @@ def _pairs(weights: Weights, config: TransformerConfig, output: Array) -> Iterat
             yield from attention(f"{layer}.attention", apart=False)
             if side == "decoder":
                 yield from attention(f"{layer}.cross", apart=True)
-            yield feedforward(f"{layer}.feedforward.inner"), False
-            yield feedforward(f"{layer}.feedforward.outer"), False
+            for part in ("inner", "outer"):  # (I, D) and (D, I)
+                yield linear(f"{layer}.feedforward.{part}").each(lambda x: _filled(x, 1)), False
             yield norm(f"{layer}.feedforward_residual.norm"), True
         if config.norm == "pre":
             yield norm(f"{side}_norm"), True
-    yield (output, _plain(weights["output.bias"]) if config.output_bias else None), False
+    yield output, False
 
 
 def _positions(weights: Weights, side: str, config: TransformerConfig) -> Callable[[int], Array | None]:
@@ -172,21 +192,21 @@ def _up(width: int) -> int:
     return -(-width // _ALIGN) * _ALIGN
 
 
-def _plain(x: NDArray[np.generic]) -> Array:
-    return np.ascontiguousarray(x, dtype=np.float32)
+def _plain(x: Numbers) -> Numbers:
+    return np.ascontiguousarray(x, dtype=x.dtype if x.dtype == np.int8 else np.float32)
 
 
-def _wide(x: Array) -> Array:
+def _wide(x: Numbers) -> Numbers:
     """(…, width) filled up with zeros to whole vectors."""
     more = _up(x.shape[-1]) - x.shape[-1]
     return _plain(np.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, more)]) if more else x)
 
 
-def _filled(x: Array, heads: int) -> Array:
+def _filled(x: Numbers, heads: int) -> Numbers:
     """(heads * width, …) with each head filled up with zeros to whole vectors."""
     width = len(x) // heads
     if width == _up(width):
         return _plain(x)
-    rows = np.zeros((heads, _up(width), *x.shape[1:]), np.float32)
+    rows = np.zeros((heads, _up(width), *x.shape[1:]), x.dtype)
     rows[:, :width] = x.reshape(heads, width, *x.shape[1:])
     return rows.reshape(-1, *x.shape[1:])

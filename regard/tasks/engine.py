@@ -20,7 +20,7 @@ import copy
 import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,7 +40,8 @@ from regard.text.tokenizer import BEGIN, END, MASK, Tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from regard.engine.decoding import Array, Decoder
+    from regard.bundle.format import Weights
+    from regard.engine.decoding import Decoder
 
 Model = TypeVar("Model", bound=HasParameters)
 T = TypeVar("T")
@@ -279,7 +280,7 @@ class Engine:
                 raise BundleError(f"{found.path}: is another bundle than the one that was opened; open it again.")
         return self._bundle
 
-    def _weights(self) -> Mapping[str, Array]:
+    def _weights(self) -> Weights:
         from regard.engine.packing import shapes_of
 
         bundle = self._opened()
@@ -322,8 +323,12 @@ class Engine:
                 from regard.engine.packing import compiled, packed
 
                 config, own = self._recipe.model, self._bundle is None
-                made = compiled(self.model, config, precision) if own else packed(self._weights(), config, precision)
-                self._decoders[precision] = made
+                weights = None if own else self._weights()
+                self._decoders[precision] = (
+                    compiled(self.model, config, precision)
+                    if weights is None
+                    else packed(weights, config, precision, weights.whole)
+                )
             return self._decoders[precision]
 
     def backend(self, search: SearchConfig, others: Sequence[Engine] = (), mask: int | None = None) -> Backend:

@@ -128,8 +128,10 @@ def tokens_of(model: bytes) -> list[Token]:
 
 def algorithm_of(model: bytes) -> int:
     """How the model segments."""
-    found = int(Algorithm.UNIGRAM)
-    for field, value in fields(model):
+    found, behind = int(Algorithm.UNIGRAM), 0
+    while behind + 1 < len(model) and model[behind] == _TOKEN << 3 | 2 and model[behind + 1] < 128:
+        behind += 2 + model[behind + 1]  # one of many thousand tokens, which come first
+    for field, value in fields(model[behind:]):
         if field == _TRAINER and isinstance(value, bytes):
             found = next((int(v) for f, v in fields(value) if f == _ALGORITHM and isinstance(v, int)), found)
     return found

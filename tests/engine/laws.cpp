@@ -37,13 +37,13 @@ struct Toy {
     void add(std::vector<float> first, std::vector<float> second) {
         kept.push_back(std::move(first)), kept.push_back(std::move(second));
         const auto &a = kept[kept.size() - 2], &b = kept.back();
-        if (decoder_add(model, a.data(), a.size(), b.data(), b.size()) < 0) std::printf("%s\n", error_message());
+        if (decoder_add(model, a.data(), a.size(), b.data(), b.size(), nullptr, 0) < 0) std::printf("%s\n", error_message());
     }
     std::vector<Found> search(const std::vector<std::vector<int32_t>>& sources, int threads) {
         std::vector<int32_t> ids, limits(sources.size(), LONGEST);
         std::vector<int64_t> starts{0};
         for (const auto& one : sources) ids.insert(ids.end(), one.begin(), one.end()), starts.push_back(int64_t(ids.size()));
-        const Tables tables{{table.data(), table.data()}, {nullptr, nullptr}, {VOCABULARY, VOCABULARY}, {0, 0}, {1.0f, 1.0f}};
+        const Tables tables{{table.data(), table.data()}, {nullptr, nullptr}, {nullptr, nullptr}, {VOCABULARY, VOCABULARY}, {0, 0}, {1.0f, 1.0f}};
         double penalties[LONGEST + 2];
         for (int length = 0; length < LONGEST + 2; length++) penalties[length] = std::max(length, 1);
         const int64_t settings[] = {3, 1, 2, FULL, 2, 3, threads, 1, 0};
@@ -70,7 +70,7 @@ struct Toy {
             wanted.insert(wanted.end(), target.begin(), target.end()), wanted.push_back(3);
             ends.push_back(int64_t(tokens.size())), weights += 2 * (target.size() + 1) * source.size();
         }
-        const Tables tables{{table.data(), table.data()}, {nullptr, nullptr}, {VOCABULARY, VOCABULARY}, {0, 0}, {1.0f, 1.0f}};
+        const Tables tables{{table.data(), table.data()}, {nullptr, nullptr}, {nullptr, nullptr}, {VOCABULARY, VOCABULARY}, {0, 0}, {1.0f, 1.0f}};
         Made made{std::vector<double>(tokens.size()), std::vector<float>(weights)};
         const int32_t layer = 0;
         if (decoder_force(model, int(sources.size()), ids.data(), starts.data(), nullptr, nullptr, &tables, tokens.data(), wanted.data(),

@@ -13,7 +13,7 @@ import torch
 
 from regard import bundle as bundles
 from regard.engine import decoding
-from regard.engine.packing import refuses, shapes_of, sinusoids
+from regard.engine.packing import packed, refuses, shapes_of, sinusoids
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.positions import POSITIONS
 from regard.tasks.forced import score_lines
@@ -186,6 +186,39 @@ def test_weights_are_read_as_the_reference_reads_them(kind: str, tmp_path: Path)
         if kind == "int8" and name + bundles.SCALE in weights:
             exact = exact * weights[name + bundles.SCALE][:, None]
         assert torch.equal(parameter, exact)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"share": "none", "output_bias": True, "norm": "pre", "width": 30},
+        {"share": "target", "key_width": 5, "value_width": 7},
+    ],
+    ids=str,
+)
+def test_whole_numbers_are_packed_as_the_numbers_they_stand_for(changes: dict[str, object]) -> None:
+    config = SMALL.model_copy(update=changes)
+    model = build(config, 21, 21)
+    stored = quantized({name: p.detach() for name, p in model.named_parameters()}, "int8")
+    scales = {name: stored[name + bundles.SCALE].numpy() for name in stored if name + bundles.SCALE in stored}
+    plain = {name: p.numpy() for name, p in stored.items() if not name.endswith(bundles.SCALE)}
+    floats = {name: p * scales[name][:, None] if name in scales else p for name, p in plain.items()}
+    asked: list[str] = []
+
+    def whole(name: str) -> tuple[np.ndarray, np.ndarray] | None:  # type: ignore[type-arg]  # a test's own
+        asked.append(name)
+        return (plain[name], scales[name]) if name in scales else None
+
+    found = [
+        decoder.forced([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]], (2, 3), layers=[0])
+        for decoder in (packed(floats, config, "int8", whole), packed(floats, config, "int8"))
+    ]
+    assert set(asked) >= scales.keys()
+    for (likely, weights), (expected, expected_weights) in zip(*found, strict=True):
+        np.testing.assert_allclose(likely, expected, rtol=1e-3)  # a scale may differ in its last bit, and so a rounding
+        np.testing.assert_allclose(weights, expected_weights, atol=1e-3)
 
 
 def test_the_command_line_says_how_to_install_it() -> None:
