@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         TextError,
         TrainingError,
     )
+    from regard.explore.heads import heads
     from regard.explore.look import Attention, look
+    from regard.explore.pruning import prune_heads
     from regard.parsing.parse import parse
     from regard.recipe import Recipe
     from regard.recipe import load as load_recipe
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["Attention", "Bundle", "BundleError", "CheckpointError", "Choice", "Continuation", "DataError"]
 __all__ += ["Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe", "RecipeError", "RegardError"]
 __all__ += ["TextError", "TrainingError", "Translation", "Translator", "__version__", "classify", "embed", "evaluate"]
-__all__ += ["fill", "fit", "generate", "inspect", "load", "load_recipe", "look", "parse", "perplexities"]
-__all__ += ["score_lines"]
+__all__ += ["fill", "fit", "generate", "heads", "inspect", "load", "load_recipe", "look", "parse", "perplexities"]
+__all__ += ["prune_heads", "score_lines"]
 
 
 def _is_busy() -> bool:
@@ -74,6 +76,8 @@ if os.environ.keys().isdisjoint({"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_PO
 _HOMES = {
     "bundle": ("Bundle",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "explore.heads": ("heads",),
+    "explore.pruning": ("prune_heads",),
     "parsing.parse": ("parse",),
     "recipe": ("Recipe",),
     "tasks.evaluate": ("Evaluation", "evaluate"),

@@ -37,12 +37,12 @@ struct Tables {
 
 }  // namespace
 
-ENTRY(void*, decoder_new)(int kind, const int64_t* sizes, float epsilon) {
+ENTRY(void*, decoder_new)(int kind, const int64_t* sizes, const int64_t* heads, float epsilon) {
     return made([&]() -> Model* {
         Sizes z; std::memcpy(&z, sizes, sizeof z);
-        if (kind == 0) return new Decoder<Float32>(z, epsilon);
-        if (kind == 1) return new Decoder<Bfloat16>(z, epsilon);
-        return new Decoder<Int8>(z, epsilon);
+        if (kind == 0) return new Decoder<Float32>(z, heads, epsilon);
+        if (kind == 1) return new Decoder<Bfloat16>(z, heads, epsilon);
+        return new Decoder<Int8>(z, heads, epsilon);
     });
 }
 ENTRY(int64_t, decoder_add)(void* model, const void* first, int64_t first_size, const float* second, int64_t second_size,

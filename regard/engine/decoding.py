@@ -82,6 +82,13 @@ class Shape:
     pre_norm: bool
     features: int
     """Of the width, without the zeros that fill it up."""
+    each: tuple[int, ...] = ()
+    """Heads of each encoder layer, of each decoder layer, and of what looks at the source in each; (): `heads`."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """`each`, also where all have `heads`."""
+        return self.each or (self.heads,) * (self.encoder_layers + 2 * self.decoder_layers)
 
 
 @dataclass(frozen=True)
@@ -160,8 +167,9 @@ class Decoder:
         for function in (library.decoder_new, library.search_new, library.steps_new):
             function.restype = ctypes.c_void_p
         self.precision, self.shape, self.library, self._words = precision, shape, library, words
-        kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 11)(*map(int, astuple(shape)))
-        self._model = self.made(library.decoder_new(kind, sizes, ctypes.c_float(epsilon)))
+        kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 11)(*map(int, astuple(shape)[:11]))
+        heads = (ctypes.c_int64 * len(shape.counts))(*shape.counts)
+        self._model = self.made(library.decoder_new(kind, sizes, heads, ctypes.c_float(epsilon)))
         weakref.finalize(self, library.decoder_free, self._model)
         for side in words:
             _check_finite(side.table, side.row_scales)
@@ -245,11 +253,11 @@ class Decoder:
         temperature: float = 1.0,
         scores: bool = True,
         layers: Sequence[int] = (),
-    ) -> list[tuple[list[float], Array]]:
+    ) -> list[tuple[list[float], list[Array]]]:
         """What the model makes of each target after its source (all its ids): how likely its tokens are, and its end.
 
-        Natural log-probabilities (T,), of logits divided by `temperature`; and the cross-attention weights of these
-        decoder layers, from 0: (L, H, T, S). `ends` are what a target begins and ends with, which its ids leave out.
+        Natural log-probabilities (T,), of logits divided by `temperature`; and the cross-attention weights (H, T, S) of
+        each of these decoder layers, from 0. `ends` are what a target begins and ends with, which its ids leave out.
         Raises ModelError for weights that give no finite scores.
         """
         given, kept = self.given(sources, max(map(len, targets)) + 1, None)
@@ -265,7 +273,11 @@ class Decoder:
         if not np.isfinite(likely).all():
             raise ModelError(NOT_FINITE)
         each = zip(np.split(likely, starts[1:-1]), np.split(weights, places[:-1]), shapes, strict=True)
-        return [(row.tolist() if scores else [], x.reshape(shape)) for row, x, shape in each]
+        looks = [self.shape.counts[-self.shape.decoder_layers :][layer] for layer in layers]
+        return [
+            (row.tolist() if scores else [], [y[:n] for y, n in zip(x.reshape(shape), looks, strict=True)])
+            for row, x, shape in each
+        ]
 
     def given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[object], object]:
         """What a search and a step function are made with, and what must be kept as long as they are used."""

@@ -40,6 +40,7 @@ struct Sizes {  // in the order in which decoding.py hands them over
 };
 
 struct Layer {
+    int heads, looks;  // of the attention to its own side, and to the source: at most as many as the model's sizes say
     Matrix attention, attended, query, memory, looked, inner, outer;  // encoder layers have no query, memory and looked
     std::vector<Norm> norms;
 };
@@ -97,7 +98,7 @@ struct Forcing {
     double* scores;         // of each wanted token its log-probability; null: none
     const int32_t* layers;  // whose weights are asked for
     int layer_count;
-    float* weights;         // of each target (layers, heads, its tokens, its source's), end to end
+    float* weights;         // of each target (layers, most heads, its tokens, its source's), end to end
 };
 
 // What is translated: ids of all sentences, end to end, and the tokens that each may become, if that is limited.
@@ -166,17 +167,25 @@ template <class Kind> struct Decoder : Model {
     std::vector<Slot> slots;  // where the pairs belong
     size_t filled = 0;
 
-    Decoder(const Sizes& sizes, float eps) : z(sizes), epsilon(eps) {
+    // heads: of each encoder layer, then of each decoder layer those to its own side, then those to the source.
+    Decoder(const Sizes& sizes, const int64_t* heads, float eps) : z(sizes), epsilon(eps) {
         z.check();
         const int D = z.width, E = z.heads * z.key_width, F = z.heads * z.value_width, I = z.inner;
+        const int dk = int(z.key_width), dv = int(z.value_width);
         encoder.resize(z.encoder_layers), decoder.resize(z.decoder_layers);
+        for (int64_t i = 0; i < z.encoder_layers + 2 * z.decoder_layers; i++)
+            if (heads[i] < 1 || heads[i] > z.heads)
+                fail("an attention has %lld heads; from 1 to %lld are possible", (long long)heads[i], (long long)z.heads);
         for (auto* stack : {&encoder, &decoder}) {
             for (Layer& layer : *stack) {
                 const Slot norm{nullptr, 0, 0, 0, &layer.norms};
-                slots.insert(slots.end(), {{&layer.attention, 2 * E + F, D, 0, nullptr}, {&layer.attended, D, F, 0, nullptr}, norm});
+                const int own = layer.heads = int(*heads), other = layer.looks = stack == &decoder ? int(heads[z.decoder_layers]) : 0;
+                heads++;
+                slots.insert(slots.end(), {{&layer.attention, own * (2 * dk + dv), D, 0, nullptr},
+                                           {&layer.attended, D, own * dv, 0, nullptr}, norm});
                 if (stack == &decoder)
-                    slots.insert(slots.end(), {{&layer.query, E, D, 0, nullptr}, {&layer.memory, E + F, D, 0, nullptr},
-                                               {&layer.looked, D, F, 0, nullptr}, norm});
+                    slots.insert(slots.end(), {{&layer.query, other * dk, D, 0, nullptr}, {&layer.memory, other * (dk + dv), D, 0, nullptr},
+                                               {&layer.looked, D, other * dv, 0, nullptr}, norm});
                 slots.insert(slots.end(), {{&layer.inner, I, D, 0, nullptr}, {&layer.outer, D, I, 0, nullptr}, norm});
             }
             if (z.pre_norm) slots.push_back({nullptr, 0, 0, 0, &final_norms});
@@ -297,8 +306,8 @@ template <class Kind> struct Computing {
 
     // Each row's query over its positions; `sees` fills in where they are. look(row, head, weights, n) is shown the
     // weights of the n positions.
-    template <class Sees, class Look> void attend(Team& team, Sees sees, Look look) {
-        const int F = m.z.heads * m.z.value_width;
+    template <class Sees, class Look> void attend(Team& team, int heads, Sees sees, Look look) {
+        const int F = heads * int(m.z.value_width);
         team.wait();
         auto& [at, out, weights] = scratch[team.id];
         auto [first, last] = team.share(rows.M);
@@ -308,14 +317,14 @@ template <class Kind> struct Computing {
             const int n = int(at.size()), dk = m.z.key_width, dv = m.z.value_width;
             auto see = [&](int head, const float* weights) { look(row, head, weights, n); };
             auto attending = dk == 64 && dv == 64 ? attend_one<64, Kept, decltype(see)> : attend_one<0, Kept, decltype(see)>;
-            attending(y_of(row), m.z.heads, dk, dv, n, at.data(), out.data(), weights.data(), see);
+            attending(y_of(row), heads, dk, dv, n, at.data(), out.data(), weights.data(), see);
             prepare<Kind>(rows, row, out.data(), F);
         }
         team.wait();
     }
 
-    template <class Sees> void attend(Team& team, Sees sees) {
-        attend(team, sees, [](int, int, const float*, int) {});
+    template <class Sees> void attend(Team& team, int heads, Sees sees) {
+        attend(team, heads, sees, [](int, int, const float*, int) {});
     }
 
     void feed_forward(const Layer& layer, Team& team) {
@@ -340,7 +349,7 @@ template <class Kind> struct Computing {
     // Encodes sentences `first` and on. memory(sentence, layer) is where its keys and values for a decoder layer go.
     template <class Memory> void encode(int first, int count, Memory memory) {
         const int64_t from = sources.starts[first];
-        const int M = int(sources.starts[first + count] - from), E = m.z.heads * m.z.key_width;
+        const int M = int(sources.starts[first + count] - from), dk = int(m.z.key_width);
         int most = 0;
         for (int i = first; i < first + count; i++) most = std::max(most, sources.tokens(i));
         reserve(M, most);
@@ -355,8 +364,8 @@ template <class Kind> struct Computing {
             norm_all(team, m.z.pre_norm ? &m.encoder[0].norms[0] : nullptr);
             for (size_t l = 0; l < m.encoder.size(); l++) {
                 const Layer& layer = m.encoder[l];
-                project(layer.attention, E, team, [&](int row) { return kept.data() + int64_t(row) * m.stored; });
-                attend(team, [&](int row, std::vector<const Kept*>& at) {
+                project(layer.attention, layer.heads * dk, team, [&](int row) { return kept.data() + int64_t(row) * m.stored; });
+                attend(team, layer.heads, [&](int row, std::vector<const Kept*>& at) {
                     for (int p = 0; p < sources.tokens(owner[row]); p++)
                         at.push_back(kept.data() + int64_t(start(row) + p) * m.stored);
                 });
@@ -387,20 +396,20 @@ template <class Kind> struct Computing {
     // look(layer, row, head, weights, n) is shown how it weighs the source; see attend.
     template <class Own, class Wrote, class Reads, class Look>
     void decode(Team& team, Own own, Wrote wrote, Reads reads, Look look) {
-        const int E = m.z.heads * m.z.key_width;
+        const int dk = int(m.z.key_width);
         norm_all(team, m.z.pre_norm ? &m.decoder[0].norms[0] : nullptr);
         for (size_t l = 0; l < m.decoder.size(); l++) {
             const Layer& layer = m.decoder[l];
-            project(layer.attention, E, team, [&](int row) { return own(row, l); });
-            attend(team, [&](int row, std::vector<const Kept*>& at) {
+            project(layer.attention, layer.heads * dk, team, [&](int row) { return own(row, l); });
+            attend(team, layer.heads, [&](int row, std::vector<const Kept*>& at) {
                 wrote(row, l, at);
                 at.push_back(own(row, l));
             });
             add_to_x(layer.attended, team);
             norm_all(team, norm_after(m.decoder, 1, l, 0));
-            project(layer.query, E, team, [](int) { return (Kept*)nullptr; });
+            project(layer.query, layer.looks * dk, team, [](int) { return (Kept*)nullptr; });
             attend(
-                team, [&](int row, std::vector<const Kept*>& at) { reads(row, l, at); },
+                team, layer.looks, [&](int row, std::vector<const Kept*>& at) { reads(row, l, at); },
                 [&](int row, int head, const float* weights, int n) { look(l, row, head, weights, n); });
             add_to_x(layer.looked, team);
             norm_all(team, norm_after(m.decoder, 1, l, 1));

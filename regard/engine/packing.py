@@ -26,6 +26,7 @@ Weights = Mapping[str, Array]
 
 _FREE = {
     *("width", "encoder_layers", "decoder_layers", "heads", "feedforward", "key_width", "value_width", "norm"),
+    *("encoder_heads", "decoder_heads", "cross_heads"),
     *("dropout", "activation_dropout", "attention_dropout", "max_positions", "share", "output_bias"),
 }
 """Settings that may have any value; all others must be at their default, or as the paper has them."""
@@ -49,7 +50,7 @@ def refuses(config: BaseModel, device: str = "cpu") -> str | None:
 
 def shapes_of(config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> dict[str, tuple[int, ...]]:
     """Name and shape of each parameter of a model of this config, which `refuses` accepts."""
-    D, (keys, values) = config.width, (config.heads * width for width in config.widths)
+    D, widths = config.width, config.widths
     found: dict[str, tuple[int, ...]] = {"source.table.weight": (source_vocabulary, D)}
     if config.share != "all":
         found["target.table.weight"] = (target_vocabulary, D)
@@ -65,8 +66,11 @@ def shapes_of(config: TransformerConfig, source_vocabulary: int, target_vocabula
 
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         norms = [f"{side}_norm"] if config.norm == "pre" else []
-        for layer in (f"{side}.{number}" for number in range(layers)):
+        for number in range(layers):
+            layer = f"{side}.{number}"
             for part in ("attention", "cross")[: 1 + (side == "decoder")]:
+                heads = config.heads_in(side if part == "attention" else part)[number]
+                keys, values = (heads * width for width in widths)
                 linear(f"{layer}.{part}.query", keys, D)
                 linear(f"{layer}.{part}.key_value", keys + values, D)
                 linear(f"{layer}.{part}.output", D, values)
@@ -118,6 +122,7 @@ def packed(
         activation=PAPER["activation"].index(config.activation),
         pre_norm=config.norm == "pre",
         features=config.width,
+        each=tuple(n for part in ("encoder", "decoder", "cross") for n in config.heads_in(part)),
     )
     scale = math.sqrt(config.width)
     words = [
@@ -134,7 +139,7 @@ def _tensors(
     output: Tensors,
 ) -> Iterator[tuple[Tensors, bool]]:
     """Matrices and norms (True) in the order of decoding.cpp."""
-    heads, keys = config.heads, config.widths[0]
+    keys = config.widths[0]
     factor = np.float32(keys**-0.5 if config.score == "scaled_dot" else 1.0)
 
     def linear(name: str) -> Tensors:
@@ -144,7 +149,7 @@ def _tensors(
     def norm(name: str) -> Tensors:
         return Tensors(weights[f"{name}.weight"], weights[f"{name}.bias"]).each(lambda x: _filled(x, 1))
 
-    def attention(name: str, *, apart: bool) -> Iterator[tuple[Tensors, bool]]:
+    def attention(name: str, heads: int, *, apart: bool) -> Iterator[tuple[Tensors, bool]]:
         """Queries, keys and values (E + E + F, D), or (E, D) and (E + F, D), and the output (D, F)."""
         queries = linear(f"{name}.query").times(factor).each(lambda x: _filled(x, heads))
         rest = linear(f"{name}.key_value").each(
@@ -161,10 +166,11 @@ def _tensors(
         yield norm(f"{name}_residual.norm"), True
 
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for layer in (f"{side}.{number}" for number in range(layers)):
-            yield from attention(f"{layer}.attention", apart=False)
+        for number in range(layers):
+            layer = f"{side}.{number}"
+            yield from attention(f"{layer}.attention", config.heads_in(side)[number], apart=False)
             if side == "decoder":
-                yield from attention(f"{layer}.cross", apart=True)
+                yield from attention(f"{layer}.cross", config.heads_in("cross")[number], apart=True)
             for part in ("inner", "outer"):  # (I, D) and (D, I)
                 yield linear(f"{layer}.feedforward.{part}").each(lambda x: _filled(x, 1)), False
             yield norm(f"{layer}.feedforward_residual.norm"), True

@@ -70,7 +70,7 @@ template <class Kind> struct Stepping : Computing<Kind>, Steps {
                 },
                 [&](size_t l, int row, int, const float* weights, int n) {
                     if (looked && l + 1 == m.decoder.size())
-                        for (int p = 0; p < n; p++) looked[row * longest + p] += weights[p] / float(m.z.heads);
+                        for (int p = 0; p < n; p++) looked[row * longest + p] += weights[p] / float(m.decoder[l].looks);
                 });
             auto put = [&](int row, int column, const Floats* y) {
                 for (int v = 0; v < PANEL / W; v++) store(to + row * widest + column + v * W, y[v]);

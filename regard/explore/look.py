@@ -82,7 +82,8 @@ class Part:
             if not 0 <= asked <= most:
                 raise DataError(f"{what} {asked}: this attention has {most}; take 1 to {most}, or 0 for the mean.")
         chosen = self._chosen([layer] if layer else None, [head] if head else None)
-        return np.asarray(chosen.mean(axis=(0, 1), dtype=np.float64), dtype=np.float32)
+        there = max(1, np.count_nonzero(chosen.any(axis=(2, 3))))  # a head that was pruned or is off has no weights
+        return np.asarray(chosen.sum(axis=(0, 1), dtype=np.float64) / there, dtype=np.float32)
 
     def summed(self, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> NDArray[np.float64]:
         """The sum (T, S) over chosen layers and heads, from 1, all without a choice. Raises DataError for others."""
@@ -251,10 +252,12 @@ def _reading(opened: Pipeline, line: str, kind: Kind) -> Attention:
 
 
 def _part(name: PartName, found: Sequence[Tensor], rows: Side, columns: Side) -> list[Part]:
-    """What was seen of one line, (1, H, T, S) a layer; nothing, if nothing was."""
+    """What was seen of one line, (1, H, T, S) a layer; nothing, if nothing was. Heads that a layer lacks are zeros."""
     if not found:
         return []
-    weights = np.stack([layer[0].cpu().numpy() for layer in found]).astype(np.float32)
+    heads = max(layer.shape[1] for layer in found)
+    each = (np.pad(layer[0].cpu().numpy(), ((0, heads - layer.shape[1]), (0, 0), (0, 0))) for layer in found)
+    weights = np.stack([*each]).astype(np.float32)
     return [Part(name, weights[:, :, : len(rows.names), : len(columns.names)], rows, columns)]
 
 

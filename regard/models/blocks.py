@@ -138,18 +138,22 @@ class Transformer(Projecting):
 def _blocks(c: EncoderDecoderConfig, layers: int, compared: int, decodes: bool) -> list[Block]:
     """The blocks of a side; `compared` is the width of a head's queries once its score has prepared them."""
     keys, values = c.widths
-    heads = Heads(c.width, c.heads, keys, values, c.groups, c.key_value == "split")
+    whole = Heads(c.width, c.heads, keys, values, c.groups, c.key_value == "split")
 
-    def attention(positions: str = "", bias: Bias | None = None) -> MultiHead:
+    def attention(number: int, positions: str = "", bias: Bias | None = None) -> MultiHead:
         """With what acts inside it of these positions; none act between a sequence and the memory."""
+        heads = whole if number == c.heads else replace(whole, number=number, key_value_heads=number)
         score = c.new_score()
         rotary = ROTARY[positions](score.prepared, c.max_positions) if positions in ROTARY else None
         normalize = NORMALIZERS[c.normalize]()
         return MultiHead(heads, score, normalize=normalize, dropout=c.attention_dropout, bias=bias, rotary=rotary)
 
     made = []
-    for bias in biases(c.positions, layers, c.heads, (compared, values), causal=decodes):
-        own, cross = attention(c.positions, bias), attention() if decodes else None
+    acting = biases(c.positions, layers, c.heads, (compared, values), causal=decodes)
+    numbers = c.heads_in("decoder" if decodes else "encoder")
+    for layer, (bias, number) in enumerate(zip(acting, numbers, strict=True)):
+        own = attention(number, c.positions, bias)
+        cross = attention(c.heads_in("cross")[layer]) if decodes else None
         inner = _feedforward(c.width, c.feedforward, c.activation, c.activation_dropout)
         made.append(Block(own, inner, [_residual(c) for _ in range(2 + decodes)], cross))
     return made

@@ -74,6 +74,10 @@ ActivationName = Annotated[
 AttentionDropout = Annotated[Chance, Field(description="dropout of attention weights")]
 CellName = Annotated[str, one_of("recurrent.CELLS"), Field(description="the recurrence: elman, gru or lstm")]
 HeadCount = Annotated[Size, Field(description="attentions side by side")]
+HeadsLeft = Annotated[
+    tuple[Size, ...], Field(description="heads of each layer, where some were pruned; their width stays; []: none was")
+]
+_LEFT = ("encoder_heads", "decoder_heads", "cross_heads")
 InitRange = Annotated[float, Field(gt=0, description="weights begin uniform between minus this and this")]
 KeyValueHeads = Annotated[
     int, Field(ge=0, description="heads of keys and values, shared by neighbours: 1: multi-query; 0: as many as heads")
@@ -260,7 +264,7 @@ class EncoderDecoderSizes(Config):
 
     @property
     def cross_attention(self) -> tuple[int, int]:
-        return self.decoder_layers, self.heads
+        return self.decoder_layers, min(dict(self).get("cross_heads") or [self.heads])
 
 
 class EncoderDecoderConfig(EncoderDecoderSizes):
@@ -268,6 +272,9 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
 
     key_width: int = Field(0, ge=0, description="d_k of a head; 0: width / heads")
     value_width: int = Field(0, ge=0, description="d_v of a head; 0: width / heads")
+    encoder_heads: HeadsLeft = ()
+    decoder_heads: HeadsLeft = ()
+    cross_heads: HeadsLeft = ()
     key_value_heads: KeyValueHeads = 0
     key_value: Literal["projected", "split"] = Field(
         "projected",
@@ -338,6 +345,23 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
             )
         return self
 
+    @model_validator(mode="after")
+    def _left_heads_fit(self) -> Self:
+        for key, layers in zip(_LEFT, (self.encoder_layers, self.decoder_layers, self.decoder_layers), strict=True):
+            left = dict(self)[key]
+            if left and (len(left) != layers or max(left) > self.heads):
+                rule = f"{layers} numbers, one for each layer, from 1 to {self.heads}"
+                raise ValueError(f"{key} ({listed(*left)}) must be {rule}; or leave it out")
+            added = self.positions in (*PAPER["positions"], "rotary")
+            if left and (self.groups != self.heads or self.key_value == "split" or not added):
+                raise ValueError(f"{key} are for heads that share nothing, positions too; leave it out")
+        return self
+
+    def heads_in(self, part: str) -> tuple[int, ...]:
+        """The heads of each layer of a part: encoder, decoder or cross."""
+        left: tuple[int, ...] = dict(self)[f"{part}_heads"]
+        return left or (self.heads,) * (self.encoder_layers if part == "encoder" else self.decoder_layers)
+
     @property
     def groups(self) -> int:
         """Heads of keys and values."""
@@ -353,6 +377,7 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
     def beyond(self) -> dict[str, str]:
         """Parts that other libraries may not know, by the keys that name them: all that is not the paper's."""
         known: dict[str, tuple[object, ...]] = {
+            **dict.fromkeys(_LEFT, ((),)),
             "key_value_heads": (0, self.heads),
             "key_value": ("projected",),
             "positions_enter": ("added",),

@@ -198,13 +198,32 @@ The losses are each line's own, summed over its tokens, and have no gradient.
 """
 
 
+Change = Callable[[Part, int, Tensor], Tensor]
+"""A part, the number of its layer from 0, its weights (B, H, T, S) -> the weights that values are mixed with instead.
+
+Zeros in the place of a head's weights switch it off. What a mask hides stays hidden. It acts in Transformers alone.
+"""
+
+
 class Observer:
     """Collects the attention weights of the parts that it is made for, and the auxiliary losses of all parts."""
 
-    def __init__(self, *parts: Part) -> None:
+    def __init__(self, *parts: Part, change: Change | None = None) -> None:
         self.weights: dict[Part, list[Tensor]] = {part: [] for part in parts}
         """Each layer's weights (B, H, T, S) of every wanted part; none where the model has no such attention."""
         self.losses: list[AuxiliaryLoss] = []
+        self.change = change
+        self.passed: dict[Part, int] = {"encoder": 0, "decoder": 0, "cross": 0}
+        """How many layers of each part a change has acted on; so an observer that changes serves one pass."""
+
+
+def changed(observe: Observer | None, part: Part, normalize: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The normaliser of the next layer of a part, with what the observer makes of its weights."""
+    if observe is None or observe.change is None:
+        return normalize
+    change, layer = observe.change, observe.passed[part]
+    observe.passed[part] += 1
+    return lambda scores: change(part, layer, normalize(scores))
 
 
 def wanted(observe: Observer | None, part: Part) -> bool:

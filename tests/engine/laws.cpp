@@ -24,7 +24,8 @@ struct Toy {
 
     explicit Toy(int kind) {
         const int64_t sizes[] = {D, 2, 16, 16, I, 1, 1, VOCABULARY, 0, 0, D};
-        model = decoder_new(kind, sizes, 1e-5f);
+        const int64_t heads[] = {2, 2, 2};
+        model = decoder_new(kind, sizes, heads, 1e-5f);
         auto matrix = [&](int n, int k) { add(drawn(size_t(n) * k, uint32_t(kept.size() + 7), 0.3f), drawn(n, 3, 0.1f)); };
         auto norm = [&] { add(std::vector<float>(D, 1.0f), std::vector<float>(D, 0.0f)); };
         for (bool decoder : {false, true}) {

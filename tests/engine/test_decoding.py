@@ -38,6 +38,12 @@ CONFIGS = {
         update={"width": 22, "feedforward": 35, "norm": "pre", "share": "none"}
     ),
     "one vector and a bit": SMALL.model_copy(update={"width": 18, "feedforward": 50, "positions": "learned"}),
+    "heads that were pruned": SMALL.model_copy(
+        update={"heads": 4, "encoder_heads": (3, 1), "decoder_heads": (4, 2), "cross_heads": (1, 3)}
+    ),
+    "heads of 64 that were pruned": SMALL.model_copy(
+        update={"width": 256, "heads": 4, "norm": "pre", "encoder_heads": (1, 4), "cross_heads": (2, 3)}
+    ),
     "keys narrower than values": SMALL.model_copy(update={"key_width": 5, "value_width": 70, "share": "none"}),
 }
 

@@ -21,7 +21,7 @@ from regard.errors import ModelError
 
 from ..layers import Dropout, Linear, refusal, stand_in
 from ..positions import Bias, Rotary
-from ..state import Cache, KeysValues, Layout, Observer, Packed, Part, in_rows, show, wanted
+from ..state import Cache, KeysValues, Layout, Observer, Packed, Part, changed, in_rows, show, wanted
 from .core import Call, Causal, Mask, attend, softmax
 from .normalize import Normalizer, observed
 from .scores import ScaledDot, Score
@@ -358,7 +358,7 @@ class MultiHead(nn.Module):
         queries = self._turned(self.score.queries(self._split(self.query(x), layout, self.heads)), layout, position)
         drop = self.drop if self.drop.drops else None
         asked = self.score, mask, wanted(observe, part), layout, memory.layout
-        how = self.normalize, drop, self.bias, position, observe
+        how = changed(observe, part, self.normalize), drop, self.bias, position, observe
         mixed, weights = run(Call(queries, memory.keys, memory.values, *asked, *how))
         show(observe, part, weights)
         return self.output(layout.unbatch(mixed.transpose(1, 2).flatten(-2)))
