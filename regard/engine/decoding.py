@@ -216,33 +216,15 @@ class Decoder:
         """
         if not sources:
             return []
-        longest = max(limits)
-        penalties = [1.0, *(beam.penalty(length) for length in range(1, longest + 2))]
-        settings = (beam.width, beam.n_best, beam.batch, STOPS.index(beam.stop), beam.begin, beam.end)
-        rules = (beam.min_length, beam.no_repeat_ngram_size)
-        given, kept = self.given(sources, longest, lists)
-        search = self.made(
-            self.library.search_new(
-                *given,
-                (ctypes.c_int32 * len(limits))(*limits),
-                (ctypes.c_double * len(penalties))(*penalties),
-                len(penalties),
-                (ctypes.c_int64 * 9)(*settings, default_threads(), *rules),
-            )
-        )
-        try:
-            done = 0
-            while done < len(sources):
-                before, done = done, self.run("search_step", search)
-                if progress and done > before:
-                    progress(done)
-            found = [self._found(search, i, beam.n_best, longest) for i in range(len(sources))]
-            if not any(rules) and not all(found):
-                raise ModelError(NOT_FINITE)
-            return found
-        finally:
-            self.library.search_free(search)
-            del kept
+        search, done = Search(self, sources, limits, beam, lists), 0
+        while done < len(sources):
+            before, done = done, search.step()
+            if progress and done > before:
+                progress(done)
+        found = [search.found(i) or [] for i in range(len(sources))]
+        if not (beam.min_length or beam.no_repeat_ngram_size) and not all(found):
+            raise ModelError(NOT_FINITE)
+        return found
 
     def forced(
         self,
@@ -279,9 +261,14 @@ class Decoder:
             for row, x, shape in each
         ]
 
-    def given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[object], object]:
-        """What a search and a step function are made with, and what must be kept as long as they are used."""
-        most = (max(map(len, sources)), longest)
+    def given(
+        self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None, least: int = 0
+    ) -> tuple[list[object], object]:
+        """What a search and a step function are made with, and what must be kept as long as they are used.
+
+        `longest` ids of hypotheses, and `least` of sources that come later, have their positions.
+        """
+        most = (max(least, *map(len, sources)), longest)
         positions = [words.positions(n) for words, n in zip(self._words, most, strict=True)]
         rows = _joined([np.array(source, dtype=np.int32) for source in sources])
         listed = () if lists is None else _joined(lists)
@@ -297,11 +284,47 @@ class Decoder:
         given = [self._model, len(sources), *arrays, *[None] * (4 - len(arrays)), ctypes.byref(tables)]
         return given, (positions, rows, listed, tables)
 
-    def _found(self, search: ctypes.c_void_p, sentence: int, n_best: int, longest: int) -> list[Found]:
-        ids, scores, ended = (ctypes.c_int32 * longest)(), (ctypes.c_double * 2)(), ctypes.c_int32()
+
+class Search:
+    """A search that goes on a step at a time, and may be given more sources meanwhile; freed when it is forgotten."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        sources: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        beam: Beam,
+        lists: Lists | None = None,
+        most: tuple[int, int] = (0, 0),
+    ) -> None:
+        """See `Decoder.search`. `most`: ids of a source, and of a hypothesis, that may be added."""
+        self._decoder, self._n_best, self._longest = decoder, beam.n_best, max(*limits, most[1])
+        penalties = [1.0, *(beam.penalty(length) for length in range(1, self._longest + 2))]
+        settings = (beam.width, beam.n_best, beam.batch, STOPS.index(beam.stop), beam.begin, beam.end)
+        numbers = (ctypes.c_int64 * 9)(*settings, default_threads(), beam.min_length, beam.no_repeat_ngram_size)
+        given, self._kept = decoder.given(sources, self._longest, lists, most[0])
+        limited = ((ctypes.c_int32 * len(limits))(*limits), (ctypes.c_double * len(penalties))(*penalties))
+        made = decoder.made(decoder.library.search_new(*given, *limited, len(penalties), numbers))
+        self._search = made
+        weakref.finalize(self, decoder.library.search_free, made)
+
+    def add(self, source: Sequence[int], limit: int) -> None:
+        """One more source, whose number is the next, and the most ids of its hypotheses."""
+        ids, starts = _joined([np.array(source, dtype=np.int32)])
+        self._decoder.run("search_add", self._search, 1, at(ids), at(starts), ctypes.byref(ctypes.c_int32(limit)))
+
+    def step(self) -> int:
+        """Writes a token of each hypothesis; how many sources are done."""
+        return self._decoder.run("search_step", self._search)
+
+    def found(self, source: int) -> list[Found] | None:
+        """The best hypotheses of a source, best first; None: it is not done."""
+        if (count := self._decoder.run("search_found", self._search, source) - 1) < 0:
+            return None
+        ids, scores, ended = (ctypes.c_int32 * self._longest)(), (ctypes.c_double * 2)(), ctypes.c_int32()
         found = []
-        for rank in range(min(n_best, self.run("search_found", search, sentence))):
-            length = self.run("search_get", search, sentence, rank, ids, scores, ctypes.byref(ended))
+        for rank in range(min(self._n_best, count)):
+            length = self._decoder.run("search_get", self._search, source, rank, ids, scores, ctypes.byref(ended))
             found.append((ids[:length], scores[0], scores[1], bool(ended.value)))
         return found
 

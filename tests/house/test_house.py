@@ -53,7 +53,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": EVERYTHING - {"explore", "documents", "server", "apps", "studies"},
     "explore": EVERYTHING - {"documents", "server", "apps", "studies", "train", "data", "parsing", "exchange"},
     "documents": {"text", "tasks"},
-    "server": {"settings", "text", "recipe", "bundle", "tasks", "documents", "explore", "apps.options"},
+    "server": {"settings", "text", "recipe", "bundle", "tasks", "documents", "explore", "apps.options"}
+    | {"engine.decoding", "search.hypotheses"},  # of the search that requests join
     "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table"},
     "studies": EVERYTHING,
     "__main__": {"apps"},
