@@ -6,7 +6,6 @@ import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
 """HTML's elements that have no end."""
@@ -19,6 +18,17 @@ BLOCKS = frozenset(
 RAW = frozenset("script style code pre noscript svg math".split())  # noqa: SIM905
 """HTML's elements whose content is no text to translate."""
 _NOT_TRANSLATED = r"""translate\s*=\s*["']?no\b|class\s*=\s*["'][^"']*\bnotranslate\b"""
+_CODE = frozenset(("script", "style"))
+"""HTML's elements in which nothing is a tag but their end."""
+_NAME = r"<(/?)([^\W\d][^\s<>/=\"']*|[_:][^\s<>/=\"']*)"
+_TAG = re.compile(_NAME + r"""((?:[^<>"']|"[^"<]*"|'[^'<]*')*+)>""")
+"""A tag without < in its values, as XML has it: no text makes it look further than to the next one."""
+_TAG_OF_HTML = re.compile(_NAME + r"""((?:[^<>"']|"[^"]*"|'[^']*')*+)>""")
+_TAG_OF_NOBODY = re.compile(_NAME + "([^<>]*)>")
+_MOST_TAG = 1000
+"""Characters of a tag with < in its values."""
+_MARKS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"), ("<!", ">"))
+_REFERENCE = re.compile(r"&(?:\w+|#\d+|#x[\da-fA-F]+);")
 MOST_DEPTH = 50
 """Elements within each other; markup beyond is not nested any deeper, so that no document can exhaust the stack."""
 
@@ -45,62 +55,81 @@ class Segment:
     kept: str | None = None
 
 
-class _Reader(HTMLParser):
-    """Cuts a document into segments: text with its inline elements, and what stands between."""
+class _Reader:
+    """Cuts a document into segments: text with its inline elements, and what stands between.
+
+    Every character of the document is read a few times at most, whatever stands in it. The standard library's reader
+    of HTML takes a minute for 60 kB of tags that do not end, which nobody who serves strangers can wait for.
+    """
 
     def __init__(self, blocks: Callable[[str], bool], ignored: Callable[[str, str], bool], xml: bool) -> None:
-        super().__init__(convert_charrefs=False)
-        for kind in ("CDATA", "RCDATA") if xml else ():  # HTML alone has elements with a language of their own
-            setattr(self, f"{kind}_CONTENT_ELEMENTS", ())
         self._blocks, self._ignored, self._xml = blocks, ignored, xml
         self.segments = [Segment()]
         self._open: list[tuple[str, Element]] = []
         self._inside: list[str] = []  # of an ignored element, it and what is open in it
-        self._index, self._ended = 0, False
 
-    # An ignored element stands in the text as an element without words, whole as its opening tag.
+    def feed(self, text: str) -> None:
+        """Reads all of a document."""
+        at, missing = 0, set[str]()
+        while (start := text.find("<", at)) >= 0:
+            self._say(text[at:start])
+            begin, end = next((marks for marks in _MARKS if text.startswith(marks[0], start)), ("", ""))
+            if begin:
+                close = -1 if end in missing else text.find(end, start + len(begin))
+                missing |= {end} if close < 0 else set()
+                at = close + len(end) if close >= 0 else start + 1
+                (self._mark if close >= 0 else self._data)(text[start:at])
+            elif found := _tag_at(text, start, self._xml):
+                at = self._tag(found, text)
+            else:
+                at = start + 1
+                self._data("<")
+        self._say(text[at:])
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        raw = self.get_starttag_text() or ""
-        tag = self._name(raw, tag)
+    def _tag(self, found: re.Match[str], text: str) -> int:
+        """Takes a tag, and says where the text goes on behind it."""
+        name = found[2] if self._xml else found[2].lower()
+        if found[1]:
+            self._end(found[0])
+            return found.end()
+        empty = found[3].endswith("/") or (not self._xml and name in VOID)
+        self._start(name, found[0], empty)
+        if self._xml or empty or name not in _CODE:
+            return found.end()
+        close = re.compile(f"</{name}", re.IGNORECASE).search(text, found.end())
+        end = close.start() if close else len(text)
+        self._data(text[found.end() : end])
+        return end
+
+    def _say(self, raw: str) -> None:
+        """Text. The references of HTML are known in XML too, which has a few of its own."""
+        if not self._inside:
+            raw = _REFERENCE.sub(lambda found: html.unescape(found[0]), raw) if self._xml else html.unescape(raw)
+        self._data(raw)
+
+    def _data(self, text: str) -> None:
+        if self._inside:
+            self._grow(text)
+        else:
+            self.segments[-1].text += text
+
+    def _start(self, tag: str, raw: str, empty: bool) -> None:
+        """An ignored element stands in the text as an element without words, whole as its opening tag."""
         if self._inside:
             self._grow(raw)
-            if not self._void(tag):
+            if not empty:
                 self._inside.append(tag)
-        elif self._ignored(tag, raw) and not self._void(tag):
+        elif self._ignored(tag, raw) and not empty:
             self._put(Element(raw, "", self._at, self._at, whole=True))
             self._inside.append(tag)
         elif self._blocks(tag):
             self._keep(raw)
-        elif self._void(tag) or len(self._open) >= MOST_DEPTH:
+        elif empty or len(self._open) >= MOST_DEPTH:
             self._put(Element(raw, "", self._at, self._at))
         else:
             element = Element(raw, "", self._at)
             self._put(element)
             self._open.append((tag, element))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        raw = self.get_starttag_text() or ""
-        if self._inside:
-            self._grow(raw)
-        elif self._blocks(self._name(raw, tag)):
-            self._keep(raw)
-        else:
-            self._put(Element(raw, "", self._at, self._at))
-
-    def updatepos(self, i: int, j: int) -> int:
-        self._index = j  # of the next piece of the document, which the parser tells nobody
-        return super().updatepos(i, j)
-
-    def parse_endtag(self, i: int) -> int:
-        self._ended = False
-        end = super().parse_endtag(i)
-        if self._ended:
-            self._end(self.rawdata[i:end])
-        return end
-
-    def handle_endtag(self, tag: str) -> None:
-        self._ended = True  # `parse_endtag` has the tag as it is written
 
     def _end(self, raw: str) -> None:
         found = re.match(r"</\s*([^\s>/]+)", raw)
@@ -122,32 +151,6 @@ class _Reader(HTMLParser):
         else:
             self._put(Element(raw, "", self._at, self._at))
 
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self._grow(data)
-        else:
-            self.segments[-1].text += data
-
-    def handle_entityref(self, name: str) -> None:
-        raw = f"&{name}" + ";" * self.rawdata.startswith(f"&{name};", self._index)
-        self.handle_data(raw if self._inside else html.unescape(raw))
-
-    def handle_charref(self, name: str) -> None:
-        raw = f"&#{name};"
-        self.handle_data(raw if self._inside else html.unescape(raw))
-
-    def handle_comment(self, data: str) -> None:
-        self._mark(f"<!--{data}-->")
-
-    def handle_decl(self, decl: str) -> None:
-        self._mark(f"<!{decl}>")
-
-    def handle_pi(self, data: str) -> None:
-        self._mark(f"<?{data}>")
-
-    def unknown_decl(self, data: str) -> None:
-        self._mark(f"<![{data}]]>" if data.startswith("CDATA[") else f"<![{data}]>")
-
     def _mark(self, raw: str) -> None:
         if self._inside:
             self._grow(raw)
@@ -157,14 +160,6 @@ class _Reader(HTMLParser):
     @property
     def _at(self) -> int:
         return len(self.segments[-1].text)
-
-    def _name(self, raw: str, tag: str) -> str:
-        """XML's names are told apart by case, which the parser does away with."""
-        found = re.match(r"<\s*([^\s>/]+)", raw)
-        return found[1] if self._xml and found else tag
-
-    def _void(self, tag: str) -> bool:
-        return not self._xml and tag in VOID
 
     def _put(self, element: Element) -> None:
         (self._open[-1][1].children if self._open else self.segments[-1].elements).append(element)
@@ -187,10 +182,17 @@ class _Reader(HTMLParser):
             self._open.append((name, element))
 
     def finish(self) -> list[Segment]:
-        self.close()
         for _, element in self._open:
             element.end = self._at
         return self.segments
+
+
+def _tag_at(text: str, start: int, xml: bool) -> re.Match[str] | None:
+    """The tag that begins here: as it should be written, or else as browsers read it."""
+    found = _TAG.match(text, start)
+    if found or xml:
+        return found
+    return _TAG_OF_HTML.match(text, start, start + _MOST_TAG) or _TAG_OF_NOBODY.match(text, start)
 
 
 def read(
