@@ -24,6 +24,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("apps.training:train", "Train a model from a recipe, or from two text files."),
     "translate": ("apps.translate:translate", "Translate text: a line in, a line out."),
     "evaluate": ("apps.use:evaluate", "Translate a source and score the output against references."),
+    "watch": ("watch.command:watch", "Follow training in the browser: curves, and what each checkpoint translates."),
     "serve": ("server.command:serve", "Serve translations over HTTP: LibreTranslate's API, DeepL's and our own."),
     "score": ("apps.use:score", "The log-probability of given translations, a line each."),
     "align": ("apps.use:align", "Which word translates which: links like 0-0 1-2."),

@@ -17,8 +17,7 @@ from pathlib import Path
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
-from fastapi.staticfiles import StaticFiles
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -26,14 +25,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
 
-from . import deepl, documents, libretranslate, own
+from . import deepl, documents, libretranslate, own, pages
 from .limits import Clients, Limits, Refused
 from .service import Service
 
 log = logging.getLogger("regard.server")
 PAGE = Path(__file__).with_name("page")
-_OWN_ONLY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
-"""What the page may load: nothing of other hosts. It places its menu by a style."""
 
 
 def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) -> FastAPI:
@@ -68,17 +65,11 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
     app.add_exception_handler(RecursionError, _too_deep)
     metrics = Metrics(service)
     app.add_route("/metrics", metrics.page)
-    app.add_route("/", _page)
-    app.mount("/page", StaticFiles(directory=PAGE))
+    pages.show(app, PAGE)
     if cors:
         app.add_middleware(CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=["*"])
     app.add_middleware(Guard, limits=service.limits, metrics=metrics)
     return app
-
-
-async def _page(request: Request) -> Response:
-    headers = {"Content-Security-Policy": _OWN_ONLY, "Referrer-Policy": "no-referrer"}
-    return FileResponse(PAGE / "index.html", headers=headers)
 
 
 # -- answers to what is not served -------------------------------------------------------------------------------------
