@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         TextError,
         TrainingError,
     )
+    from regard.explore.attribution import Attribution, attribute
     from regard.explore.heads import heads
     from regard.explore.look import Attention, look
     from regard.explore.pruning import prune_heads
@@ -46,9 +47,28 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["Attention", "Bundle", "BundleError", "CheckpointError", "Choice", "Continuation", "DataError"]
+__all__ = [
+    "Attention",
+    "Attribution",
+    "Bundle",
+    "BundleError",
+    "CheckpointError",
+    "Choice",
+    "Continuation",
+    "DataError",
+]
 __all__ += ["Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe", "RecipeError", "RegardError"]
-__all__ += ["TextError", "TrainingError", "Translation", "Translator", "__version__", "classify", "embed", "evaluate"]
+__all__ += [
+    "TextError",
+    "TrainingError",
+    "Translation",
+    "Translator",
+    "__version__",
+    "attribute",
+    "classify",
+    "embed",
+    "evaluate",
+]
 __all__ += ["fill", "fit", "generate", "heads", "inspect", "load", "load_recipe", "look", "parse", "perplexities"]
 __all__ += ["prune_heads", "score_lines"]
 
@@ -76,6 +96,7 @@ if os.environ.keys().isdisjoint({"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_PO
 _HOMES = {
     "bundle": ("Bundle",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "explore.attribution": ("Attribution", "attribute"),
     "explore.heads": ("heads",),
     "explore.pruning": ("prune_heads",),
     "parsing.parse": ("parse",),

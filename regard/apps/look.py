@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import Field
@@ -37,6 +37,12 @@ class Showing(Flags):
     layer: int = Field(0, description="the layer of the picture, from 1; 0 for the mean of all")
     head: int = Field(0, description="the head of the picture, from 1; 0 for the mean of all")
     words: bool = Field(False, description="between words, not tokens")
+    attribution: str = Field(
+        "",
+        description="not attention, but how much each token counted: input_x_gradient, gradient, integrated_gradients, "
+        "occlusion or value_zeroing",
+        json_schema_extra={"metavar": "METHOD"},
+    )
     language: str = Field("en", description="the page's language at first", json_schema_extra={"metavar": "en|zh"})
 
 
@@ -60,9 +66,14 @@ def look(
         raise DataError(f"--out {out}: it is no directory; name one, or a file that ends with .{', .'.join(_KINDS)}.")
     if showing.language not in _LANGUAGES:
         raise DataError(f"--language is {showing.language}; the page speaks {' or '.join(_LANGUAGES)}.")
-    found = looked(
-        bundle, line, target=target, from_=options.from_, to=options.to, beam=options.search.get("beam"), device=device
-    )
+    asked: dict[str, Any] = {"target": target, "from_": options.from_, "to": options.to}
+    asked["beam"] = options.search.get("beam")
+    if showing.attribution:
+        from regard.explore.attribution import attribute
+
+        found = attribute(bundle, line, showing.attribution, **asked).shares()
+    else:
+        found = looked(bundle, line, device=device, **asked)
     found = found.words() if showing.words else found
     chosen = found.part(showing.part)
     console = console_on(sys.stdout)
