@@ -11,8 +11,9 @@ Everything is imported when it is first asked for, so `import regard` costs noth
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any
+
+from regard.machine import is_busy as _is_busy
 
 if TYPE_CHECKING:
     from regard.bundle import Bundle
@@ -71,20 +72,6 @@ __all__ += [
 ]
 __all__ += ["fill", "fit", "generate", "heads", "inspect", "load", "load_recipe", "look", "parse", "perplexities"]
 __all__ += ["prune_heads", "score_lines"]
-
-
-def _is_busy() -> bool:
-    """Whether other programs want the cores now, and do not for a moment only: where some do, two more looks follow."""
-    for wait in (0.0, 0.001, 0.001):
-        time.sleep(wait)
-        try:
-            with open("/proc/loadavg", encoding="ascii") as load:
-                others = int(load.read().split()[3].partition("/")[0]) - 1  # this program is one
-        except (OSError, ValueError, IndexError):
-            return False
-        if others <= (os.cpu_count() or 1) // 4:
-            return False
-    return True
 
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,9 +28,11 @@ from numpy.typing import NDArray
 
 from regard.errors import NOT_FINITE, KernelError, ModelError
 from regard.kernels.build import built, checked, default_threads, error_of
+from regard.machine import is_busy
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 STOPS = ("bound", "first", "beam", "full")
+_NO_MEMORY = "the compiled decoder has not enough memory for this search; lower search.beam or search.batch_size."
 Array = NDArray[np.float32]
 Whole = NDArray[np.int8]
 Numbers = NDArray[Any]
@@ -53,9 +57,10 @@ class Tensors(NamedTuple):
 
     def times(self, factor: np.float32) -> Tensors:
         """All outputs times a factor."""
-        if self.scale is not None:
-            return Tensors(self.weight, _times(self.bias, factor), self.scale * factor)
-        return Tensors(self.weight * factor, _times(self.bias, factor))
+        bias = None if self.bias is None else self.bias * factor
+        if self.scale is None:
+            return Tensors(self.weight * factor, bias)
+        return Tensors(self.weight, bias, self.scale * factor)
 
 
 SOURCE = Path(__file__).with_name("decoding.cpp")
@@ -136,10 +141,6 @@ class _Tables(ctypes.Structure):
     )
 
 
-def _times(x: Array | None, factor: np.float32) -> Array | None:
-    return None if x is None else x * factor
-
-
 Lists = Sequence[NDArray[np.int32]]
 """Of each source, the target tokens that it may become, in order and without repetition; the end is among them."""
 Found = tuple[list[int], float, float, bool]
@@ -186,9 +187,7 @@ class Decoder:
         try:
             return checked(self.library, getattr(self.library, name)(*arguments))
         except MemoryError:
-            raise ModelError(
-                "the compiled decoder has not enough memory for this search; lower search.beam or search.batch_size."
-            ) from None
+            raise ModelError(_NO_MEMORY) from None
 
     def made(self, pointer: int | None) -> ctypes.c_void_p:
         """What a constructor of the library returned; raises KernelError if there is nothing."""
@@ -208,15 +207,52 @@ class Decoder:
         beam: Beam,
         lists: Lists | None = None,
         progress: Callable[[int], None] | None = None,
+        *,
+        apart: bool | None = None,
     ) -> list[list[Found]]:
         """The `n_best` best hypotheses of each source (all its ids), best first, as `beam_search` finds them.
 
         A hypothesis has at most limits[source] ids, all of them in lists[source] if there are lists; a source has none
-        where its rules allow none. Raises ModelError for weights that give no finite scores.
+        where its rules allow none. `progress` is told how many sources are done. Raises ModelError for weights that
+        give no finite scores.
+
+        Threads work on the same sources together, or each searches for some of its own (`apart`), by default where
+        other programs want the processors: who waits for a thread that was put aside would lose its time too.
         """
-        if not sources:
-            return []
-        search, done = Search(self, sources, limits, beam, lists), 0
+        threads = min(default_threads(), len(sources))
+        if threads < 2 or not (is_busy() if apart is None else apart):
+            return (
+                self._searched(Search(self, sources, limits, beam, lists), sources, beam, progress) if sources else []
+            )
+        done, stopped = [0] * threads, threading.Event()
+
+        def some(first: int) -> list[list[Found]]:
+            def tell(count: int) -> None:
+                done[first] = count
+                if stopped.is_set():
+                    raise KeyboardInterrupt
+                if progress:
+                    progress(sum(done))
+
+            rows = slice(first, None, threads)
+            search = Search(self, sources[rows], limits[rows], beam, lists and lists[rows], threads=1)
+            return self._searched(search, sources[rows], beam, tell)
+
+        found: list[list[Found]] = [[]] * len(sources)
+        with ThreadPoolExecutor(threads) as pool:
+            try:
+                for first, part in enumerate(pool.map(some, range(threads))):
+                    found[first::threads] = part
+            except RuntimeError as error:  # a thread cannot be started
+                raise ModelError(_NO_MEMORY) from error
+            finally:
+                stopped.set()
+        return found
+
+    def _searched(
+        self, search: Search, sources: Sequence[object], beam: Beam, progress: Callable[[int], None] | None
+    ) -> list[list[Found]]:
+        done = 0
         while done < len(sources):
             before, done = done, search.step()
             if progress and done > before:
@@ -296,12 +332,14 @@ class Search:
         beam: Beam,
         lists: Lists | None = None,
         most: tuple[int, int] = (0, 0),
+        threads: int | None = None,
     ) -> None:
         """See `Decoder.search`. `most`: ids of a source, and of a hypothesis, that may be added."""
         self._decoder, self._n_best, self._longest = decoder, beam.n_best, max(*limits, most[1])
         penalties = [1.0, *(beam.penalty(length) for length in range(1, self._longest + 2))]
         settings = (beam.width, beam.n_best, beam.batch, STOPS.index(beam.stop), beam.begin, beam.end)
-        numbers = (ctypes.c_int64 * 9)(*settings, default_threads(), beam.min_length, beam.no_repeat_ngram_size)
+        shares, rules = default_threads(), (beam.min_length, beam.no_repeat_ngram_size)
+        numbers = (ctypes.c_int64 * 10)(*settings, shares, threads or shares, *rules)
         given, self._kept = decoder.given(sources, self._longest, lists, most[0])
         limited = ((ctypes.c_int32 * len(limits))(*limits), (ctypes.c_double * len(penalties))(*penalties))
         made = decoder.made(decoder.library.search_new(*given, *limited, len(penalties), numbers))

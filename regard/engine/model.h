@@ -74,7 +74,8 @@ struct Hypothesis {
 };
 
 struct Settings {  // in the order in which decoding.py hands them over
-    int64_t width, n_best, batch, stop, begin, end, threads;
+    int64_t width, n_best, batch, stop, begin, end, shares, threads;
+    // shares: of a row's outputs, each with a sum of its own, whatever the number of threads that work on them.
     int64_t minimum, no_repeat;  // shortest output, its end counted; how many tokens in a row may not come again, or 0
 };
 

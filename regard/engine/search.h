@@ -127,7 +127,8 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
                 fail("the search's %s is %lld; from %lld to %lld are possible", name, (long long)value, (long long)least,
                      (long long)MOST);
         };
-        within("beam", s.width, 1), within("n_best", s.n_best, 1), within("batch", s.batch, 1), within("threads", s.threads, 1);
+        within("beam", s.width, 1), within("n_best", s.n_best, 1), within("batch", s.batch, 1), within("shares", s.shares, 1);
+        within("threads", s.threads, 1);
         within("min_length", s.minimum, 0), within("no_repeat_ngram_size", s.no_repeat, 0);
         if (s.stop < BOUND || s.stop > FULL) fail("stop %lld is not known", (long long)s.stop);
         this->target.check("first target", s.begin);
@@ -225,7 +226,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
             for (auto [one, j] : of) banned.push_back(one->banned(one->ids[j], s)), most = std::max(most, banned.back().size());
         const int wanted = s.width == 1 && s.stop == FIRST ? 1 : int(2 * s.width);
         const int keep = int(std::min<int64_t>(wanted + int64_t(most), m.z.vocabulary));
-        const size_t lists = size_t(s.threads) * M, kept = checked_product({s.threads, M, keep});
+        const size_t lists = size_t(s.shares) * M, kept = checked_product({s.shares, M, keep});
         if (best.size() < lists) best.resize(lists);
         if (values.size() < kept) values.resize(kept), tokens.resize(kept);
         together(s.threads, [&](Team team) { decode(team, of, keep, wanted); });
@@ -257,14 +258,14 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
                 const One& one = *of[row].first;
                 for (int p = 0; p < one.tokens; p++) at.push_back(one.memory.data() + (int64_t(l) * one.tokens + p) * m.stored);
             });
-        // As many shares as threads were asked for, however many there are: each has its own sum, so that the total of them
+        // As many shares as were asked for, however many threads there are: each has its own sum, so that the total of them
         // is the same, bit for bit.
-        for (int share = team.id; share < s.threads; share += team.size) {
-            if (sources.lists.empty()) find_best({share, int(s.threads), team.barrier}, m.output, 0, M, keep);
+        for (int share = team.id; share < s.shares; share += team.size) {
+            if (sources.lists.empty()) find_best({share, int(s.shares), team.barrier}, m.output, 0, M, keep);
             for (int row = 0, i = 0; row < M && !sources.lists.empty(); i++) {
                 const One& one = *of[row].first;
                 // Panels are shared out as they would be were the sentence alone; only who has which part goes round.
-                Team other{int((share + i) % s.threads), int(s.threads), team.barrier};
+                Team other{int((share + i) % s.shares), int(s.shares), team.barrier};
                 find_best(other, one.output, row, row + int(one.ids.size()), keep);
                 row += int(one.ids.size());
             }
@@ -279,7 +280,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
                 if (of[row].first != live[i].get()) continue;
                 const double total = live[i]->totals[of[row].second] - normaliser(row, M);
                 if (!std::isfinite(total)) continue;  // weights that are not numbers: nothing can be said
-                for (int t = 0; t < s.threads; t++) {
+                for (int t = 0; t < s.shares; t++) {
                     const Best& b = best[size_t(t) * M + row];
                     for (int k = 0, taken = 0; k < b.count && taken < wanted; k++) {
                         const int token = list ? list[b.tokens[k]] : b.tokens[k];
@@ -309,8 +310,8 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
     // The logarithm of the sum of e^output over a row.
     double normaliser(int row, int M) const {
         double peak = LOWEST, total = 0.0;
-        for (int t = 0; t < s.threads; t++) peak = std::max<double>(peak, best[size_t(t) * M + row].peak);
-        for (int t = 0; t < s.threads; t++) {
+        for (int t = 0; t < s.shares; t++) peak = std::max<double>(peak, best[size_t(t) * M + row].peak);
+        for (int t = 0; t < s.shares; t++) {
             const Best& b = best[size_t(t) * M + row];
             if (b.count) total += sum(b.sums) * std::exp(b.peak - peak);
         }

@@ -272,10 +272,7 @@ class Engine:
 
     def check(self) -> None:
         """Raises BundleError for weights of another model: by the file's header for the decoder, else by reading."""
-        if self.refusal() is None:
-            self._weights()
-        else:
-            _ = self.model
+        _ = self._weights() if self.refusal() is None else self.model
 
     def _opened(self) -> Bundle:
         assert self._bundle is not None
@@ -327,13 +324,9 @@ class Engine:
             if precision not in self._decoders:
                 from regard.engine.packing import compiled, packed
 
-                config, own = self._recipe.model, self._bundle is None
-                weights = None if own else self._weights()
-                self._decoders[precision] = (
-                    compiled(self.model, config, precision)
-                    if weights is None
-                    else packed(weights, config, precision, weights.whole)
-                )
+                config, weights = self._recipe.model, None if self._bundle is None else self._weights()
+                made = packed(weights, config, precision, weights.whole) if weights else None
+                self._decoders[precision] = made or compiled(self.model, config, precision)
             return self._decoders[precision]
 
     def backend(self, search: SearchConfig, others: Sequence[Engine] = (), mask: int | None = None) -> Backend:

@@ -47,7 +47,7 @@ struct Toy {
         const Tables tables{{table.data(), table.data()}, {nullptr, nullptr}, {nullptr, nullptr}, {VOCABULARY, VOCABULARY}, {0, 0}, {1.0f, 1.0f}};
         double penalties[LONGEST + 2];
         for (int length = 0; length < LONGEST + 2; length++) penalties[length] = std::max(length, 1);
-        const int64_t settings[] = {3, 1, 2, FULL, 2, 3, threads, 1, 0};
+        const int64_t settings[] = {3, 1, 2, FULL, 2, 3, threads, threads, 1, 0};
         void* search = search_new(model, int(sources.size()), ids.data(), starts.data(), nullptr, nullptr, &tables,
                                   limits.data(), penalties, LONGEST + 2, settings);
         for (int64_t done = 0; search && done >= 0 && done < int64_t(sources.size());) done = search_step(search);

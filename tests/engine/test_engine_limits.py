@@ -127,12 +127,14 @@ from regard.models.transformer import TransformerConfig
 config = TransformerConfig(width=32, heads=2, feedforward=32, encoder_layers=2, decoder_layers=2, dropout=0.0)
 decoders = [compiled(toy.make(config, vocabulary=300), config, kind) for kind in ("float32", "int8")]
 
-def found(decoder, **changes):
+def found(decoder, apart=None, **changes):
     settings = dict(width=3, n_best=2, batch=2, stop="bound", begin=2, end=3, penalty=float)
-    return decoder.search([[5, 6, 3], [7, 3], [8, 9, 10, 3]], [9, 9, 9], Beam(**{**settings, **changes}))
+    return decoder.search([[5, 6, 3], [7, 3], [8, 9, 10, 3]], [9, 9, 9], Beam(**{**settings, **changes}), apart=apart)
 
 if sys.argv[1] == "bits":
-    print(json.dumps([found(decoder) for decoder in decoders]))
+    print(json.dumps([found(decoder, apart=False) for decoder in decoders]))
+elif sys.argv[1] == "apart":
+    print(json.dumps([found(decoder, apart=True) for decoder in decoders]))
 elif sys.argv[1] == "fork":
     before = found(decoders[0])
     child = os.fork()
@@ -171,6 +173,7 @@ def run(how: str, **environment: str) -> object:
 def test_fewer_threads_than_asked_for_change_no_bit():
     expected = run("bits")
     assert isinstance(expected, list)
+    assert run("apart") == expected
     assert run("at once") == [[each] * 40 for each in expected]
 
 
@@ -182,3 +185,19 @@ def test_it_works_in_a_forked_process():
 @needs_compiler
 def test_too_little_memory_is_said():
     assert "not enough memory for this search; lower search.beam or search.batch_size" in str(run("memory"))
+
+
+@needs_compiler
+def test_threads_that_search_apart_can_be_stopped(monkeypatch):
+    monkeypatch.setattr(decoding, "default_threads", lambda: 2)
+    decoder = compiled(toy.make(SMALL, vocabulary=VOCABULARY), SMALL, "float32")
+    sources, told = [[5, 6, 7, END]] * 40, list[int]()
+    found = decoder.search(sources, [9] * 40, Beam(**BEAM), None, told.append, apart=True)  # type: ignore[arg-type]
+    assert all(each == found[0] for each in found)
+    assert max(told) == 40
+
+    def stop(done: int) -> None:
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        decoder.search(sources, [9] * 40, Beam(**BEAM), None, stop, apart=True)  # type: ignore[arg-type]
