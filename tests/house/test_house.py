@@ -65,7 +65,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "parsing": EVERYTHING - {"explore", "documents", "server", "studies"},
     "exchange": EVERYTHING - {"explore", "documents", "server", "apps", "studies"},
     "tasks": EVERYTHING - {"explore", "documents", "server", "apps", "studies"},
-    "explore": EVERYTHING - {"documents", "server", "apps", "studies", "train", "data", "parsing", "exchange"},
+    "explore": EVERYTHING - {"documents", "server", "apps", "studies", "train", "data", "parsing", "exchange"}
+    | {"apps.options", "apps.terminal"},
     "documents": {"text", "tasks"},
     "server": {"settings", "text", "recipe", "bundle", "tasks", "documents", "explore", "apps.options"}
     | {"engine.decoding", "search.hypotheses"},  # of the search that requests join
@@ -199,7 +200,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 25_782}}
+NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 25_700}}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236
