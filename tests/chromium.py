@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHROMIUM", "browser", "offline"]
+__all__ = ["CHROMIUM", "browser", "offline", "watched"]
 
 CHROMIUM = shutil.which("chromium")
 
@@ -38,18 +38,29 @@ def browser() -> Iterator[Any]:
 
 
 @contextmanager
-def offline(chromium: Any, file: Path, **options: Any) -> Iterator[Any]:
-    """A page from a file, in a context with these options; it may ask no network, and nothing may go wrong."""
+def watched(chromium: Any, address: str, *allowed: str, no_network: bool = False, **options: Any) -> Iterator[Any]:
+    """A page, in a context with these options, that may ask only what begins so; and nothing may go wrong."""
     context = chromium.new_context(**options)
-    context.set_offline(True)
-    shown = context.new_page()
+    context.set_offline(no_network)
     asked: list[str] = []
     wrong: list[str] = []
-    shown.on("request", lambda one: asked.append(one.url))
-    shown.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-    shown.on("pageerror", lambda error: wrong.append(str(error)))
-    shown.goto(file.as_uri())
+
+    def watch(page: Any) -> None:
+        page.on("request", lambda one: asked.append(one.url))
+        page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+
+    context.on("page", watch)  # of pages that it opens, too
+    shown = context.new_page()
+    shown.goto(address)
     yield shown
     context.close()
-    assert [url for url in asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
+    assert [url for url in asked if not url.startswith((address, "data:", "blob:", *allowed))] == []
     assert wrong == []
+
+
+@contextmanager
+def offline(chromium: Any, file: Path, **options: Any) -> Iterator[Any]:
+    """A page from a file; it may ask no network, and nothing may go wrong."""
+    with watched(chromium, file.as_uri(), no_network=True, **options) as shown:
+        yield shown

@@ -23,8 +23,10 @@ from regard.models import FAMILIES
 from regard.models.interface import EncoderDecoder, Kind
 from regard.models.modules import device_of
 from regard.nn.state import Observer
+from regard.recipe import Recipe
 from regard.tasks.details import shares_of, target_spans
-from regard.tasks.lines import check_line, pad
+from regard.tasks.engine import context_of
+from regard.tasks.lines import check_length, check_line, pad
 from regard.tasks.open import Pipeline, open_bundle
 from regard.tasks.translate import Translator
 from regard.text import BEGIN, END
@@ -51,10 +53,12 @@ class Side:
     words: tuple[str, ...]
     shares: NDArray[np.float64]
     """(names, words): how much of each token belongs to each word; a token's shares sum to 1."""
+    numbers: tuple[int, ...] = ()
+    """Of each word its number in the line, from 0; -1 for what is not of the line: begin, end, a language's tag."""
 
     def merged(self) -> Side:
         """The words in the place of the tokens."""
-        return Side(self.words, self.words, np.eye(len(self.words)))
+        return Side(self.words, self.words, np.eye(len(self.words)), self.numbers)
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,7 @@ class Attention:
 
 @torch.inference_mode()
 def look(
-    bundle: str | Path | Pipeline,
+    bundle: str | Path | Pipeline | Translator,
     line: str,
     *,
     target: str | None = None,
@@ -179,48 +183,63 @@ def look(
     to: str | None = None,
     beam: int | None = None,
     device: str = "cpu",
+    precision: str = "exact",
 ) -> Attention:
     """Where a bundle's model looks: a translator while it writes `target`, or its own translation of the line.
 
     A language model looks at what it has read of the line, a masked one or a classifier at all of it. Who fills in
-    masks is given the whole target without any, so that its decoder looks to both sides. Computed in float64.
+    masks is given the whole target without any, so that its decoder looks to both sides. Computed in float64, or of a
+    translator in the `precision` asked for. A translator that is open already keeps what it computes with.
     Raises TextError for a line that cannot be read, ModelError for a model that has no attention.
     """
+    if isinstance(bundle, Translator):
+        return _found(_translation(bundle, line, target, from_, to, beam, precision), bundle.recipe)
     opened = open_bundle(bundle, get_args(Kind), device=device)
     kind = FAMILIES[opened.recipe.model.family].kind
     if kind in ("encoder-decoder", "mask-predictor"):
-        found = _translation(opened, line, target, from_, to, beam, fills=kind == "mask-predictor")
-    elif target is not None or to is not None or from_ is not None:
+        translator = Translator(cast(EncoderDecoder, opened.model), opened.recipe, opened.source, opened.target)
+        return _found(_translation(translator, line, target, from_, to, beam, precision), opened.recipe)
+    if target is not None or to is not None or from_ is not None:
         raise ModelError(f"a {opened.recipe.model.family} model reads one line; leave the target and languages out.")
-    else:
-        found = _reading(opened, line, kind)
+    return _found(_reading(opened, line, kind), opened.recipe)
+
+
+def _found(found: Attention, recipe: Recipe) -> Attention:
     if not found.parts:
-        raise ModelError(f"a {opened.recipe.model.family} model has no attention to look at; take one that has.")
+        raise ModelError(f"a {recipe.model.family} model has no attention to look at; take one that has.")
     return found
 
 
 def _translation(
-    opened: Pipeline, line: str, target: str | None, from_: str | None, to: str | None, beam: int | None, *, fills: bool
+    translator: Translator,
+    line: str,
+    target: str | None,
+    from_: str | None,
+    to: str | None,
+    beam: int | None,
+    precision: str,
 ) -> Attention:
-    translator = Translator(cast(EncoderDecoder, opened.model), opened.recipe, opened.source, opened.target)
     [ids] = translator.encode([line], from_=from_, to=to)
     if not ids:
         raise TextError("the line has no text to look at; give one that has.")
     if target is None:
         best = translator.translate([line], from_=from_, to=to, beam=beam)[0].hypotheses[0]
-        text, written, ended, spans = best.text, list(best.ids), best.ended, target_spans(opened.target, best)
+        text, written, ended, spans = best.text, list(best.ids), best.ended, target_spans(translator.target, best)
     else:
         check_line(target, "the target")
-        text, written, ended, spans = target, opened.target.encode(target), True, opened.target.spans(target)
-    opened.check_length([*written, END], 1)
-    model, device = translator.engine.model_for("exact"), device_of(opened.model)
+        text, written, ended = target, translator.target.encode(target), True
+        spans = translator.target.spans(target)
+    fills, most = translator.mask is not None, context_of(translator.recipe)
+    check_length([*written, END], most or len(written) + 1, "line 1")
+    model = translator.engine.model_for(precision)
+    device = device_of(model)
     observe = Observer("encoder", "cross", "decoder")
     read, reading = pad([[*ids, END]], device)
     tokens, writing = pad([[*written, END] if fills else [BEGIN, *written]], device)
     model.decode(tokens, model.start(model.encode(read, reading, observe), reading), writing, observe)
 
-    source = _side(line, opened.source.tokens(ids), *translator.reading.spans(line, to))
-    wrote = text, opened.target.tokens(written), spans, words_in(text)
+    source = _side(line, translator.source.tokens(ids), *translator.reading.spans(line, to))
+    wrote = text, translator.target.tokens(written), spans, words_in(text)
     looks = _side(*wrote, begin=not fills, end=fills)
     parts = (
         *_part("encoder", observe.weights["encoder"], source, source),
@@ -277,16 +296,19 @@ def _side(
     """
     names = [*["<s>"] * begin, *tokens, *["</s>"] * end]
     spans = [*[(0, 0)] * begin, *spans, *[(0, 0)] * end]
-    found: list[tuple[str, NDArray[np.float64]]] = []  # of each word the shares that the tokens have in it, (tokens,)
+    # Of each word the shares that the tokens have in it, (tokens,), and its number.
+    found: list[tuple[str, NDArray[np.float64], int]] = []
     shares = shares_of(spans, words)
     for token in np.flatnonzero(shares.sum(axis=1) == 0).tolist():
         if words and not names[token].strip("\u2581 "):
             behind = (i for i, (start, _) in enumerate(words) if start >= spans[token][1])
             shares[token, next(behind, len(words) - 1)] = 1
         else:
-            found.append((names[token], np.eye(len(names))[token]))
+            found.append((names[token], np.eye(len(names))[token], -1))
     shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-9)
-    each = zip(words, shares.T, strict=True)
-    found += [(line[start:end], column) for (start, end), column in each if column.any()]  # some may have no token
+    for number, ((first, last), column) in enumerate(zip(words, shares.T, strict=True)):
+        if column.any():  # some may have no token
+            found.append((line[first:last], column, number))
     found.sort(key=lambda word: int(np.flatnonzero(word[1])[0]))
-    return Side(tuple(names), tuple(text for text, _ in found), np.stack([column for _, column in found], axis=1))
+    texts, columns, numbers = zip(*found, strict=True)
+    return Side(tuple(names), texts, np.stack(columns, axis=1), numbers)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from regard import pictures
+
+from .exploration import Exploration
 
 if TYPE_CHECKING:
     from .look import Attention, Part, Side
+    from .search import Node
+    from .steps import Step
 
 Run = dict[str, Any]
 """What the page is told of one exploration, as JSON."""
@@ -33,15 +35,6 @@ class Page(str):
     def _repr_html_(self) -> str:
         frame = 'sandbox="allow-scripts allow-downloads" style="width:100%;height:48rem;border:0"'
         return f'<iframe srcdoc="{escape(self)}" {frame}></iframe>'
-
-
-@dataclass(frozen=True)
-class Exploration:
-    """What one model did with one line, as far as it was asked for."""
-
-    attention: Attention | None = None
-    name: str = ""
-    """What tells it from another beside it."""
 
 
 def page(*explored: Attention | Exploration, language: str = "en") -> Page:
@@ -75,14 +68,36 @@ def about(runs: Sequence[Run], *, language: str = "en", server: bool = False) ->
 def run_of(explored: Exploration) -> Run:
     """Plain values for the page's views; weights are base64 of whole numbers, little-endian."""
     run: Run = {"name": explored.name, "source": "", "target": ""}
+    if (steps := explored.steps) is not None:
+        run |= {"source": steps.source, "target": steps.target, "steps": [*map(_step, steps.steps)]}
+    if (tree := explored.search) is not None:
+        run["search"] = {"width": tree.width, "penalty": tree.penalty, "alpha": tree.alpha}
+        run["search"]["nodes"] = [
+            {**vars(node), "token": pictures.label(node.token), **_rounded(node, "total", "score", "log_probability")}
+            for node in tree.nodes
+        ]
     if (found := explored.attention) is not None:
         bits = 16 if sum(part.weights.size for part in found.parts) <= FINE else 8
         run |= {key: getattr(found, key) for key in ("source", "target", "unit")}
         run["parts"] = [_part(part, bits) for part in found.parts]
+    if (gold := explored.gold) is not None:
+        run["gold"] = {"sure": sorted(gold.sure), "possible": sorted(gold.possible)}
     return run
 
 
+def _rounded(values: Node | Step, *names: str) -> dict[str, float]:
+    return {name: round(getattr(values, name), 6) for name in names}
+
+
+def _step(step: Step) -> dict[str, object]:
+    alternatives = [[pictures.label(each.token), round(each.probability, 6)] for each in step.alternatives]
+    figures = {**_rounded(step, "log_probability", "entropy"), "rank": step.rank, "alternatives": alternatives}
+    return {"token": pictures.label(step.token), "probability": round(math.exp(step.log_probability), 6), **figures}
+
+
 def _part(part: Part, bits: int) -> dict[str, object]:
+    import numpy as np
+
     levels = np.rint(part.weights.clip(0, 1) * (2**bits - 1)).astype("<u2" if bits == 16 else "u1")
     sides = {"rows": _side(part.rows), "columns": _side(part.columns)}
     return {
@@ -96,9 +111,12 @@ def _part(part: Part, bits: int) -> dict[str, object]:
 
 def _side(side: Side) -> dict[str, object]:
     """Names as they are shown, and of each token the words that it belongs to, with its shares in them."""
+    import numpy as np
+
     return {
         "names": [*map(pictures.label, side.names)],
         "words": [*map(pictures.label, side.words)],
+        "numbers": side.numbers,
         "shares": [
             [[word, round(float(row[word]), 6)] for word in np.flatnonzero(row).tolist()] for row in side.shares
         ],

@@ -27,6 +27,9 @@ class Beams:
     totals: Numbers  # (B, K); -inf where no hypothesis is
     finished: list[list[Hypothesis]]  # of every sentence of the problem
     sentences: list[int]  # of each row, the number of its sentence: those that finished may be gone
+    candidates: tuple[Numbers, Indices, Indices]
+    """What the step chose from: log-probabilities, the hypotheses that they go on from, and tokens (B, 2K)."""
+    new: list[list[Hypothesis]]  # of each row, those that the step finished, in the order of the candidates
 
     def agreed(self) -> list[int]:
         """Of a search for one sentence: the tokens that its best hypothesis begins with, whatever is still to come."""
@@ -68,12 +71,12 @@ def beam_steps(
         # Of 2K candidates, those that go on first in front, at most K are ends, so K open ones are always left.
         scores, flat = choose(log_probabilities, totals, min(2 * width, width * vocabulary), state)
         parents, chosen = np.divmod(flat, vocabulary)
-        ends = chosen == problem.end  # (B, 2K)
+        candidates, ends = (scores, parents, chosen), chosen == problem.end  # (B, 2K)
         going = np.where(ends, _NONE, scores)
         cut = [length >= limits[s] for s in alive]
         new: list[list[Hypothesis]] = [[]] * len(alive)
         if any(cut) or ends.any():
-            new = _finished(problem, (scores, parents, chosen), history, state, cut)
+            new = _finished(problem, candidates, history, state, cut)
         for s, best_open, found in zip(alive, going.max(1).tolist(), new, strict=True):
             if not done[s]:
                 finished[s] = sorted([*finished[s], *found], key=lambda h: -h.score)[: max(width, n_best)]
@@ -85,7 +88,7 @@ def beam_steps(
         order = ends.argsort(axis=1, kind="stable")[:, :width]  # the first K that are no ends
         totals, parents, chosen = (np.take_along_axis(each, order, 1) for each in (going, parents, chosen))
         history = np.concatenate((np.take_along_axis(history, parents[..., None], 1), chosen[..., None]), axis=2)
-        yield Beams(history, totals, finished, alive)
+        yield Beams(history, totals, finished, alive, candidates, new)
         select = parents + np.arange(len(alive))[:, None] * width  # (B, K) rows of the state
         if shrink and any(done[s] for s in alive):
             index = [i for i, s in enumerate(alive) if not done[s]]

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
 
-from . import deepl, documents, libretranslate, own, pages
+from . import deepl, documents, explorer, libretranslate, own, pages
 from .limits import Clients, Limits, Refused
 from .service import Service
 
@@ -65,6 +65,7 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
     app.add_exception_handler(RecursionError, _too_deep)
     metrics = Metrics(service)
     app.add_route("/metrics", metrics.page)
+    explorer.add_to(app, pages.HEADERS)
     pages.show(app, PAGE)
     if cors:
         app.add_middleware(CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=["*"])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.documents.markup import translate_markup
@@ -188,23 +188,6 @@ def bundles(work: Working) -> dict[str, object]:
         named = {"source_name": language_name(source), "target_name": language_name(target)}
         found.append({"source": source, "target": target, **named, "name": translator.recipe.name})
     return {"bundles": found}
-
-
-@router.get("/look")
-def look(request: Request, text: str, source: str, target: str) -> HTMLResponse:
-    """A page that shows where the model looks while it translates one line, every layer and head; see `regard look`."""
-    from regard.explore.look import look as attention_of
-    from regard.explore.page import page
-    from regard.tasks.open import Pipeline
-
-    work = Work(request)
-    _check([text], work)
-    source, target, _ = work.languages(Pair(source=source, target=target), [text])
-    translator = work.service.translator(source, target)
-    to = target if translator.languages.targets else None
-    model = translator.model
-    opened = Pipeline(model, translator.recipe, translator.source, translator.target)  # type: ignore[arg-type]  # a module
-    return HTMLResponse(page(attention_of(opened, text, to=to)))
 
 
 @router.get("/ready")

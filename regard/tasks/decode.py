@@ -76,7 +76,7 @@ def decode(
         batch = order[start : start + size]
         ids, numbers = [sources[i] for i in batch], [lines[i] for i in batch]
         problem = (
-            _problem(backend, ids, search, shortlist, [(i, rules) for i in batch], numbers)
+            problem_of(backend, ids, search, shortlist, [(i, rules) for i in batch], numbers)
             if steps
             else backend.quietly(_blanks)(backend, ids, search)
         )
@@ -103,7 +103,7 @@ def decode_steps(
     Raises ModelError for a search that chooses at the end.
     """
     chosen = streamed(search, rules is not None)
-    problem = _problem(backend, [source], search, shortlist, [(0, rules)], [line])
+    problem = problem_of(backend, [source], search, shortlist, [(0, rules)], [line])
     assert chosen.stream is not None
     best = yield from chosen.stream(problem, search)
     check_found([] if best is None else [best], line)
@@ -121,7 +121,7 @@ def streamed(search: SearchConfig, constrained: bool = False) -> Search:
     return chosen
 
 
-def _problem(
+def problem_of(
     backend: Backend,
     sources: Sequence[Ids],
     search: SearchConfig,

@@ -244,7 +244,7 @@ def test_a_phone_has_nothing_to_scroll_sideways(opened: Any, language: str) -> N
 
 def test_it_speaks_chinese(opened: Any) -> None:
     opened.select_option("#language", "zh")
-    assert opened.inner_text("h1") == "注意力"
+    assert opened.inner_text("h1") == "模型做了什么"
     assert opened.evaluate("document.documentElement.lang") == "zh-Hans"
     said = opened.evaluate("document.body.innerText")
     assert "undefined" not in said

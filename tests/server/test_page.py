@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import CHROMIUM, browser
+from chromium import CHROMIUM, browser, watched
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -25,19 +25,10 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def page_of(chromium: Any, address: str, **options: Any) -> Iterator[Any]:
-    context = chromium.new_context(**{"locale": "en-GB", "viewport": {"width": 1280, "height": 800}, **options})
-    shown = context.new_page()
-    asked: list[str] = []
-    wrong: list[str] = []
-    shown.on("request", lambda one: asked.append(one.url))
-    shown.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-    shown.on("pageerror", lambda error: wrong.append(str(error)))
-    shown.goto(address)
-    playwright.expect(shown.locator("#count")).not_to_have_text("")
-    yield shown
-    context.close()
-    assert [url for url in asked if not url.startswith((address, "data:"))] == []
-    assert wrong == []
+    options = {"locale": "en-GB", "viewport": {"width": 1280, "height": 800}, **options}
+    with watched(chromium, address, **options) as shown:
+        playwright.expect(shown.locator("#count")).not_to_have_text("")
+        yield shown
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import { $, frame, range, register, speak, speaks } from "./frame.js";
 import { COLOURS, image, onCanvas, onSvg, recolour, save } from "./drawing.js";
-import { choice, figureOf, figures, follow, heading, nowhere, paint, planned, reading, shown, total, under } from "./figure.js";
+import { choice, errorRate, figureOf, figures, follow, heading, nowhere, paint, planned, reading, shown, total, under } from "./figure.js";
 import { inOrder, upTo, weights } from "./numbers.js";
 
 const say = speaks({
@@ -20,6 +20,8 @@ const say = speaks({
     choose: "Click names to sum over them; with the keyboard, Enter chooses the row and Space the column.",
     total: (sum, rows, columns, layers, heads) =>
       `Sum of what is chosen: ${sum} (rows ${rows}, columns ${columns}, layers ${layers}, heads ${heads})`,
+    gold: (rate) => `Alignment error rate of what is shown: ${rate} %. Frames are gold links, grey ones possible; each target ` +
+      "word is linked with the source word that it looks at most.",
     grid: "Across: heads. Down: layers.",
     caution: "Weights say where the model looked, not why it wrote what it wrote: attention is not an explanation."},
   zh: {attention: "注意力", part: "注意力", layer: "层", head: "头",
@@ -34,6 +36,7 @@ const say = speaks({
     point: "指向一个权重，或用方向键移动。",
     choose: "点击行名、列名即对它们求和；用键盘时，回车键选行，空格键选列。",
     total: (sum, rows, columns, layers, heads) => `所选之和：${sum}（${rows} 行、${columns} 列、${layers} 层、${heads} 头）`,
+    gold: (rate) => `所示权重的对齐错误率：${rate} %。方框是标准对齐，灰色的为可能的；每个译文词与它最注视的原文词相连。`,
     grid: "横向：头。纵向：层。",
     caution: "权重说明模型看向了哪里，而不说明它为何这样写：注意力不是解释。"},
 });
@@ -57,6 +60,7 @@ const FIGURE = (n) => `<figure>
 <div class="stage" id="stage${n}"><canvas id="picture${n}" tabindex="0" role="img"></canvas></div>
 <p id="readout${n}" class="readout" aria-live="polite"></p>
 <p id="sum${n}" class="readout" aria-live="polite"></p>
+<p id="gold${n}" class="readout" aria-live="polite" hidden></p>
 <figcaption class="soft" id="caption${n}"></figcaption>
 </figure>
 <section><h2 data-say="every"></h2><div id="heads${n}" class="heads" role="group"></div></section>`;
@@ -75,6 +79,9 @@ function draw(figure) {
   its(figure, "caption").textContent = choice.view === "lines" ? say("linesCaption") + least :
     say(choice.combine + "Caption") + figures(figure, shown(figure).top);
   its(figure, "readout").textContent = reading(figure) || say("point");
+  const rate = errorRate(figure);
+  its(figure, "gold").hidden = rate === null;
+  if (rate !== null) its(figure, "gold").textContent = say("gold", rate.toFixed(1));
   its(figure, "sum").textContent = sum ? say("total", ...sum) : say("choose");
 }
 
@@ -294,7 +301,7 @@ function load() {
   if (!first.run.parts.some((part) => part.name === choice.part)) {
     choice.part = (first.run.parts.find((part) => part.name === "cross") || first.run.parts[0]).name;
   }
-  if (first.run.unit === "words" || !choice.unit) choice.unit = first.run.unit;
+  if (first.run.unit === "words" || !choice.unit) choice.unit = first.run.gold ? "words" : first.run.unit;
   $("figures").className = all.length > 1 ? "several" : "";
   $("figures").replaceChildren(...all.map((figure) => {
     const place = document.createElement("div");

@@ -73,6 +73,38 @@ export function planned(figure, across) {
   return {rows, columns, T, S, side, left, above, labelled, width: left + S * side + lean, height: above + T * side + 8};
 }
 
+// -- gold links -------------------------------------------------------------------------------------------------------
+
+// The cells that people linked: [row, column, whether it is sure]; of cross-attention between words.
+function goldOf({run, part}) {
+  if (!run.gold || part.name !== "cross" || choice.unit !== "words") return [];
+  const sure = new Set(run.gold.sure.map(String));
+  return run.gold.possible.map((link) =>
+    [part.rows.numbers.indexOf(link[1]), part.columns.numbers.indexOf(link[0]), sure.has(String(link))])
+    .filter(([t, s]) => t >= 0 && s >= 0);
+}
+
+// The alignment error rate, in percent, of each target word with the source word that it looks at most; null without gold.
+export function errorRate(figure) {
+  const {run, part} = figure;
+  if (!run.gold || part.name !== "cross") return null;
+  const {cells} = shown(figure, figure.layers, figure.heads, "words"), S = part.columns.words.length;
+  const [sure, possible] = [run.gold.sure, run.gold.possible].map((links) => new Set(links.map(String)));
+  let links = 0, hits = 0;
+  part.rows.numbers.forEach((word, t) => {
+    if (word < 0) return;
+    let best = -1;
+    part.columns.numbers.forEach((other, s) => {
+      if (other >= 0 && (best < 0 || cells[t * S + s] > cells[t * S + best])) best = s;
+    });
+    if (best < 0 || !(cells[t * S + best] > 0)) return;
+    const link = String([part.columns.numbers[best], word]);
+    links += 1;
+    hits += sure.has(link) + possible.has(link);
+  });
+  return 100 * (1 - hits / (links + sure.size));
+}
+
 // -- painting ---------------------------------------------------------------------------------------------------------
 
 export function paint(figure, to) {
@@ -93,6 +125,8 @@ function paintMatrix(figure, to) {
   }
   for (const t of figure.rows) to.rect(left - 5, above + t * side + 1, 3, side - 2, ink.mark);
   for (const s of figure.columns) to.rect(left + s * side + 1, above - 5, side - 2, 3, ink.mark);
+  for (const [t, s, sure] of goldOf(figure)) to.frame(left + s * side + 2, above + t * side + 2, side - 4, side - 4,
+    sure ? ink.gold : ink.soft);
   if (figure.row >= 0 && figure.column >= 0) {
     const wide = Math.max(side, 4);
     to.frame(left + figure.column * side, above + figure.row * side, wide, wide, ink.mark);

@@ -106,7 +106,7 @@ function show(found) {
   if (!$("from").value) $("detected").textContent = say("found", nameOf(found.source));
   $("target").lang = found.target;
   const query = new URLSearchParams({ text: found.text.split("\n").find((line) => line.trim()), source: found.source, target: found.target });
-  $("look").href = `v1/look?${query}`;
+  $("look").href = `explore#${query}`;  // what stands behind # is sent to nobody; the key goes by this tab's own store
   let start = 0;
   const lines = found.text.split("\n");
   found.translations[0].lines.forEach((line, number) => {
@@ -285,6 +285,7 @@ $("key").addEventListener("change", () => translate());
 $("language").addEventListener("change", () => { language = $("language").value; kept.set("language", language); speak(); });
 $("shade").addEventListener("change", () => { $("target").classList.toggle("shaded", $("shade").checked); kept.set("shade", $("shade").checked); });
 $("file").addEventListener("change", send);
+$("look").addEventListener("click", () => { try { sessionStorage.setItem("regard.key", $("key").value); } catch { /* none kept */ } });
 $("clear").addEventListener("click", () => { $("source").value = ""; count(); translate(); $("source").focus(); });
 $("forget").addEventListener("click", () => { kept.set("history", []); listPast(); });
 $("copy").addEventListener("click", async () => {
