@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from regard.machine import is_busy as _is_busy
 
 if TYPE_CHECKING:
+    from regard.adaptation.adapt import adapt
     from regard.bundle import Bundle
     from regard.errors import (
         BundleError,
@@ -65,6 +66,7 @@ __all__ += [
     "Translation",
     "Translator",
     "__version__",
+    "adapt",
     "attribute",
     "classify",
     "embed",
@@ -81,6 +83,7 @@ if os.environ.keys().isdisjoint({"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_PO
     os.environ.update({"GOMP_SPINCOUNT": "1000" if _is_busy() else "10000", "KMP_BLOCKTIME": "1"})
 
 _HOMES = {
+    "adaptation.adapt": ("adapt",),
     "bundle": ("Bundle",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "explore.attribution": ("Attribution", "attribute"),

@@ -26,6 +26,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("apps.use:evaluate", "Translate a source and score the output against references."),
     "watch": ("watch.command:watch", "Follow training in the browser: curves, and what each checkpoint translates."),
     "serve": ("server.command:serve", "Serve translations over HTTP: LibreTranslate's API, DeepL's and our own."),
+    "adapt": ("adaptation.command:adapt", "Learn an adapter of a bundle from a few thousand pairs."),
     "score": ("apps.use:score", "The log-probability of given translations, a line each."),
     "align": ("apps.use:align", "Which word translates which: links like 0-0 1-2."),
     "calibrate": ("apps.use:calibrate", "Measure how far a model's confidence may be believed, and put it right."),

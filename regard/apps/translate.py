@@ -37,6 +37,7 @@ class Shown(Flags):
     split: bool = Field(False, description="cut every line into sentences, not only those too long for the model")
     lines: bool = Field(False, description="take a document (.docx, .html, .md, …) for lines of text")
     format: Literal["", "tmx"] = Field("", description="write a translation memory, as an output named .tmx is")
+    adapter: str = Field("", description="what `regard adapt` learnt", json_schema_extra={"metavar": "FILE"})
 
 
 @takes("n_best", *DETAILS, *SEARCH, "set", *CONSTRAINTS, *LANGUAGES, shown=Shown)
@@ -53,14 +54,14 @@ def translate(
     from regard.tasks.lines import translate_long
     from regard.tasks.translate import load
 
+    translator = load(bundle, device=device, with_=with_ or (), adapter=shown.adapter)
     memory = shown.format == "tmx" or (output is not None and output.suffix.lower() == ".tmx")
     if memory or (not shown.lines and Path(file).suffix.lower() in _DOCUMENTS):
         from regard.documents.files import translate_file
 
-        translate_file(load(bundle, device=device, with_=with_ or ()), Path(file), output, options, memory=memory)
+        translate_file(translator, Path(file), output, options, memory=memory)
         return
     as_json = shown.as_json or options.detailed
-    translator = load(bundle, device=device, with_=with_ or ())
     search = translator.searching(options)
     draws = search.draws if options.search.keys() & {"samples", "method"} else 0
     several = options.n_best > 1 or (draws > 1 and search.mbr == "none")

@@ -49,6 +49,13 @@ ENTRY(int64_t, decoder_add)(void* model, const void* first, int64_t first_size, 
                    const float* scale, int64_t scale_size) {
     return guarded([&] { return ((Model*)model)->add({first, second, scale, first_size, second_size, scale_size}), 0; });
 }
+// A model with another matrix in the place of one; the rest is shared, and the first may be freed before it or after it.
+ENTRY(void*, decoder_with)(void* model, int64_t number, const void* first, int64_t first_size, const float* second,
+                           int64_t second_size, const float* scale, int64_t scale_size) {
+    return made([&] {
+        return ((Model*)model)->with(number, {first, second, scale, first_size, second_size, scale_size}).release();
+    });
+}
 ENTRY(void, decoder_free)(void* model) { delete (Model*)model; }
 
 // Lists of tokens may be null.

@@ -13,6 +13,7 @@ layers, H heads, S source tokens, T target tokens.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 import threading
@@ -165,7 +166,7 @@ class Decoder:
         """
         library = built(SOURCE)[0]
         assert library is not None
-        for function in (library.decoder_new, library.search_new, library.steps_new):
+        for function in (library.decoder_new, library.decoder_with, library.search_new, library.steps_new):
             function.restype = ctypes.c_void_p
         self.precision, self.shape, self.library, self._words = precision, shape, library, words
         kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 11)(*map(int, astuple(shape)[:11]))
@@ -176,11 +177,16 @@ class Decoder:
             _check_finite(side.table, side.row_scales)
         self._norms = []  # they are read where they lie, as the tables are
         for each, is_norm in tensors:
-            _check_finite(*each)
-            given = [y for x in each for y in (at(x), ctypes.c_int64(0 if x is None else x.size))]
-            self.run("decoder_add", self._model, *given)
+            self.run("decoder_add", self._model, *_given(each))
             if is_norm:
                 self._norms.append(each)
+
+    def replaced(self, number: int, tensors: Tensors) -> Decoder:
+        """A decoder with another matrix as number `number` of its tensors (-1: the last), sharing the rest."""
+        made = copy.copy(self)
+        made._model = self.made(self.library.decoder_with(self._model, ctypes.c_int64(number), *_given(tensors)))
+        weakref.finalize(made, self.library.decoder_free, made._model)
+        return made
 
     def run(self, name: str, *arguments: object) -> int:
         """What an entry of the library returns; raises ModelError if it fails."""
@@ -365,6 +371,11 @@ class Search:
             length = self._decoder.run("search_get", self._search, source, rank, ids, scores, ctypes.byref(ended))
             found.append((ids[:length], scores[0], scores[1], bool(ended.value)))
         return found
+
+
+def _given(tensors: Tensors) -> list[object]:
+    _check_finite(*tensors)
+    return [y for x in tensors for y in (at(x), ctypes.c_int64(0 if x is None else x.size))]
 
 
 def _check_finite(*arrays: Array | Whole | None) -> None:

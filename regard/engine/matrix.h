@@ -36,12 +36,12 @@ struct Free {
     std::align_val_t unit;
     void operator()(char* p) const { ::operator delete[](p, unit); }
 };
-typedef std::unique_ptr<char, Free> Block;
+typedef std::shared_ptr<char> Block;  // of one matrix, which several models may share; nobody writes to it once it is filled
 
 Block block(size_t bytes) {
     const std::align_val_t unit = bytes < size_t(HUGE_PAGE) ? LINE : HUGE_PAGE;
     bytes = std::max<size_t>(1, (bytes + size_t(unit) - 1) / size_t(unit)) * size_t(unit);
-    Block made((char*)::operator new[](bytes, unit), {unit});
+    Block made((char*)::operator new[](bytes, unit), Free{unit});
 #ifdef __linux__
     if (unit == HUGE_PAGE) madvise(made.get(), bytes, MADV_HUGEPAGE);  // a step reads all weights: fewer pages to find
 #endif

@@ -151,6 +151,8 @@ struct Model {
     virtual ~Model() {}
     // The next tensors, in the order of the constructor of Decoder.
     virtual void add(const Tensors& given) = 0;
+    // This model with another matrix in the place of pair `number`, below 0 counted from the end; they share the rest.
+    virtual std::unique_ptr<Model> with(int64_t number, const Tensors& given) const = 0;
     virtual std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
                                            Settings settings, Embedding source, Embedding target) = 0;
     virtual std::unique_ptr<Steps> steps(Sources sources, int threads, Embedding source, Embedding target) = 0;
@@ -214,6 +216,23 @@ template <class Kind> struct Decoder : Model {
         if (!slot.matrix) slot.norms->push_back({first, given.second});
         else if (given.scale) pack_whole(*slot.matrix, slot.N, slot.K, (const int8_t*)given.first, given.scale, given.second, slot.padding);
         else pack<Kind>(*slot.matrix, slot.N, slot.K, first, given.second, slot.padding);
+    }
+
+    std::unique_ptr<Model> with(int64_t number, const Tensors& given) const override {
+        const int64_t count = int64_t(slots.size()), at = number < 0 ? count + number : number;
+        if (filled != slots.size()) fail("the model has %zu of its %zu pairs of tensors", filled, slots.size());
+        if (at < 0 || at >= count) fail("there is no pair %lld of tensors among %lld", (long long)number, (long long)count);
+        if (!slots[at].matrix) fail("pair %lld of tensors is a norm, and only matrices are replaced", (long long)number);
+        std::vector<int64_t> heads;
+        for (const Layer& layer : encoder) heads.push_back(layer.heads);
+        for (const Layer& layer : decoder) heads.push_back(layer.heads);
+        for (const Layer& layer : decoder) heads.push_back(layer.looks);
+        auto made = std::make_unique<Decoder>(z, heads.data(), epsilon);  // its slots lead to its own matrices
+        made->encoder = encoder, made->decoder = decoder, made->final_norms = final_norms, made->output = output;
+        made->filled = size_t(at);
+        made->add(given);  // into memory of its own
+        made->filled = slots.size();
+        return made;
     }
 
     std::unique_ptr<Search> search(Sources sources, const int32_t* limits, const double* penalties, int lengths,

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
 
-from . import deepl, documents, explorer, libretranslate, own, pages
+from . import corrections, deepl, documents, explorer, libretranslate, own, pages
 from .limits import Clients, Limits, Refused
 from .service import Service
 
@@ -56,7 +56,7 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
     )
     app.state.service, app.state.clients = service, clients
     app.state.glossaries, app.state.documents = deepl.Glossaries(), documents.Documents(service)
-    for api in (own, libretranslate, deepl, documents):
+    for api in (own, corrections, libretranslate, deepl, documents):
         app.include_router(api.router)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RegardError, _mistake)
@@ -68,7 +68,12 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
     explorer.add_to(app, pages.HEADERS)
     pages.show(app, PAGE)
     if cors:
-        app.add_middleware(CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=["*"])
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(cors),
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["*"],
+        )
     app.add_middleware(Guard, limits=service.limits, metrics=metrics)
     return app
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from regard.apps.options import Device, Flags, takes
 from regard.errors import ModelError, install
 
-_NEEDED = ("fastapi", "lingua", "limits", "multipart", "prometheus_client", "uvicorn")
+_NEEDED = ("fastapi", "lingua", "limits", "multipart", "prometheus_client", "rapidfuzz", "uvicorn")
 if _missing := [name for name in _NEEDED if not find_spec(name)]:
     raise ModelError(f"serve needs {', '.join(_missing)}, not installed: {install('serve')}.")
 
@@ -35,9 +35,25 @@ class ServerLimits(Limits, Flags):
     """The limits as flags."""
 
 
-@takes(listening=Listening, limits=ServerLimits)
+class Taught(Flags):
+    """What users teach, and what they are reminded of."""
+
+    corrections: Path | None = Field(
+        None,
+        description="let users correct translations; what is learnt is kept in this directory",
+        json_schema_extra={"metavar": "DIRECTORY"},
+    )
+    memory: tuple[str, ...] = Field(
+        (),
+        description="pairs (.tmx, .tsv, or en-de=FILE) shown where a text is like one; may be repeated",
+        json_schema_extra={"metavar": "FILE"},
+    )
+
+
+@takes(listening=Listening, taught=Taught, limits=ServerLimits)
 def serve(
     listening: Listening,
+    taught: Taught,
     limits: ServerLimits,
     bundles: Annotated[
         list[str] | None,
@@ -67,7 +83,7 @@ def serve(
     from regard.server.service import Service
 
     clients = Clients(limits, keys)
-    service = Service(bundles, limits, pivot=pivot, device=device)
+    service = Service(bundles, limits, pivot=pivot, device=device, corrections=taught.corrections, memory=taught.memory)
     pairs = ", ".join(sorted("-".join(pair) for pair in service.pairs))
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
     sys.stderr.write(f"Serving {pairs} at http://{host}:{listening.port} (process {os.getpid()}); Ctrl-C stops.\n")

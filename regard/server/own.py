@@ -32,6 +32,10 @@ _MOST_BEAM = 32
 """Of a request, whose memory and time it multiplies."""
 
 
+_MOST_MATCHED = 32
+"""Lines of a text that are looked for in the translation memory."""
+
+
 class Pair(BaseModel):
     """The languages of a text; the source is found out where it is left out."""
 
@@ -52,6 +56,7 @@ class Ask(Pair):
     alignment: bool = Field(False, description="Which word comes from which.")
     constraints: Constraints = Field(Constraints(), description="What the translations must keep.")
     search: dict[str, int | float | str | bool] = Field({}, description="Keys of [search] and values in their place.")
+    matches: int = Field(0, ge=0, le=10, description="Pairs of the translation memory that are like each line.")
 
 
 class Given(Pair):
@@ -126,6 +131,9 @@ def translate(ask: Ask, work: Working) -> dict[str, object]:
             line.to_dict() | ({"lost": missing} if (missing := lost(source_line, line.text)) else {})
             for source_line, line in zip(text.split("\n"), lines, strict=True)
         ]
+        for line, source_line in list(zip(shown, text.split("\n"), strict=True))[:_MOST_MATCHED] if ask.matches else ():
+            near = work.service.matches(source_line, (source, target), ask.matches)
+            line["matches"] = [match.to_dict() for match in near]
         translations.append({"text": joined(lines), "lines": shown})
     return {**common, "translations": translations}
 

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from regard.errors import ModelError, RegardError
+from regard.adaptation.keep import Correction, Corrections
+from regard.errors import ModelError, RegardError, RegardWarning
 from regard.tasks.engine import stamp_of
 from regard.tasks.lines import translate_long
-from regard.tasks.options import Options
+from regard.tasks.options import NONE, Options
 from regard.tasks.translate import Translator, load
 from regard.tasks.translation import Translation
 
 from .guard import guarded
 from .limits import Limits, Refused
+from .memory import Match, memories
 from .queue import Queue
 
+NOTED = 2
+"""Sentences of a request that are remembered, for corrections to leave as they are."""
 Pair = tuple[str, str]
 """The codes of a source and a target language."""
 
@@ -36,22 +41,36 @@ class _Served:
     """Where the command named it; else the bundle says."""
     translator: Translator
     stamp: tuple[int, ...] | None
+    corrections: Corrections | None = None
+    """What it was taught here, where that is allowed."""
 
 
 class Service:
     """Bundles ready to translate for many requests at once. All methods may be called from any thread."""
 
-    def __init__(self, bundles: Sequence[str | Path], limits: Limits, *, pivot: str = "", device: str = "auto") -> None:
+    def __init__(
+        self,
+        bundles: Sequence[str | Path],
+        limits: Limits,
+        *,
+        pivot: str = "",
+        device: str = "auto",
+        corrections: Path | None = None,
+        memory: Sequence[str | Path] = (),
+    ) -> None:
         """`bundles` are directories, or "en-de=DIRECTORY" to say what one translates; `pivot` is a language.
 
+        `corrections` is a directory for what users correct, and `memory` files of pairs (or
+        "en-de=FILE") whose matches are shown.
         Raises BundleError for a bundle that cannot be read, ModelError for one that does not say its languages, and
-        for two of one pair.
+        for two of one pair, TextError for a memory that cannot be read.
         """
-        self.limits, self.pivot, self._device = limits, pivot, device
+        self.limits, self.pivot, self._device, self._corrections = limits, pivot, device, corrections
         self._lock = threading.Lock()
         self._served = [self._load(*_named(str(bundle))) for bundle in bundles]
         self._pairs = _by_pair(self._served)
         self.queue = Queue(limits.max_waiting)
+        self._memories = memories([_named(str(file)) for file in memory], self._pairs)
         self._detector = _detector({code for pair in self._pairs for code in pair})
 
     # -- what there is -------------------------------------------------------------------------------------------------
@@ -59,7 +78,7 @@ class Service:
     @property
     def pairs(self) -> dict[Pair, Translator]:
         """The pairs that a bundle translates."""
-        return dict(self._pairs)
+        return {pair: one.translator for pair, one in self._pairs.items()}
 
     def targets(self, source: str) -> list[str]:
         """Into which languages a source is translated, over the pivot too."""
@@ -108,6 +127,42 @@ class Service:
     def close(self) -> None:
         """Finishes what was accepted."""
         self.queue.close()
+
+    # -- what it is taught ---------------------------------------------------------------------------------------------
+
+    @property
+    def teachable(self) -> bool:
+        """Whether corrections are taken."""
+        return self._corrections is not None
+
+    def taught(self, pair: Pair) -> list[Correction]:
+        """The corrections of a pair, in order."""
+        one = self._pairs.get(pair)
+        return one.corrections.all if one is not None and one.corrections is not None else []
+
+    def corrections(self, pair: Pair) -> Corrections:
+        """What keeps the corrections of a pair. Raises Refused: 403 where none are taken, 400 for no such pair."""
+        if not self.teachable:
+            raise Refused(403, "This server takes no corrections; start it with --corrections DIRECTORY")
+        self.translator(*pair)  # which refuses a pair that is not served
+        if (found := self._pairs[pair].corrections) is None:
+            raise Refused(501, "The bundle of this pair learns no single corrections; see `regard adapt`")
+        return found
+
+    def put_to_use(self, pair: Pair) -> None:
+        """Lets requests from now on be translated with the corrections of a pair as they are."""
+        with self._lock:
+            kept = self.corrections(pair)
+            self._served = [
+                replace(one, translator=kept.translator) if one.corrections is kept else one for one in self._served
+            ]
+            self._pairs = _by_pair(self._served)
+
+    def matches(self, text: str, pair: Pair, number: int) -> list[Match]:
+        """The pairs of the memory and the corrections that are likest to a text, likest first."""
+        taught = [(each.text, each.translation) for each in self.taught(pair)]
+        memory = self._memories.get(pair)
+        return [] if memory is None else memory.matches(text, number, taught)
 
     # -- languages of texts --------------------------------------------------------------------------------------------
 
@@ -160,7 +215,7 @@ class Service:
         """The bundle of a pair. Raises Refused (400) where none translates it directly."""
         if (found := self._pairs.get((source, target))) is None:
             raise Refused(400, f"no bundle translates {source} into {target}")
-        return found
+        return found.translator
 
     def _queued(
         self, translator: Translator, options: Options, until: float, lines: Sequence[str]
@@ -174,17 +229,21 @@ class Service:
 
         for i, each in zip(wanted, guarded(texts, translate(texts, options), translate, options), strict=True):
             found[i] = each
+        kept = next((one.corrections for one in self._served if one.translator is translator), None)
+        if kept is not None and not options.search and options.constraints == NONE:
+            for i in wanted[-NOTED:]:
+                kept.note(lines[i], found[i], options.to)
         return found
 
     def _way(self, source: str, target: str) -> list[tuple[Translator, str]]:
         """The translators that a text goes through, each with the language that it writes."""
         direct = self._pairs.get((source, target))
         if direct is not None:
-            return [(direct, target)]
+            return [(direct.translator, target)]
         if self.pivot and self.pivot not in (source, target):
             ways = self._pairs.get((source, self.pivot)), self._pairs.get((self.pivot, target))
             if ways[0] is not None and ways[1] is not None:
-                return [(ways[0], self.pivot), (ways[1], target)]
+                return [(ways[0].translator, self.pivot), (ways[1].translator, target)]
         raise Refused(400, f"no bundle translates {source} into {target}")
 
     def _load(self, path: Path, pair: Pair | None) -> _Served:
@@ -196,7 +255,14 @@ class Service:
                 f"{path}: this bundle does not say which languages it translates; name them: en-de={path}."
             )
         translator.translate(["."])  # what is made at the first use is made before anybody waits for it
-        return _Served(path, pair, translator, stamp)
+        if self._corrections is None:
+            return _Served(path, pair, translator, stamp)
+        try:
+            kept = Corrections(translator, self._corrections)
+        except ModelError as error:
+            warnings.warn(str(error), RegardWarning, stacklevel=3)
+            return _Served(path, pair, translator, stamp)
+        return _Served(path, pair, kept.translator, stamp, kept)
 
 
 def joined(lines: Iterable[Translation]) -> str:
@@ -204,15 +270,15 @@ def joined(lines: Iterable[Translation]) -> str:
     return "\n".join(line.text for line in lines)
 
 
-def _by_pair(served: Iterable[_Served]) -> dict[Pair, Translator]:
-    found: dict[Pair, Translator] = {}
+def _by_pair(served: Iterable[_Served]) -> dict[Pair, _Served]:
+    found: dict[Pair, _Served] = {}
     for one in served:
         languages = one.translator.languages
         targets = languages.targets or (languages.target,)
         for pair in [one.pair] if one.pair else [(languages.source, target) for target in targets]:
             if pair in found:
                 raise ModelError(f"two bundles translate {'-'.join(pair)}; serve one of them.")
-            found[pair] = one.translator
+            found[pair] = one
     return found
 
 

@@ -344,14 +344,20 @@ class Translator:
         return self.target.decode(ids).translate(_ONE_LINE)
 
 
-def load(path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str | Path] = ()) -> Translator:
+def load(
+    path: str | Path | Bundle, *, device: str = "auto", with_: Sequence[str | Path] = (), adapter: str | Path = ""
+) -> Translator:
     """A translator from a bundle, which is checked while it is read; `device` is auto, cpu, cuda or cuda:N.
 
-    `with_` are bundles that translate together with it, as an ensemble.
+    `with_` are bundles that translate together with it, as an ensemble; `adapter` changes it: see `regard.adapt`.
 
     Raises BundleError for a bundle that is missing or damaged, ModelError for a device that is not there.
     """
     bundle = path if isinstance(path, Bundle) else bundles.load(path)
+    if adapter:
+        from regard.adaptation.file import adapted
+
+        bundle = adapted(bundle, adapter)
     check_kind(bundle.recipe, ["encoder-decoder", "mask-predictor"], bundle.path)
     translator = Translator(None, bundle.recipe, bundle.source, bundle.target, bundle, placed(device))
     translator.engine.check()

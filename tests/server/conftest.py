@@ -22,11 +22,11 @@ Serve = Callable[..., Any]
 
 @contextmanager
 def serving(
-    *bundles: str, limits: Limits | None = None, keys: Path | None = None, pivot: str = "", cors: tuple[str, ...] = ()
+    *bundles: str, limits: Limits | None = None, keys: Path | None = None, cors: tuple[str, ...] = (), **more: Any
 ) -> Iterator[str]:
     """The address of a running server."""
     limits = limits or Limits()
-    service = Service(bundles or (f"en-de={BUNDLES / 'transformer'}",), limits, pivot=pivot)
+    service = Service(bundles or (f"en-de={BUNDLES / 'transformer'}",), limits, **more)
     app = make_app(service, Clients(limits, keys), cors=cors)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=10))
     thread = threading.Thread(target=server.run)

@@ -1,5 +1,6 @@
 // The page at /: translates while one types, shows where words come from, offers others, keeps terms and a history.
 
+import { teacher } from "./teach.js";
 import { WORDS } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -24,6 +25,7 @@ function speak() {
   $("progress").setAttribute("aria-label", say("progress"));
   listLanguages();
   count();
+  if (pairs.length) teach.list();
 }
 
 function options(select, codes, first, chosen) {
@@ -43,10 +45,10 @@ function listLanguages() {
 
 // -- asking -----------------------------------------------------------------------------------------------------------
 
-async function ask(path, body, signal) {
-  const headers = { "Content-Type": "application/json" };
+async function ask(path, body, signal, method = "POST") {
+  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
-  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  const answer = await fetch(path, { method, headers, body: JSON.stringify(body), signal });
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error ?? answer.statusText);
   return found;
@@ -79,7 +81,7 @@ async function translate(constraints = {}) {
   const mine = asking = new AbortController();
   $("state").textContent = say("working");
   try {
-    const body = { ...wanted(), text, alignment: true, confidence: true, constraints: { glossary: terms(), ...constraints } };
+    const body = { ...wanted(), text, alignment: true, confidence: true, matches: 3, constraints: { glossary: terms(), ...constraints } };
     const found = await ask("v1/translate", body, mine.signal);
     if (mine !== asking) return;
     show({ text, ...found });
@@ -89,6 +91,8 @@ async function translate(constraints = {}) {
     if (mine === asking) $("state").textContent = error.name === "AbortError" ? "" : error.message;
   }
 }
+
+const teach = teacher({ ask, say, again: () => translate() });
 
 // -- showing ----------------------------------------------------------------------------------------------------------
 
@@ -102,6 +106,7 @@ function show(found) {
   $("target").replaceChildren();
   $("look").hidden = !found;
   $("detected").textContent = "";
+  teach.shown(found);
   if (!found) return;
   if (!$("from").value) $("detected").textContent = say("found", nameOf(found.source));
   $("target").lang = found.target;
@@ -281,7 +286,7 @@ $("source").addEventListener("scroll", () => { $("mirror").scrollTop = $("source
 $("glossary").addEventListener("input", () => { kept.set("glossary", $("glossary").value); soon(); });
 $("from").addEventListener("change", () => { kept.set("from", $("from").value); listLanguages(); translate(); });
 $("to").addEventListener("change", () => { kept.set("to", $("to").value); listLanguages(); translate(); });
-$("key").addEventListener("change", () => translate());
+$("key").addEventListener("change", () => { teach.list(); translate(); });
 $("language").addEventListener("change", () => { language = $("language").value; kept.set("language", language); speak(); });
 $("shade").addEventListener("change", () => { $("target").classList.toggle("shaded", $("shade").checked); kept.set("shade", $("shade").checked); });
 $("file").addEventListener("change", send);
