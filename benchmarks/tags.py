@@ -7,9 +7,11 @@
 The text is the GNOME documentation of the data folder (softdocs_en-de, raw paragraphs with their XML tags), 1,000
 paragraphs whose source and reference have the same tags. `--text` writes what the recipe trains on: everyday sentences
 and captions, speeches, and those paragraphs of the documentation that have no tags. It is a small model that was
-trained for minutes; the figures are of placement on its alignments, not of what a good model reaches. The bundle is made to write the reference without its tags
-(forced decoding), as `regard align` does, and its attention links words; then both ways put the source's tags into the
-reference's words, and the reference's own tags say where they belong. Choices were made on other paragraphs (`--dev`).
+trained for minutes; the figures are of placement on its alignments, not of what a good model reaches.
+
+The bundle is made to write the reference without its tags (forced decoding), as `regard align` does, and its attention
+links words; then both ways put the source's tags into the reference's words, and the reference's own tags say where
+they belong. Choices were made on other paragraphs (`--dev`).
 
 - F1 is over elements: one is right where its tag, its first and its last character (without the space around it) are
   those of an element of the reference; an empty element where the characters before it are as many. Elements that
@@ -54,6 +56,7 @@ from regard.tasks.lines import translate_long
 from regard.tasks.options import Options
 from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
+from regard.text import read_lines, write_lines
 from regard.text.sentences import words
 
 TAG = re.compile(r"<[^<>]*>")
