@@ -10,8 +10,9 @@ import html
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,8 @@ class _Aligned:
     words: Sequence[WordSpan]
     targets: Sequence[WordSpan]
     best: Sequence[int | None]
+    text: str
+    """The translation."""
     weights: NDArray[np.float64]
     """How much of 1 each target word looks at that source word."""
 
@@ -49,7 +52,7 @@ class _Aligned:
         for link in found.alignment:
             if link.weight > weights[link.target]:
                 best[link.target], weights[link.target] = link.source, link.weight
-        return cls(found.source_words, found.words, best, weights)
+        return cls(found.source_words, found.words, best, found.text, weights)
 
     @cached_property
     def texts(self) -> tuple[list[str], list[str], Counter[str]]:
@@ -136,11 +139,24 @@ def _place(
         else:  # no word is in it
             begin = stop = _before(element, aligned, start, bounds, character)
             inner = (start, start)
-        marks.append(_Mark(begin, element.opening))
+        ahead = behind = ""
+        if element.start == element.end:
+            begin, ahead, behind = _apart(element, aligned.text, begin, bounds)
+            stop = begin
+        marks.append(_Mark(begin, ahead + element.opening))
         _place(element.children, aligned, inner, (begin, stop), marks)
-        if element.closing:
-            marks.append(_Mark(stop, element.closing))
+        if element.closing or behind:
+            marks.append(_Mark(stop, element.closing + behind))
         character = stop
+
+
+def _apart(element: Element, text: str, at: int, bounds: tuple[int, int]) -> tuple[int, str, str]:
+    """Where an element without words goes, and the space that is written on both sides, as there is in the source."""
+    before, after = element.beside
+    if before.isspace() and after.isalnum() and text[at : at + 1] == " " and at < bounds[1]:
+        return at + 1, "", ""  # it goes with the word behind it
+    ahead = " " if before.isspace() and at > 0 and text[at - 1].isalnum() else ""
+    return at, ahead, " " if after.isspace() and text[at : at + 1].isalnum() else ""
 
 
 def _laters(wanted: Sequence[tuple[int, int]], order: Sequence[int], end: int) -> list[int]:
@@ -258,6 +274,8 @@ def translate_markup(
     spoken = {value: one.text for value, one in zip(values, made[len(plain) :], strict=True)}
     for segments in read_all if spoken else ():
         change_tags(segments, lambda raw: with_values(raw, attributes, spoken))
+    if spoken:
+        change_tags([segment for _, segment, _ in plain], lambda raw: with_values(raw, attributes, spoken))
     return ["".join(_parts(segments, parts, found)) for segments in read_all]
 
 
@@ -289,15 +307,26 @@ def _stripped(segment: Segment) -> tuple[str, Segment, str]:
 
     def moved(elements: Sequence[Element]) -> list[Element]:
         return [
-            Element(
-                e.opening,
-                e.closing,
-                min(position[e.start], len(inner)),
-                min(position[e.end], len(inner)),
-                moved(e.children),
-                e.whole,
+            replace(
+                e,
+                start=min(position[e.start], len(inner)),
+                end=min(position[e.end], len(inner)),
+                children=moved(e.children),
+                beside=(text[e.start - 1 : e.start], text[e.start : e.start + 1]),
             )
             for e in elements
         ]
 
-    return ahead, Segment(inner, moved(segment.elements)), behind
+    elements = list(segment.elements)
+    first = sum(1 for _ in takewhile(lambda e: e.end == 0, elements)) if ahead else 0
+    last = sum(1 for _ in takewhile(lambda e: e.start == len(text), reversed(elements[first:]))) if behind else 0
+    outside = (
+        _as_it_is(Segment("", elements[:first])),
+        _as_it_is(Segment("", _at_start(elements[len(elements) - last :]))),
+    )
+    return outside[0] + ahead, Segment(inner, moved(elements[first : len(elements) - last])), behind + outside[1]
+
+
+def _at_start(elements: Sequence[Element]) -> list[Element]:
+    """Elements without words as they are where no text is."""
+    return [replace(e, start=0, end=0, children=_at_start(e.children)) for e in elements]

@@ -44,6 +44,8 @@ class Element:
     children: list[Element] = field(default_factory=list)
     whole: bool = False
     """Whether its opening tag is all of it, content and end too: it stays as it is."""
+    beside: tuple[str, str] = ("", "")
+    """Of one without words: the characters in front of it and behind it."""
 
 
 @dataclass

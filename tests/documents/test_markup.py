@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import random
 import re
+import time
 from collections import Counter
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from turned import turned
 
 from regard.documents.markup import translate_markup
@@ -33,8 +38,8 @@ def made(text: str, **options: object) -> str:
         ("one<br>two", "ONE<br>TWO"),
         ("a &lt; b &amp; c", "C &amp; B &lt; A"),
         ("AT&T now", "NOW T & AT".replace("&", "&amp;")),
-        ("one <code>x &amp;&amp; y</code> two", "TWO ONE<code>x &amp;&amp; y</code>"),
-        ('one <span translate="no">kept <b>so</b></span> two', 'TWO ONE<span translate="no">kept <b>so</b></span>'),
+        ("one <code>x &amp;&amp; y</code> two", "TWO ONE <code>x &amp;&amp; y</code>"),
+        ('one <span translate="no">kept <b>so</b></span> two', 'TWO ONE <span translate="no">kept <b>so</b></span>'),
         ("<script>if (a < b) f('<b>')</script>one two", "<script>if (a < b) f('<b>')</script>TWO ONE"),
         ("<!-- note -->one two", "<!-- note -->TWO ONE"),
         ("", ""),
@@ -52,7 +57,7 @@ def test_html(text: str, wanted: str | None) -> None:
 
 def test_xml() -> None:
     text = '<S>one <x id="1"/><T>two</T></S> <N>kept</N>'
-    assert made(text, xml=True, ignored=["N"], blocks=["S"]) == '<S><T>TWO</T> ONE<x id="1"/></S> <N>kept</N>'
+    assert made(text, xml=True, ignored=["N"], blocks=["S"]) == '<S><T>TWO</T> ONE <x id="1"/></S> <N>kept</N>'
 
 
 class _Checked(HTMLParser):
@@ -109,6 +114,58 @@ def test_every_tag_stands_once_and_well(seed: int) -> None:
         parser.feed(found)
         assert parser.well
         assert not parser.open
+
+
+_PLAIN = st.text(alphabet="ab z,.1\n\t&<>'\"=/!-é你", max_size=12)
+_TREES = st.recursive(
+    _PLAIN.map(lambda text: html.escape(text, quote=False)),
+    lambda inner: (
+        st.builds(
+            "<{0} n='{1}'>{2}</{0}>".format,
+            st.sampled_from(["b", "i", "p", "span", "_:x", "ü", "code"]),
+            st.integers(0, 99),
+            st.lists(inner, max_size=4).map("".join),
+        )
+        | st.sampled_from(["<br/>", "<x id='1'/>", "<!-- a -->", "<?p?>"])
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_TREES, max_size=4).map("".join), st.booleans(), st.randoms(use_true_random=False))
+def test_any_markup_stays_well_formed(text: str, xml: bool, draw: random.Random) -> None:
+    """Whatever the alignment says, all tags stand once, and XML is still XML."""
+
+    def unreliable(lines: list[str]) -> list[Translation]:
+        found = []
+        for each in turned(lines):
+            count = len(each.words)
+            links = tuple(WordLink(draw.randrange(count), draw.randrange(count), draw.random()) for _ in range(count))
+            found.append(Translation(each.text, words=each.words, source_words=each.source_words, alignment=links))
+        return found
+
+    [found] = translate_markup([text], unreliable, xml=xml, ignored=["code"], blocks=["p"])
+    assert Counter(_TAG.findall(found)) == Counter(_TAG.findall(text))
+    if xml:
+        ElementTree.fromstring(f"<a xmlns:_='u'>{found}</a>")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet="<>/!?&;'\"=-[]ab p\n", max_size=60), st.booleans())
+def test_any_text_can_be_read(text: str, xml: bool) -> None:
+    translate_markup([text], turned, xml=xml)
+
+
+@pytest.mark.parametrize(
+    "piece", ["<a ", '<a b="', "<a b='c'", "<!--", "<?", "<![CDATA[", "&", "</", "<b>", "<b>a</b> "]
+)
+@pytest.mark.parametrize("xml", [False, True])
+def test_no_text_takes_long_to_read(piece: str, xml: bool) -> None:
+    """The standard library's reader of HTML takes a quarter of a minute for some of these."""
+    start = time.process_time()
+    read(piece * 8000, xml=xml)
+    assert time.process_time() - start < 3
 
 
 def test_deep_markup_is_no_danger() -> None:
