@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -148,6 +149,12 @@ class Attention:
         if self.unit == "words":
             return self
         return replace(self, parts=tuple(part.merged() for part in self.parts), unit="words")
+
+    def _repr_html_(self) -> str:
+        """The page of it in a frame, as a notebook shows it."""
+        # What shows stands above what is shown: it is named here, and loaded when a notebook asks.
+        shown: str = import_module("regard.explore.page").page(self)._repr_html_()
+        return shown
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; weights are [layer][head][row][column]."""

@@ -25,7 +25,7 @@ from regard.text.tokenizer import END, Tokenizer
 from .engine import Backend, Engine, check_kind, context_of, instead_of, mask_of, placed
 from .lines import Languages, SourceSide
 from .options import NONE, Options, search_with
-from .translation import Candidate, Translation
+from .translation import Asked, Candidate, Translation
 
 if TYPE_CHECKING:
     from .constraints import Demands
@@ -196,6 +196,8 @@ class Translator:
             translations[i] = self.translation(ids[i], candidates, search, options.n_best)
         if options.detailed or options.replace_unknown:
             self._add_details(translations, lines, {i: ids[i] for i in full}, options, search)
+        for i in full:
+            vars(translations[i])["asked"] = Asked(self, lines[i], options.from_, options.to)
         return translations
 
     def stream(self, line: str, options: Options | None = None, *, number: int = 1, **given: Any) -> Iterator[str]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from .translate import Translator
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,15 @@ class Candidate:
     """Of minimum Bayes risk: how like the others it is, of 100."""
 
 
+class Asked(NamedTuple):
+    """What a translation was made of: by whom, and of which line."""
+
+    translator: Translator
+    line: str
+    from_: str | None
+    to: str | None
+
+
 @dataclass(frozen=True)
 class Translation:
     """A line's translation: its best candidate, and what else was asked for."""
@@ -77,6 +90,22 @@ class Translation:
     """Of the line, where alignment was asked for."""
     alignment: tuple[WordLink, ...] = ()
     """Which source word each word comes from, where it was asked for."""
+
+    asked: ClassVar[Asked | None] = None
+    """What it was made of: no field, so that it is neither compared nor copied nor written down with the rest."""
+
+    def __getstate__(self) -> dict[str, object]:
+        """All but what it was made of, which holds the whole model."""
+        return {name: value for name, value in vars(self).items() if name != "asked"}
+
+    def explore(self, *, language: str = "en") -> str:
+        """A page of what the model did with the line, which a notebook shows in a frame; see docs/look.md.
+
+        Raises ModelError for a translation that does not know its line, and for a model without attention.
+        """
+        # What shows stands above what translates: it is named here, and loaded when somebody wants to see.
+        shown: str = import_module("regard.explore.notebook").shown(self, language=language)
+        return shown
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: what was asked for and no more."""

@@ -23,7 +23,7 @@ SECONDS = 2.0
 """Between two looks at the runs."""
 _TRIES = 2
 _AT_ONCE = 8  # checkpoints that one process translates, since it takes seconds to begin
-_TRANSLATING = 600.0  # seconds after which a translation is given up
+_TRANSLATING = 3600.0  # seconds after which a translation is given up
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
@@ -31,11 +31,12 @@ class Follower:
     """What is known of some runs, kept up to date by a thread; `close` ends it."""
 
     def __init__(
-        self, runs: list[Run], *, translates: bool = True, sentences: tuple[Sentence, ...] = (), nice: int = 19
+        self, runs: list[Run], *, translates: bool = True, sentences: tuple[Sentence, ...] = (), nice: int = 10
     ) -> None:
         """Without `translates` nothing is computed; without sentences those of the run are taken, or chosen.
 
-        `nice` is how far what translates gives way to other programs: 19 all the way, 0 not at all.
+        `nice` is how far what translates gives way to other programs. At 19 it would wait for most of an hour beside a
+        training that keeps all cores busy; at 10 it has about a tenth of one of them.
         """
         self.runs, self.translates, self.sentences, self.nice = runs, translates, sentences, nice
         self.busy: dict[str, str] = {}
@@ -157,7 +158,7 @@ class Follower:
                 text=True,
                 errors="replace",
             )
-            said = self._said(self._process)
+            said = self._said(self._process, run, names)
             code = self._process.returncode
         except OSError as error:
             code, said = 1, str(error)
@@ -170,7 +171,7 @@ class Follower:
                 last = said.strip().splitlines()[-1:] or [f"exit code {code}"]
                 self.wrong[run.name] = f"{saved.name}: could not be translated ({last[0][:300]})"
 
-    def _said(self, process: subprocess.Popen[str]) -> str:
+    def _said(self, process: subprocess.Popen[str], now: Run, names: list[str]) -> str:
         """What a process said of its failure, when it has ended; what is new meanwhile is held."""
         end = time.monotonic() + _TRANSLATING
         while True:
@@ -181,6 +182,8 @@ class Follower:
                     process.kill()
                     process.communicate()
                     return "it took too long"
+            done = {file.stem for file in (now.cache / "samples").glob("*.json")}
+            self.busy[now.name] = next((name for name in names if name not in done), names[-1])
             for run in self.runs:
                 with self._lock, suppress(OSError):
                     if run.exists and run.name not in self.wrong:
