@@ -55,12 +55,21 @@ def translate_file(
         part.unlink(missing_ok=True)
 
 
-def _translated(file: Path, translate: Translate, to: str) -> bytes:
+def _translated(file: Path, translate: Translate, to: str, pairs: list[Pair] | None = None) -> bytes:
+    """The document, translated; its texts and their translations, in order, go to `pairs`."""
     with open_bytes(file) as opened:
         data = opened.read()
     with ExitStack() as shown:
+        watched = _watched(translate, shown)
+
+        def work(lines: list[str]) -> list[Translation]:
+            found = watched(lines)
+            if pairs is not None:
+                pairs.extend((line, one.text) for line, one in zip(lines, found, strict=True))
+            return found
+
         try:
-            return translate_document(data, file.suffix, _watched(translate, shown), to)
+            return translate_document(data, file.suffix, work, to)
         except TextError as error:
             raise TextError(f"{file}: {error}") from None
 
@@ -119,13 +128,7 @@ def _write_memory(translator: Translator, file: Path, output: Path | None, optio
 
 def _pairs_of_document(file: Path, translate: Translate) -> Iterator[Pair]:
     pairs: list[Pair] = []
-
-    def noted(lines: list[str]) -> list[Translation]:
-        found = translate(lines)
-        pairs.extend((line, one.text) for line, one in zip(lines, found, strict=True))
-        return found
-
-    _translated(file, noted, "")
+    _translated(file, translate, "", pairs)
     yield from dict.fromkeys(pairs)
 
 

@@ -11,7 +11,7 @@ from .markup import Translate, translate_markup
 from .plain import as_text
 
 _INLINE = re.compile(
-    r"(?P<code>`+[^`]+`+|\{\d+\}|\\.|<[^>]+>|!\[[^\]]*\]\{\d+\})|(?P<link>\[)|(?P<linked>\](?:\{\d+\}|\([^)]*\)))|(?P<star>\*\*|__|\*|(?<!\w)_|_(?!\w))"
+    r"(?P<code>(?<!`)`++[^`]+`++|\{\d+\}|\\.|<[^<>]+>|!\[[^\]]{0,1000}\]\{\d+\})|(?P<link>\[)|(?P<linked>\](?:\{\d+\}|\([^)]*\)))|(?P<star>\*\*|__|\*|(?<!\w)_|_(?!\w))"
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,8 +23,8 @@ _MARK = re.compile(r"</?[a-zA-Z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
 """Tags of both formats, WebVTT's times inside of a cue, and the overrides that SubRip has from another format."""
 _ENDED = re.compile(r"""[.!?…。！？♪:][\s"'”’»›)\]」』]*\Z""")
 _SPEAKER = re.compile(r"\s*[-–—>♪\[(]")
-_SECONDS, _CUES = 2.0, 6
-"""A sentence goes on over a pause of at most so long, and over at most so many cues."""
+_SECONDS, _CUES, _LINES = 2.0, 6, 8
+"""A sentence goes on over a pause of at most so long and at most so many cues; a cue has at most so many lines."""
 
 
 @dataclass
@@ -115,14 +116,16 @@ def _marked(text: str, web: bool) -> tuple[str, list[str]]:
     """A cue with each of its marks as an element of XML, and what they were written as."""
     out, kept, at = list[str](), list[str](), 0
     opened: list[str] = []
+    ends = Counter(name.lower() for name in re.findall(r"</([a-zA-Z]+)", text))  # of those that are still to come
     for found in _MARK.finditer(text):
         out.append(_escaped(text[at : found.start()], web))
         at, mark = found.end(), found[0]
         name = re.sub(r"[</>]", "", mark).split(".")[0].split(" ")[0].lower()
+        ends[name] -= mark.startswith("</")
         if mark.startswith("</") and opened and opened[-1] == name:
             opened.pop()
             out.append("</m>")
-        elif re.match(r"<[a-zA-Z]", mark) and f"</{name}>" in text[at:].lower():
+        elif re.match(r"<[a-zA-Z]", mark) and ends[name] > 0:
             opened.append(name)
             out.append(f'<m n="{len(kept)}">')
             kept.append(mark)
@@ -172,14 +175,14 @@ def in_lines(text: str, count: int) -> list[str]:
     if count > 1 and " " not in text.strip() and any(map(unspaced, text)):
         size = -(-len(text) // count)
         return [text[at : at + size] for at in range(0, len(text), size)]
-    words = text.split(" ")
-    count = min(count, len(words))
+    words = deque(text.split(" "))
+    count = min(count, len(words), _LINES)
     lines: list[str] = []
     for number in range(count, 0, -1):
         room = len(" ".join(words)) / number
-        line = words.pop(0)
+        line = words.popleft()
         while len(words) >= number and (number == 1 or len(line) + 1 + len(words[0]) / 2 <= room):
-            line += f" {words.pop(0)}"
+            line += f" {words.popleft()}"
         lines.append(line)
     return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 import zipfile
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from regard.errors import TextError
 from regard.tasks.translation import Translation
 
 BUNDLE = Path(__file__).resolve().parents[1] / "bundle" / "made-by-0.1" / "transformer"
+
+
+def as_it_was(lines: list[str]) -> list[Translation]:
+    return [Translation(line) for line in lines]
 
 
 def made(text: str, suffix: str, to: str = "") -> str:
@@ -133,6 +138,15 @@ def test_a_sentence_over_several_cues_is_one() -> None:
     found = translate_document(source.encode(), ".srt", noted).decode()
     assert seen == ["one two three four five.", "nine ten"]
     assert found == source.upper()
+
+
+@pytest.mark.parametrize(
+    "inside", ["<b>" * 60_000, "</b>" * 60_000, "a\n" * 60_000, "a " * 60_000, "<b>a</b>" * 20_000]
+)
+def test_no_cue_takes_long(inside: str) -> None:
+    start = time.process_time()
+    translate_document(f"1\n00:00:01,000 --> 00:00:02,000\n{inside}\n".encode(), ".srt", as_it_was)
+    assert time.process_time() - start < 10
 
 
 def test_subtitles_without_cues_are_refused() -> None:
@@ -267,6 +281,14 @@ def test_memories_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFi
         text = (tmp_path / name).read_text()
         assert text.count("<tu>") == count
         assert "abc de" in text
+
+
+def test_a_memory_is_in_the_order_of_the_document(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text("<p>ab</p><p>abc de abc</p><p>abc</p>")
+    assert main(["translate", str(BUNDLE), str(tmp_path / "a.html"), "-o", str(tmp_path / "b.tmx")]) == 0
+    text = (tmp_path / "b.tmx").read_text()
+    places = [text.index(f"<seg>{each}</seg>") for each in ("ab", "abc de abc", "abc")]
+    assert places == sorted(places)
 
 
 def test_nothing_half_written_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
