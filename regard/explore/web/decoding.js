@@ -46,7 +46,7 @@ const now = () => Number($("time").value);
 const most = () => Math.max(...screens.map(lengthOf));
 
 function rowsOf(part, layers) {
-  const [, H, T, S] = part.shape, cells = matrix(part, layers, upTo(H), "mean", "tokens");
+  const [, H, T, S] = part.shape, {cells} = matrix(part, layers, upTo(H), "mean", "tokens");
   return {cells, T, S};
 }
 

@@ -33,15 +33,15 @@ export function nowhere(figure) {
 export const names = (side) => choice.unit === "words" ? side.words : side.names;
 export const figures = (figure, weight) => weight.toFixed(figure.part.bits === 8 ? 2 : 4);
 
-// The matrix that is shown, kept until something else is chosen: {cells, top}.
+// The matrix that is shown, kept until something else is chosen: {cells, top, count}.
 export function shown(figure, layers = figure.layers, heads = figure.heads, unit = choice.unit) {
   const key = [unit, choice.combine, inOrder(layers), inOrder(heads)].join("/");
   if (!figure.kept[key]) {
     if (Object.keys(figure.kept).length > 64) figure.kept = {};
-    const cells = matrix(figure.part, layers, heads, choice.combine, unit);
+    const {cells, count} = matrix(figure.part, layers, heads, choice.combine, unit);
     let top = 0;
     for (let i = 0; i < cells.length; i++) if (cells[i] > top) top = cells[i];
-    figure.kept[key] = {cells, top: top || 1};
+    figure.kept[key] = {cells, count, top: top || 1};
   }
   return figure.kept[key];
 }
@@ -161,7 +161,7 @@ export function total(figure) {
   const {cells} = shown(figure), down = rows.size ? [...rows] : range(T), across = columns.size ? [...columns] : range(S);
   let sum = 0;
   for (const t of down) for (const s of across) sum += cells[t * S + s];
-  if (choice.combine === "mean") sum *= layers.size * heads.size;
+  if (choice.combine === "mean") sum *= shown(figure).count;
   return [figures(figure, sum), down.length, across.length, layers.size, heads.size];
 }
 

@@ -19,17 +19,21 @@ export function weights(part) {
   return decoded.get(part);
 }
 
-// The mean, or the sum, of layers and heads (sets of numbers from 1): (T, S), or (N, M) between words.
+// The mean, or the sum, of layers and heads (sets of numbers from 1): cells (T, S), or (N, M) between words; and the count
+// of those that the sum was divided by.
 export function matrix(part, layers, heads, combine, unit) {
   const [, H, T, S] = part.shape, all = weights(part), size = T * S, found = new Float32Array(size);
+  let there = 0;  // a head that was pruned or is off has no weights
   for (const layer of layers) for (const head of heads) {
     const at = ((layer - 1) * H + head - 1) * size;
-    for (let i = 0; i < size; i++) found[i] += all[at + i];
+    let any = 0;
+    for (let i = 0; i < size; i++) { found[i] += all[at + i]; any |= all[at + i]; }
+    if (any) there += 1;
   }
-  const count = combine === "sum" ? 1 : layers.size * heads.size;
+  const count = combine === "sum" ? 1 : Math.max(there, 1);
   const scale = 1 / ((part.bits === 8 ? 255 : 65535) * count);
   for (let i = 0; i < size; i++) found[i] *= scale;
-  return unit === "words" ? merged(part, found, S) : found;
+  return {cells: unit === "words" ? merged(part, found, S) : found, count};
 }
 
 // A looked-at word's weight is the sum over its tokens, a looking one's the mean over its own.
