@@ -105,46 +105,63 @@ def _cut(holder: _Element) -> None:
 
 def _group(holder: _Element) -> None:
     """What begins and ends among these siblings goes into one element, so that its ends stay around it."""
-    for node in list(holder):
+    nodes, at = list(holder), 0
+    for node in nodes:
         if name_of(node) in _HOLDERS:
             _group(node)
-    at = 0
-    while at < len(holder):
-        end, head = _field_from(holder, at)
-        if end == at:
-            end, head = _range_from(holder, at)
+    marks = [_field_mark(node) for node in nodes]
+    fields, ranges = _fields(marks), _ranges(nodes)
+    while at < len(nodes):
+        end, head = at, 1
+        if at in fields:
+            end = fields[at]
+            head = _shown_from(nodes[at:end], marks[at:end])
+        elif ranges.get(at, at) > at:
+            end = ranges[at]
         if end > at:
-            _put_together(holder, at, head, end)
-        at += 1
+            _put_together(nodes[at : end + 1], head)
+        at = end + 1
 
 
-def _put_together(holder: _Element, at: int, head: int, end: int) -> None:
-    """Siblings `at` to `end`, that one counted too, in one element; those before `head` are what it begins with."""
-    nodes = list(holder)[at : end + 1]
+def _put_together(nodes: Sequence[_Element], head: int) -> None:
+    """Siblings in one element: those before number `head` are what it begins with, the last is what it ends with."""
     together = etree.Element(_TOGETHER)
-    holder.insert(at, together)
+    nodes[0].addprevious(together)
     before, behind = etree.SubElement(together, _HEAD), etree.Element(_TAIL)
-    for number, node in enumerate(nodes, start=at):
-        (before if number < head else behind if number == end else together).append(node)
+    for number, node in enumerate(nodes):
+        (before if number < head else behind if number == len(nodes) - 1 else together).append(node)
     together.append(behind)
     _group(together)
 
 
-def _field_from(holder: _Element, at: int) -> tuple[int, int]:
-    """Where the field that begins here ends, and where its text begins: with its end, if Word computes the text."""
-    depth, head, code = 0, 0, ""
-    if _field_mark(holder[at]) != "begin":
-        return at, at
-    for place in range(at, len(holder)):
-        mark = _field_mark(holder[place])
+def _fields(marks: Sequence[str]) -> dict[int, int]:
+    """Of each field that begins and ends here, by their marks, where: number to number."""
+    found, open_ = dict[int, int](), list[int]()
+    for number, mark in enumerate(marks):
+        if mark == "begin":
+            open_.append(number)
+        elif mark == "end" and open_:
+            found[open_.pop()] = number
+    return found
+
+
+def _shown_from(nodes: Sequence[_Element], marks: Sequence[str]) -> int:
+    """Where the text of a field begins that is the writer's, a link's; behind all of it where Word computes it."""
+    depth, code = 0, ""
+    for number, (node, mark) in enumerate(zip(nodes, marks, strict=True)):
         depth += (mark == "begin") - (mark == "end")
-        if depth == 1 and not head:
-            code += "".join(child.text or "" for child in holder[place] if name_of(child) == "instrText")
-            head = place + 1 if mark == "separate" else 0
-        if depth == 0:
-            shown = code.split()[:1] == ["HYPERLINK"] and head
-            return place, head if shown else place
-    return at, at
+        if depth == 1 and mark == "separate":
+            return number + 1 if code.split()[:1] == ["HYPERLINK"] else len(nodes)
+        code += "".join(child.text or "" for child in node if name_of(child) == "instrText")
+    return len(nodes)
+
+
+def _ranges(nodes: Sequence[_Element]) -> dict[int, int]:
+    """Of each bookmark or range that begins here, where it ends, if it does so here."""
+    ends = {(name_of(node), _identity(node)): number for number, node in enumerate(nodes)}
+    starts = ((number, _RANGES.get(name_of(node)), node) for number, node in enumerate(nodes))
+    found = {number: ends.get((end, _identity(node))) for number, end, node in starts if end}
+    return {number: end for number, end in found.items() if end is not None}
 
 
 def _field_mark(node: _Element) -> str:
@@ -172,15 +189,21 @@ def _identity(node: _Element) -> str:
 
 def _merge(holder: _Element) -> None:
     """Neighbouring runs of the same looks are one: editors cut them where somebody stopped typing."""
-    before = None
+    first, looks, texts = None, b"", list[str]()
     for node in list(holder):
         if _holds(node):
             _merge(node)
-        if before is not None and _is_text(before) and _is_text(node) and _looks(node) == _looks(before):
-            write(before, _text(before) + _text(node))
+        is_text = _is_text(node)
+        own = _looks(node) if is_text else b""
+        if first is not None and is_text and own == looks:
+            texts.append(_text(node))
             holder.remove(node)
-        else:
-            before = node
+            continue
+        if first is not None and len(texts) > 1:
+            write(first, "".join(texts))
+        first, looks, texts = (node, own, [_text(node)]) if is_text else (None, b"", [])
+    if first is not None and len(texts) > 1:
+        write(first, "".join(texts))
 
 
 def _looks(run: _Element) -> bytes:

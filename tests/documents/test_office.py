@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import time
 import zipfile
 import zlib
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from turned import turned
 
 from regard.documents.formats import translate_document
+from regard.tasks.translation import Translation
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 PICTURE = b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -139,6 +141,26 @@ def test_a_link_that_is_a_field_stays_one() -> None:
     [found] = body_of(made(with_body(inner), ".docx"))
     order = ["NOW", "begin", "HYPERLINK", "separate", "PAGE THIS", '"end"', "SEE"]
     assert [found.index(each) for each in order] == sorted(found.index(each) for each in order)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<w:r><w:t>a </w:t></w:r>",
+        '<w:r><w:fldChar w:fldCharType="begin"/></w:r>',
+        '<w:bookmarkStart w:id="1" w:name="a"/>',
+        "<w:r><w:tab/><w:t>a</w:t></w:r>",
+        "<w:proofErr/>",
+    ],
+)
+def test_a_long_paragraph_takes_no_longer_than_many(piece: str) -> None:
+    def as_it_was(lines: list[str]) -> list[Translation]:
+        return [Translation(line) for line in lines]
+
+    data = with_body(piece * 20_000)
+    start = time.process_time()
+    translate_document(data, ".docx", as_it_was)
+    assert time.process_time() - start < 20
 
 
 def test_a_whole_document_of_word() -> None:
