@@ -25,13 +25,12 @@ from regard.models.blocks import Transformer
 from regard.models.transformer import TransformerConfig
 from regard.nn.state import Change, Layout, Observer
 from regard.tasks.decode import decode
-from regard.tasks.engine import Backend
 from regard.tasks.lines import check_counts, encode_targets, pad
 from regard.tasks.translate import Translator, load
 from regard.text import BEGIN, END, PAD
 
-from .changed import Changed
-from .changes import Changes, Head, Weights, all_heads, change_of, config_of, heads_named, without
+from .changes import Changes, Head, all_heads, change_of, config_of, heads_named
+from .live import backend_without
 
 Ids = Sequence[int]
 Tell = Callable[[str], None]
@@ -233,27 +232,6 @@ def bleu_of(translator: Translator, pairs: Pairs, off: Sequence[Head]) -> float:
     ]
     language = translator.recipe.data.target_language
     return score(texts, [pairs.target], ["bleu"], language=language, resamples=0)["bleu"].value
-
-
-def backend_without(translator: Translator, off: Sequence[Head], precision: str = "float32") -> Backend:
-    """What searches with these heads off: the compiled engine where it can, else PyTorch in float64."""
-    config = config_of(translator.recipe)
-    if translator.engine.refusal() is None and precision != "exact":
-        from regard.engine.packing import packed
-
-        return Backend(decoders=[packed(without(_arrays(translator), config, off), config, precision)])
-    model = cast(Transformer, translator.engine.model_for("exact"))
-    return Backend([Changed(model, Changes(dict.fromkeys(off, 0.0)))])
-
-
-def _arrays(translator: Translator) -> Weights:
-    if translator.bundle is not None:
-        from regard.engine.packing import shapes_of
-
-        return translator.bundle.weights(
-            shapes_of(config_of(translator.recipe), len(translator.source), len(translator.target))
-        )
-    return {name: p.detach().float().numpy() for name, p in translator.engine.model.named_parameters()}
 
 
 def _padded(rows: Sequence[Ids]) -> tuple[Tensor, Layout]:

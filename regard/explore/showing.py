@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,6 +49,8 @@ class Showing(BaseModel):
         "occlusion or value_zeroing",
         json_schema_extra={"metavar": "METHOD"},
     )
+    off: tuple[str, ...] = Field((), description="a head that is switched off, as encoder.2.3; may be repeated")
+    open_head: str = Field("", description="the numbers of one head, as encoder.2.3, instead: --out FILE.json")
     search: bool = Field(False, description="the beam search as a tree instead: printed, or --out FILE.json")
     steps: bool = Field(False, description="each step's alternatives instead: printed, or --out FILE.json")
     beside: Path | None = Field(
@@ -76,6 +79,10 @@ class Showing(BaseModel):
             )
         if (self.search or self.steps) and ((out is not None and kind != "json") or self.search == self.steps):
             raise DataError("--search and --steps print, or write --out FILE.json, one of them; the page shows both.")
+        if self.off and (self.attribution or self.gold or self.beside or self.beside_line is not None or self.steps):
+            raise DataError("--off goes with attention alone; leave the other views out, or --off.")
+        if self.open_head and kind != "json":
+            raise DataError("--open-head writes many numbers: give --out FILE.json.")
         return kind
 
     def links(self, target: str | None) -> Gold | None:
@@ -119,9 +126,14 @@ def shown(bundle: Path, line: str, target: str | None, options: Options, showing
     opened = load(bundle, device=device) if reads_pairs(bundle) else bundle
     asked: Asked = {"from_": options.from_, "to": options.to, "beam": options.search.get("beam"), "target": target}
     if showing.search or showing.steps:
-        if not isinstance(opened, Translator):
-            raise ModelError(f"{bundle}: this bundle does not translate, so there is no search to show.")
-        return _searched(opened, line, asked, showing)
+        return _searched(_translator(opened), line, asked, showing)
+    if showing.open_head and showing.out is not None:
+        from .opened import open_head
+
+        numbers = open_head(_translator(opened), line, showing.open_head, **asked).to_dict()
+        return Shown({showing.out: json.dumps(numbers, ensure_ascii=False).encode()})
+    if showing.off:
+        return _without(opened, line, asked, showing, kind)
     runs, found = list[Exploration](), None  # of a model without attention there is a page, and nothing else
     if showing.attribution:
         from .attribution import attribute
@@ -143,6 +155,29 @@ def shown(bundle: Path, line: str, target: str | None, options: Options, showing
         return Shown(_files(showing, kind, found, runs))
     assert found is not None
     return _printed(found, gold, showing)
+
+
+def _without(opened: Path | Translator, line: str, asked: Asked, showing: Showing, kind: str) -> Shown:
+    """Attention while heads are off, and the translation with and without them."""
+    from .changes import Changes, config_of, heads_named
+    from .live import look_changed
+
+    translator = _translator(opened)
+    heads = heads_named(showing.off, config_of(translator.recipe))
+    found, told = look_changed(translator, line, Changes(dict.fromkeys(heads, 0.0)), **asked)
+    found = found.words() if showing.words else found
+    if showing.out is not None:
+        return Shown(_files(showing, kind, found, [Exploration(found)]))
+    below = "" if told is None else f"without {', '.join(showing.off)}: {told.text}\nas it is: {told.plain}"
+    return replace(_printed(found, None, showing), text=below)
+
+
+def _translator(opened: Path | Translator) -> Translator:
+    from regard.tasks.translate import Translator
+
+    if not isinstance(opened, Translator):
+        raise ModelError(f"{opened}: this bundle does not translate, which what is asked for needs.")
+    return opened
 
 
 def _searched(translator: Translator, line: str, asked: Asked, showing: Showing) -> Shown:

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
 
-from . import corrections, deepl, documents, explorer, libretranslate, own, pages
+from . import corrections, deepl, documents, explorer, heads, libretranslate, own, pages
 from .limits import Clients, Limits, Refused
 from .service import Service
 
@@ -66,6 +66,7 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
     metrics = Metrics(service)
     app.add_route("/metrics", metrics.page)
     explorer.add_to(app, pages.HEADERS)
+    app.include_router(heads.router)
     pages.show(app, PAGE)
     if cors:
         app.add_middleware(

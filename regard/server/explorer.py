@@ -52,7 +52,7 @@ def explore(asked: Explored, work: Working) -> Run:
     from regard.explore.exploration import explore as explored
 
     translator, to = opened(asked, work)
-    _check_length(translator, asked, to)
+    check_length(translator, asked, to)
     with computing(work):
         return run_of(explored(translator, asked.text, target=asked.translation, to=to, precision="float32"))
 
@@ -68,7 +68,7 @@ def look(request: Request, text: str, source: str, target: str) -> HTMLResponse:
         raise Refused(413, f"the line has {len(text):,} characters; at most {MOST_CHARACTERS:,} can be explored")
     asked = Explored(text=text, source=source, target=target)
     translator, to = opened(asked, work)
-    _check_length(translator, asked, to)
+    check_length(translator, asked, to)
     with computing(work):
         return HTMLResponse(page(Exploration(looked(translator, text, to=to, precision="float32"))))
 
@@ -81,7 +81,8 @@ def opened(asked: Explored, work: Work) -> tuple[Translator, str | None]:
     return translator, target if translator.languages.targets else None
 
 
-def _check_length(translator: Translator, asked: Explored, to: str | None) -> None:
+def check_length(translator: Translator, asked: Explored, to: str | None) -> None:
+    """Raises TextError for several lines, Refused for one of too many tokens."""
     if "\n" in asked.text or "\n" in (asked.translation or ""):
         raise TextError("the explorer takes one line; leave line breaks out.")
     lengths = [len(ids) for ids in translator.encode([asked.text], to=to)]

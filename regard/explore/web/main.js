@@ -2,6 +2,7 @@
 
 import "./attention.js";
 import "./decoding.js";
+import "./heads.js";
 import "./search.js";
 import "./steps.js";
 import { askable } from "./ask.js";
