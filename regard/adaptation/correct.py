@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
 
 from regard.bundle import Bundle
 from regard.models.blocks import Block, Transformer
@@ -34,12 +35,16 @@ from .file import DOWN, UP, Adapter, Card, digest_of
 from .use import place_of
 
 Wide = NDArray[np.float64]
-CERTAIN = (0.6, 0.8, 0.93, 0.98)
+Pair = tuple[Sequence[int], Sequence[int]]
+"""Ids of a sentence and of its translation, without ends."""
+CERTAIN = (0.45, 0.6, 0.8, 0.93, 0.98)
 """How likely each wanted token is made: the first that suffices is taken, so that no more changes than must."""
-_RIDGE = (
-    1e-3  # of the keys' mean square, added to their products, so that keys that are nearly alike may differ a little
-)
-_MOST_STEPS = 60
+# Of the keys' mean square, added to their products: keys that are nearly alike may differ a little.
+_RIDGE = 0.3
+_MOST_STEPS = 30
+_MOST_LOOKS = 8
+_NEAR = 128  # tokens of a position that gradients are made of
+_MOST_PAIRS = 256
 _MOST_ROUNDS = 6
 _MOST_KNOWN = 1024  # positions that are kept as they are
 
@@ -74,50 +79,83 @@ class Teacher:
         self._norm: nn.Module = self._block.feedforward_residual.norm if post else model.decoder_norm
         self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], Positions] = {}
 
-    def positions(self, source: Sequence[int], target: Sequence[int]) -> Positions:
-        """Of a pair's ids without ends; they depend on no correction but for their sums, which are without any."""
-        pair = (*source,), (*target,)
-        if (found := self._known.get(pair)) is None:
+    def positions(self, pairs: Sequence[Pair]) -> list[Positions]:
+        """Of pairs of ids without ends; they depend on no correction but for their sums, which are without any."""
+        wanted = [((*source,), (*target,)) for source, target in pairs]
+        if new := [pair for pair in dict.fromkeys(wanted) if pair not in self._known]:
             seen: dict[str, Tensor] = {}
 
             def read(module: nn.Module, given: tuple[Tensor, ...]) -> None:
-                seen["key" if module is self._outer else "sum"] = given[0][0].float()
+                seen["key" if module is self._outer else "sum"] = given[0].float()
 
             hooks = [part.register_forward_pre_hook(read) for part in (self._outer, self._norm)]
             try:
                 with torch.no_grad(), only_references():
-                    hidden_of(cast("EncoderDecoder", self.model), [source], [target])
+                    model = cast("EncoderDecoder", self.model)
+                    hidden_of(model, [source for source, _ in new], [target for _, target in new])
             finally:
                 for hook in hooks:
                     hook.remove()
-            keys = seen["key"].double().numpy()
-            found = Positions(keys, seen["sum"], torch.tensor([*target, END]))
-            if len(self._known) >= 256:
-                self._known.pop(next(iter(self._known)))
-            self._known[pair] = found
-        return found
+            if len(self._known) > _MOST_PAIRS:
+                self._known.clear()
+            for keys, sums, pair in zip(seen["key"], seen["sum"], new, strict=True):
+                size = len(pair[1]) + 1  # the rest of the row fills it up
+                found = Positions(keys[:size].double().numpy(), sums[:size], torch.tensor([*pair[1], END]))
+                self._known[pair] = found
+        return [self._known[pair] for pair in wanted]
 
     def missing(self, at: Positions, more: Wide, certain: float) -> Tensor:
-        """What is to be added to the sums and `more` (T, D) to give each wanted token this probability; 0: it has."""
+        """What is to be added to the sums and `more` (T, D) to give each wanted token this probability; 0: it has.
+
+        Gradients are of the likeliest tokens alone, and all are looked at again when these suffice: a whole table of
+        them is too large to be read at every step.
+        """
         sums = at.sums + torch.from_numpy(more).float()
         added = torch.zeros_like(sums, requires_grad=True)
-        rate = 0.03 * float(sums.norm(dim=-1).mean()) / math.sqrt(sums.shape[-1])
+        rate = 0.05 * float(sums.norm(dim=-1).mean()) / math.sqrt(sums.shape[-1])
         optimizer = torch.optim.Adam([added], lr=rate)
+        tokens = at.wanted.unique()
         with only_references():
-            for _ in range(_MOST_STEPS):
-                logits = self.model.project(self._norm(sums + added))
-                short = torch.nn.functional.cross_entropy(logits, at.wanted, reduction="none")
-                open_ = short > -math.log(certain)
+            for _ in range(_MOST_LOOKS):
+                with torch.no_grad():
+                    logits = self.model.project(self._norm(sums + added))
+                open_ = cross_entropy(logits, at.wanted, reduction="none") > -math.log(certain)
                 if not open_.any():
                     break
-                optimizer.zero_grad()
-                short[open_].sum().backward()
-                assert added.grad is not None
-                before = added.detach().clone()
-                optimizer.step()
-                with torch.no_grad():  # the optimiser's momentum goes on where nothing is asked for any more
-                    added[~open_] = before[~open_]
+                near = logits[open_].topk(min(_NEAR, logits.shape[-1])).indices
+                tokens = torch.cat((tokens, near.flatten())).unique()
+                rest = logits.index_fill(1, tokens, -math.inf).logsumexp(-1, keepdim=True)
+                self._step_until(added, optimizer, (sums, rest), (at.wanted, tokens), certain + 0.1 * (1 - certain))
         return added.detach()
+
+    def _step_until(
+        self,
+        added: Tensor,
+        optimizer: torch.optim.Optimizer,
+        now: tuple[Tensor, Tensor],
+        asked: tuple[Tensor, Tensor],
+        aim: float,
+    ) -> None:
+        """Changes what is added until each wanted token has a probability among some tokens and `rest`, which stays.
+
+        `now` are the sums (T, D) and the logit of all other tokens together (T, 1), `asked` the wanted tokens and some.
+        """
+        (sums, rest), (wanted, tokens), output = now, asked, self.model.output
+        weight = output.weight[tokens]
+        bias = None if output.bias is None else output.bias[tokens]
+        places = torch.searchsorted(tokens, wanted)
+        for _ in range(_MOST_STEPS):
+            logits = torch.cat((linear(self._norm(sums + added), weight, bias), rest), -1)
+            short = cross_entropy(logits, places, reduction="none")
+            open_ = short > -math.log(aim)
+            if not open_.any():
+                break
+            optimizer.zero_grad()
+            short[open_].sum().backward()
+            before = added.detach().clone()
+            optimizer.step()
+            with torch.no_grad():  # the optimiser's momentum goes on where nothing is asked for any more
+                added[~open_] = before[~open_]
 
     def update(
         self, at: Positions, missing: Tensor, keep: Sequence[Positions]
@@ -132,18 +170,13 @@ class Teacher:
         return missing.numpy()[changes].T.astype(np.float32), (chosen.T @ keys).astype(np.float32)
 
     def adapter(
-        self,
-        card: Card,
-        pair: tuple[Sequence[int], Sequence[int]],
-        earlier: Adapter | None,
-        keep: Sequence[tuple[Sequence[int], Sequence[int]]],
-        certain: float,
+        self, card: Card, pair: Pair, earlier: Adapter | None, keep: Sequence[Pair], certain: float
     ) -> Adapter | None:
         """An adapter after which the pair's target is likely after its source; None: it is so already.
 
         `earlier` are the changes that are made already; `keep` are the ids of pairs that are to stay as they are.
         """
-        at, kept = self.positions(*pair), [self.positions(*each) for each in keep]
+        at, *kept = self.positions([pair, *keep])
         before = np.zeros((len(at.keys), at.sums.shape[-1]))
         if earlier is not None:
             before = _products(at.keys, earlier.parts[self.name + UP], earlier.parts[self.name + DOWN])

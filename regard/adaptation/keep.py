@@ -35,7 +35,8 @@ MOST = 500
 """Corrections that are kept for a bundle."""
 MOST_TOKENS = 128
 """Tokens of a sentence that is learnt."""
-_RECENT = 8
+_RECENT = 32  # sentences that are held as they are
+_CHECKED = 8  # of them, that are translated again
 _NAME = re.compile(r"[0-9]{6,9}-[0-9a-f]{8}")
 Ids = tuple[list[int], list[int]]
 
@@ -212,11 +213,13 @@ class Corrections:
         self._drop(set(self._kept) - set(rest))
         self._kept, self.translator = {**rest, name: adapter}, translator
         changed = 0
-        for (text, to), (was, ids) in self._recent.items():
-            if text != adapter.card.source:
-                now = translator.translate([text], to=to)[0].text
-                changed += now != was
-                self._recent[text, to] = now, ids
+        checked = [key for key in self._recent if key[0] != adapter.card.source][-_CHECKED:]
+        for to in {to for _, to in checked}:
+            texts = [text for text, other in checked if other == to]
+            for text, found in zip(texts, translator.translate(texts, to=to), strict=True):
+                was, ids = self._recent[text, to]
+                changed += found.text != was
+                self._recent[text, to] = found.text, ids
         shown = _shown(name, adapter)
         return Correction(**{**asdict(shown), "changed": changed})
 
