@@ -3,7 +3,7 @@
 import {between, smoothed, thinned, ticks, written} from "./numbers.js";
 
 const SVG = "http://www.w3.org/2000/svg", WIDTH = 480, HEIGHT = 240;
-const BOX = {left: 52, right: 472, top: 8, bottom: 216};
+const BOX = {left: 52, right: 458, top: 8, bottom: 216};
 
 function part(name, attributes, parent, text) {
   const made = document.createElementNS(SVG, name);
