@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -52,6 +52,17 @@ class Flags(BaseModel):
     """Flags of a command that belong together."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class Cluster(Flags):
+    """What a bulk translation runs on."""
+
+    engine: Literal["local", "ray"] = Field(
+        "local", description="where lines are translated: local, or ray, by the workers of a Ray cluster"
+    )
+    address: str = Field("", description="of --engine ray: a running cluster's address; without one, this machine")
+    shard_lines: int = Field(20_000, ge=1, description="of --engine ray: lines of one shard, kept when it is done")
+    workers: int = Field(0, ge=0, description="of --engine ray: shards at once; 0: as many as there are processors")
 
 
 _MODELS: tuple[type[BaseModel], ...] = (Options, Constraints, SearchConfig)

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import typer
 from pydantic import Field
 
-from regard.apps.options import CONSTRAINTS, DETAILS, LANGUAGES, SEARCH, BundlePath, Device, Flags, Output, With, takes
+from regard.apps.options import (
+    CONSTRAINTS,
+    DETAILS,
+    LANGUAGES,
+    SEARCH,
+    BundlePath,
+    Cluster,
+    Device,
+    Flags,
+    Output,
+    With,
+    takes,
+)
 from regard.errors import ModelError, TextError
 from regard.tasks.options import Options
 
@@ -40,17 +52,23 @@ class Shown(Flags):
     adapter: str = Field("", description="what `regard adapt` learnt", json_schema_extra={"metavar": "FILE"})
 
 
-@takes("n_best", *DETAILS, *SEARCH, "set", *CONSTRAINTS, *LANGUAGES, shown=Shown)
+@takes("n_best", *DETAILS, *SEARCH, "set", *CONSTRAINTS, *LANGUAGES, shown=Shown, cluster=Cluster)
 def translate(
     bundle: BundlePath,
     options: Options,
     shown: Shown,
+    cluster: Cluster,
     file: File = "-",
     output: Output = None,
     with_: With = None,
     device: Device = "auto",
 ) -> None:
     """Translate text: a line in, a line out."""
+    if cluster.engine == "ray":
+        if with_:
+            raise ModelError("--engine ray translates by one bundle; leave out --with.")
+        _by_cluster(bundle, options, shown, cluster, file, output)
+        return
     from regard.tasks.lines import translate_long
     from regard.tasks.translate import load
 
@@ -121,6 +139,19 @@ def put(lines: Iterable[str], output: Path | None, file: str) -> None:
         sys.stdout.write(f"{line}\n")
         if _typed(file):
             sys.stdout.flush()
+
+
+def _by_cluster(bundle: Path, options: Options, shown: Shown, cluster: Cluster, file: str, output: Path | None) -> None:
+    from regard.cluster.translate import translate_file
+
+    document = Path(file).suffix.lower() in _DOCUMENTS and not shown.lines
+    if output is None or file == "-" or document or shown.as_json or shown.scores or shown.stream:
+        raise ModelError("--engine ray translates a file of lines into one that --output names, line for line.")
+    translate_file(bundle, file, output, options, cluster=cluster, split=shown.split, progress=_shards_done)
+
+
+def _shards_done(done: int, number: int) -> None:
+    sys.stderr.write(f"{done:,} of {number:,} shards are done.\n")
 
 
 def _typed(file: str) -> bool:

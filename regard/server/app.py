@@ -21,11 +21,13 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
 
 from . import corrections, deepl, documents, explorer, heads, libretranslate, own, pages
+from .described import describe
 from .limits import Clients, Limits, Refused
 from .service import Service
 
@@ -63,6 +65,7 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RecursionError, _too_deep)
+    describe(app)
     metrics = Metrics(service)
     app.add_route("/metrics", metrics.page)
     explorer.add_to(app, pages.HEADERS)
@@ -152,6 +155,8 @@ class Guard:
                 await refuse(503, "The server is busy; try again in a moment")
             else:
                 await self._app(scope, self._bounded(scope, receive), sending)
+        except ClientDisconnect:
+            status = 499  # nobody is there to be answered
         except Exception as error:
             place = [f"{Path(at.filename).name}:{at.lineno}" for at in traceback.extract_tb(error.__traceback__)[-3:]]
             log.error(json.dumps({"event": "fault", "path": scope["path"], "error": type(error).__name__, "at": place}))

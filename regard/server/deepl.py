@@ -20,11 +20,20 @@ from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 
 from .asked import Asked, asked
+from .described import body, gives
 from .limits import Client, Refused
 from .service import joined
 
 router = APIRouter(tags=["DeepL"])
 Request = Annotated[Asked, Depends(asked)]
+_STRINGS = ("source_lang", "split_sentences", "tag_handling", "formality", "model_type", "glossary_id", "context")
+_LISTS = ("glossary_ids", "ignore_tags", "splitting_tags")
+_TRANSLATE = body(
+    "text target_lang", text="texts", target_lang="string", show_billed_characters="flag",
+    **dict.fromkeys(_STRINGS, "string"), **dict.fromkeys(_LISTS, "texts"),
+)  # fmt: skip
+_NEEDED = ("name", "source_lang", "target_lang", "entries")
+_GLOSSARY = body(" ".join(_NEEDED), **dict.fromkeys(_NEEDED, "string"), entries_format="string")
 _UNLIMITED = 1_000_000_000_000
 MOST_GLOSSARIES, MOST_ENTRIES = 1000, 5000
 """Kept by a server; and of one glossary."""
@@ -35,7 +44,7 @@ _REGIONS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT"), "ZH": ("ZH", "ZH
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 
-@router.post("/v2/translate")
+@router.post("/v2/translate", openapi_extra=_TRANSLATE)
 def translate(request: Request) -> dict[str, object]:
     """Translate each of `text` into `target_lang`."""
     client = request.client()
@@ -196,7 +205,7 @@ def _glossaries(request: Asked) -> Glossaries:
     return found
 
 
-@router.post("/v2/glossaries", status_code=201)
+@router.post("/v2/glossaries", status_code=201, openapi_extra=_GLOSSARY)
 def create_glossary(request: Request) -> dict[str, object]:
     """Make a glossary of `entries`, lines with a tab or a comma between a term and its translation."""
     client = request.client()
@@ -228,7 +237,7 @@ def one_glossary(identity: str, request: Request) -> dict[str, object]:
     return _glossary(identity, request).about()
 
 
-@router.get("/v2/glossaries/{identity}/entries")
+@router.get("/v2/glossaries/{identity}/entries", **gives("text/tab-separated-values"))
 def glossary_entries(identity: str, request: Request) -> Response:
     """A glossary's terms, tab-separated."""
     lines = "".join(f"{source}\t{target}\n" for source, target in _glossary(identity, request).terms)

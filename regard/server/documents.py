@@ -26,6 +26,7 @@ from regard.tasks.options import Options
 from regard.tasks.translation import Translation
 
 from .asked import Asked, asked
+from .described import body, gives
 from .limits import Client, Clients, Refused
 from .service import Service
 
@@ -35,6 +36,10 @@ _KEPT, _SECONDS, _TOGETHER = 3600.0, 3600.0, 256
 """Seconds that a result waits; that a document may take; lines of it that are queued at a time."""
 router = APIRouter(tags=["Documents"])
 Request = Annotated[Asked, Depends(asked)]
+_FILE = body("file target", file="file", source="string", target="string", api_key="string")
+_SENT = {"file": "file", "source_lang": "string", "target_lang": "string", "filename": "string"}
+_BYTES = "application/octet-stream"
+_KEY = body("document_key", document_key="string")
 
 
 Pair = tuple[str | None, str]
@@ -181,7 +186,7 @@ def _answer(work: Work) -> Response:
 # -- LibreTranslate ----------------------------------------------------------------------------------------------------
 
 
-@router.post("/translate_file")
+@router.post("/translate_file", openapi_extra=_FILE)
 def translate_file(request: Request, raw: Raw) -> dict[str, str]:
     """Translate a document and give the address where its translation can be fetched, once."""
     client = request.client()
@@ -198,7 +203,7 @@ def translate_file(request: Request, raw: Raw) -> dict[str, str]:
     return {"translatedFileUrl": f"{raw.base_url}download_file/{work.identity}?key={work.key}"}
 
 
-@router.get("/download_file/{identity}")
+@router.get("/download_file/{identity}", **gives(_BYTES))
 def download_file(identity: str, key: str, request: Request) -> Response:
     """A translated document, once."""
     return _answer(_documents(request).take(identity, None, key))
@@ -207,7 +212,7 @@ def download_file(identity: str, key: str, request: Request) -> Response:
 # -- DeepL -------------------------------------------------------------------------------------------------------------
 
 
-@router.post("/v2/document")
+@router.post("/v2/document", openapi_extra=body("file target_lang", **_SENT))
 def upload(request: Request) -> dict[str, str]:
     """Send a document."""
     client = request.client()
@@ -217,13 +222,13 @@ def upload(request: Request) -> dict[str, str]:
     return {"document_id": work.identity, "document_key": work.key}
 
 
-@router.post("/v2/document/{identity}")
+@router.post("/v2/document/{identity}", openapi_extra=_KEY)
 def status(identity: str, request: Request) -> dict[str, object]:
     """How far a document is."""
     return _documents(request).get(identity, request.client().name, request.text("document_key") or "").status()
 
 
-@router.post("/v2/document/{identity}/result")
+@router.post("/v2/document/{identity}/result", openapi_extra=_KEY, **gives(_BYTES))
 def result(identity: str, request: Request) -> Response:
     """The translated document, once."""
     documents = _documents(request)
@@ -233,7 +238,7 @@ def result(identity: str, request: Request) -> Response:
 # -- our own -----------------------------------------------------------------------------------------------------------
 
 
-@router.post("/v1/documents", status_code=202)
+@router.post("/v1/documents", status_code=202, openapi_extra=_FILE)
 def send(request: Request) -> dict[str, object]:
     """Send a document: `file`, `source`, `target`, as a form."""
     client = request.client()
@@ -248,7 +253,7 @@ def progress(identity: str, request: Request) -> dict[str, object]:
     return _documents(request).get(identity, request.client().name).status()
 
 
-@router.get("/v1/documents/{identity}/result")
+@router.get("/v1/documents/{identity}/result", **gives(_BYTES))
 def fetch(identity: str, request: Request) -> Response:
     """The translated document, once."""
     return _answer(_documents(request).take(identity, request.client().name))

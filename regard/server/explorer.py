@@ -17,6 +17,7 @@ from pydantic import Field
 from regard.errors import TextError
 from regard.explore.page import Run, page, run_of, served
 
+from .described import gives
 from .limits import Refused
 from .own import Pair, Work, Working
 
@@ -57,7 +58,7 @@ def explore(asked: Explored, work: Working) -> Run:
         return run_of(explored(translator, asked.text, target=asked.translation, to=to, precision="float32"))
 
 
-@router.get("/look")
+@router.get("/look", **gives("text/html"))
 def look(request: Request, text: str, source: str, target: str) -> HTMLResponse:
     """A page that needs nothing else, of where the model looks while it translates one line; see `regard look`."""
     from regard.explore.exploration import Exploration

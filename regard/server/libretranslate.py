@@ -13,14 +13,17 @@ from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 
 from .asked import Asked, asked
+from .described import body
 from .limits import Refused
 from .service import Service, joined
 
 router = APIRouter(tags=["LibreTranslate"])
 Request = Annotated[Asked, Depends(asked)]
+_FIELDS = {"q": "texts", "source": "string", "target": "string", "format": "string", "api_key": "string"}
+_TRANSLATE = body("q source target", **_FIELDS, alternatives="number")
 
 
-@router.post("/translate")
+@router.post("/translate", openapi_extra=_TRANSLATE)
 def translate(request: Request) -> dict[str, object]:
     """Translate `q`, a string or a list, from `source` (a code or "auto") into `target`; `format` is text or html."""
     client = request.client()
@@ -60,7 +63,7 @@ def translate(request: Request) -> dict[str, object]:
     return result
 
 
-@router.post("/detect")
+@router.post("/detect", openapi_extra=body("q", q="texts", api_key="string"))
 def detect(request: Request) -> list[dict[str, object]]:
     """The languages that `q` may be in."""
     client, texts = request.client(), _needed(request)

@@ -18,6 +18,7 @@ from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 
 from .asked import key_of
+from .described import gives
 from .guard import lost
 from .limits import Client, Clients, Refused
 from .service import Service, joined
@@ -138,7 +139,7 @@ def translate(ask: Ask, work: Working) -> dict[str, object]:
     return {**common, "translations": translations}
 
 
-@router.post("/stream")
+@router.post("/stream", **gives("text/event-stream"))
 def stream(ask: Ask, work: Working) -> StreamingResponse:
     """Translate one text as server-sent events: `part` events with a piece of text each, and `end`."""
     if not isinstance(ask.text, str) or ask.format != "text":

@@ -1,0 +1,45 @@
+"""What a worker of the cluster does: lines in, translations out, by a bundle that it keeps for its next shard."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from regard.errors import RegardError
+from regard.tasks.engine import stamp_of
+from regard.tasks.lines import translate_long
+from regard.tasks.options import Options
+from regard.tasks.translate import Translator, load
+
+_TOGETHER = 4096
+Done = tuple[list[str], str]
+"""Translations; or none, and what is wrong with the lines."""
+_TRANSLATORS: dict[tuple[str, tuple[int, ...] | None], Translator] = {}
+
+
+def translated(bundle: str, options: dict[str, object], split: bool, lines: list[str], first: int) -> Done:
+    """The translations of lines, of which the first has this number in its file."""
+    asked, found = Options.model_validate(options), list[str]()
+    keep = asked.constraints
+    whole = not isinstance(keep, tuple) and bool(keep.include or keep.prefix)  # phrases are of whole lines
+    try:
+        translator = _loaded(bundle)
+        for start in range(0, len(lines), _TOGETHER):
+            some, number = lines[start : start + _TOGETHER], first + start
+            each = partial(translator.translate, options=asked, first_line=number)
+            if whole:
+                found += [one.text for one in each(some)]
+            else:
+                made = translate_long(translator, some, each, always=split, to=asked.to, first_line=number)
+                found += [one.text for one in made]
+    except RegardError as error:
+        return [], str(error)
+    return found, ""
+
+
+def _loaded(bundle: str) -> Translator:
+    key = bundle, stamp_of(Path(bundle))
+    if key not in _TRANSLATORS:
+        _TRANSLATORS.clear()
+        _TRANSLATORS[key] = load(bundle, device="cpu")
+    return _TRANSLATORS[key]
