@@ -31,7 +31,7 @@ from typing import Any
 
 import httpx
 from record import RESULTS, circumstances, write
-from serve import Server
+from serve import regard_server
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 PATHS = ("/translate", "/detect", "/v1/translate", "/v1/stream", "/v1/score", "/v2/translate", "/v2/glossaries")
@@ -188,7 +188,7 @@ def statuses(address: str) -> dict[str, int]:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    server = Server(arguments.bundle)
+    server = regard_server(arguments.bundle)
     process, address = server.process.pid, server.address
     try:
         [pair, *_] = httpx.get(f"{address}/v1/bundles").json()["bundles"]
