@@ -48,7 +48,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "get": ("apps.make:get", "Fetch a data set from its official address."),
     "demo": ("apps.make:demo", "Train a small Transformer on the built-in corpus in minutes."),
     "trees": ("parsing.commands:trees", "A treebank as a parser is trained on: its words and its trees."),
-    "look": ("apps.look:look", "Where a model looks, every layer and head of it."),
+    "look": ("explore.look_command:look", "Where a model looks, every layer and head of it."),
     "heads": ("explore.command:heads", "What each head is worth; a bundle without the least useful."),
     "lecture": ("studies.lectures.command:lecture", "The lectures on attention as running code."),
     "lineage": ("studies.lineage.command:lineage", "Train the families on one corpus, and compare them."),

@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": EVERYTHING - {"explore", "documents", "adaptation", "server", "apps", "studies"} | {"adaptation.file"},
     "explore": EVERYTHING
     - {"documents", "adaptation", "server", "apps", "studies", "train", "data", "parsing", "exchange"}
-    | {"apps.options", "apps.terminal"},
+    | {"apps.options", "apps.show", "apps.terminal"},
     "documents": {"text", "tasks"},
     "adaptation": EVERYTHING - {"explore", "documents", "server", "watch", "apps", "studies", "parsing", "exchange"}
     | {"apps.options", "apps.terminal"},
