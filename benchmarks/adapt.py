@@ -44,7 +44,8 @@ def pairs_of(name: str, languages: tuple[str, str]) -> Pairs:
         if found is None:
             raise BenchmarkError(f"{files[0]}: there is no such file, nor one without .gz.")
         sides.append(read_lines(found))
-    return list(zip(*sides, strict=True))
+    spaced = ([" ".join(line.split()) for line in side] for side in sides)  # tokens spell no space twice
+    return list(zip(*spaced, strict=True))
 
 
 def scored(translator: regard.Translator, pairs: Pairs) -> dict[str, Any]:
@@ -108,6 +109,8 @@ def corrected(arguments: argparse.Namespace, languages: tuple[str, str], folder:
         others += sum(text != was["text"] for text, was in zip(now, before, strict=True))
         kept.undo(made.id)
         undone += [each.to_dict() for each in kept.translator.translate(probe)] == before
+    if len(took) < 2:
+        raise BenchmarkError(f"{len(took)} corrections were learnt and {refused} refused; give more --corrections.")
     print(f"corrections: {len(took)} learnt, {held} held, median {median(took[1:]):.2f} s", flush=True)
     return {
         "learnt": len(took),
