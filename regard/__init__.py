@@ -49,31 +49,11 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = [
-    "Attention",
-    "Attribution",
-    "Bundle",
-    "BundleError",
-    "CheckpointError",
-    "Choice",
-    "Continuation",
-    "DataError",
-]
-__all__ += ["Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe", "RecipeError", "RegardError"]
-__all__ += [
-    "TextError",
-    "TrainingError",
-    "Translation",
-    "Translator",
-    "__version__",
-    "adapt",
-    "attribute",
-    "classify",
-    "embed",
-    "evaluate",
-]
-__all__ += ["fill", "fit", "generate", "heads", "inspect", "load", "load_recipe", "look", "parse", "perplexities"]
-__all__ += ["prune_heads", "score_lines"]
+__all__ = ["Attention", "Attribution", "Bundle", "BundleError", "CheckpointError", "Choice", "Continuation"]
+__all__ += ["DataError", "Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe", "RecipeError"]
+__all__ += ["RegardError", "TextError", "TrainingError", "Translation", "Translator", "__version__", "adapt"]
+__all__ += ["attribute", "classify", "embed", "evaluate", "fill", "fit", "generate", "heads", "inspect", "load"]
+__all__ += ["load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines"]
 
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own

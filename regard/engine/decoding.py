@@ -13,7 +13,6 @@ layers, H heads, S source tokens, T target tokens.
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import math
 import threading
@@ -177,16 +176,9 @@ class Decoder:
             _check_finite(side.table, side.row_scales)
         self._norms = []  # they are read where they lie, as the tables are
         for each, is_norm in tensors:
-            self.run("decoder_add", self._model, *_given(each))
+            self.run("decoder_add", self._model, *pointers(each))
             if is_norm:
                 self._norms.append(each)
-
-    def replaced(self, number: int, tensors: Tensors) -> Decoder:
-        """A decoder with another matrix as number `number` of its tensors (-1: the last), sharing the rest."""
-        made = copy.copy(self)
-        made._model = self.made(self.library.decoder_with(self._model, ctypes.c_int64(number), *_given(tensors)))
-        weakref.finalize(made, self.library.decoder_free, made._model)
-        return made
 
     def run(self, name: str, *arguments: object) -> int:
         """What an entry of the library returns; raises ModelError if it fails."""
@@ -373,7 +365,8 @@ class Search:
         return found
 
 
-def _given(tensors: Tensors) -> list[object]:
+def pointers(tensors: Tensors) -> list[object]:
+    """Where each of them lies, and its size; raises ModelError for what is not finite."""
     _check_finite(*tensors)
     return [y for x in tensors for y in (at(x), ctypes.c_int64(0 if x is None else x.size))]
 
