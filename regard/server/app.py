@@ -257,6 +257,7 @@ def run(app: FastAPI, host: str, port: int) -> None:
         log_level="warning",
         timeout_graceful_shutdown=int(limits.max_seconds) + 5,
         timeout_keep_alive=30,
+        http="h11",  # which bounds what a header may have
         h11_max_incomplete_event_size=65536,
         server_header=False,
     )
