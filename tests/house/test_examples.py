@@ -51,6 +51,8 @@ COVERED = {
     r"(TORCH_\w+=1 )?torchrun --nnodes": "tests/train/test_parallel.py:def test_torchruns_environment_is_read",
     r"REGARD_DATA=data regard lineage": "tests/studies/test_lineage_report.py:"
     "def test_runs_are_trained_once_and_tabulated",
+    r"regard translate .* --engine ray": "tests/cluster/test_cluster.py:def test_workers_and_the_job_are_killed",
+    r"regard watch (?!.*--out)": "tests/watch/test_watch_page.py:def test_the_page_follows_a_run",
     r"regard import opus-mt-en-de": "tests/exchange/test_exchange.py:def test_an_imported_bundle_is_a_bundle",
 }
 """Commands that do not run here, and where something runs in their stead: "file:words in it"."""
@@ -99,6 +101,7 @@ FILES = {
     "test.zh": GERMAN[:4],
     "test.en": ENGLISH[:4],
     "test.de": GERMAN[:4],
+    "val.tsv": [f"{one}\t{other}" for one, other in zip(ENGLISH, GERMAN, strict=True)],
     "test.tsv": [f"{one}\t{other}" for one, other in zip(ENGLISH[:4], GERMAN, strict=False)],
     "test.txt": ENGLISH,
     "lines.txt": ENGLISH[:2],
@@ -199,7 +202,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, runs in BUNDLES.items():
             fit(recipes.validate(written(name)), runs[0])
             for other in runs[1:]:
-                shutil.copytree(f"{runs[0]}/bundle", f"{other}/bundle")
+                shutil.copytree(runs[0], other)
         random_bundle(Path("runs/parse-craft/bundle"))
         small_bundle(Path("runs/classical-modern-zh/bundle"))
         shutil.copytree("runs/first/bundle", "demo/bundle")

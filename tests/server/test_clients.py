@@ -9,9 +9,9 @@ from urllib.error import HTTPError
 
 import deepl
 import pytest
-from conftest import serving
 from deep_translator import LibreTranslator
 from libretranslatepy import LibreTranslateAPI
+from serving import serving
 
 from regard.server.limits import Limits, new_key
 

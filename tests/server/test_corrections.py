@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import BUNDLES, serving
+from serving import BUNDLES, serving
 
 from regard.adaptation.file import Adapter
 from regard.errors import ModelError, TextError

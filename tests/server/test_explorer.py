@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 from chromium import CHROMIUM, browser, watched
-from conftest import BUNDLES, serving
+from serving import BUNDLES, serving
 
 from regard.explore.look import look
 from regard.server.explorer import MOST_CHARACTERS

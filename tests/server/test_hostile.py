@@ -11,7 +11,7 @@ from types import ModuleType
 
 import httpx
 import pytest
-from conftest import serving
+from serving import serving
 
 pytest.importorskip("schemathesis", reason="Schemathesis is not installed (the extra dev)")
 

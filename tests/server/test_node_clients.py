@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import serving
+from serving import serving
 
 from regard.server.limits import Limits, new_key
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chromium import CHROMIUM, browser
-from conftest import serving
+from serving import serving
 from test_page import page_of, write
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import BUNDLES
+from serving import BUNDLES
 
 import regard
 from regard.engine.decoding import Search

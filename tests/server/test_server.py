@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import BUNDLES, serving
+from serving import BUNDLES, serving
 
 import regard
 from regard.server.limits import Limits
