@@ -68,22 +68,14 @@ ENTRY(void*, search_new)(void* model, int count, const int32_t* ids, const int64
         return ((Model*)model)->search(std::move(sources), limits, penalties, lengths, s, tables->of(0), tables->of(1)).release();
     });
 }
-// More sentences for a search that goes on; each has a limit.
-ENTRY(int64_t, search_add)(void* search, int count, const int32_t* ids, const int64_t* starts, const int32_t* limits) {
-    return guarded([&] { return ((Search*)search)->add(sources_of(count, ids, starts, nullptr, nullptr), limits), 0; });
-}
 // How many sentences are done.
 ENTRY(int64_t, search_step)(void* search) {
     return guarded([&] { return ((Search*)search)->step(); });
 }
 ENTRY(void, search_free)(void* search) { delete (Search*)search; }
 
-// Of a sentence that is done, one more than it has hypotheses, else 0; and one of them: its length, ids, total and score,
-// and whether it ended by itself.
-ENTRY(int64_t, search_found)(void* search, int sentence) {
-    const Search& s = *(Search*)search;
-    return s.is_done(sentence) ? int64_t(s.found(sentence).size()) + 1 : 0;
-}
+// How many hypotheses a sentence has; and one of them: its length, ids, total and score, and whether it ended by itself.
+ENTRY(int64_t, search_found)(void* search, int sentence) { return int64_t(((Search*)search)->found(sentence).size()); }
 ENTRY(int64_t, search_get)(void* search, int sentence, int rank, int32_t* ids, double* scores, int32_t* ended) {
     const Hypothesis& h = ((Search*)search)->found(sentence)[rank];
     std::copy(h.ids.begin(), h.ids.end(), ids);

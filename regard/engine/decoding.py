@@ -255,7 +255,7 @@ class Decoder:
             before, done = done, search.step()
             if progress and done > before:
                 progress(done)
-        found = [search.found(i) or [] for i in range(len(sources))]
+        found = [search.found(i) for i in range(len(sources))]
         if not (beam.min_length or beam.no_repeat_ngram_size) and not all(found):
             raise ModelError(NOT_FINITE)
         return found
@@ -295,14 +295,9 @@ class Decoder:
             for row, x, shape in each
         ]
 
-    def given(
-        self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None, least: int = 0
-    ) -> tuple[list[object], object]:
-        """What a search and a step function are made with, and what must be kept as long as they are used.
-
-        `longest` ids of hypotheses, and `least` of sources that come later, have their positions.
-        """
-        most = (max(least, *map(len, sources)), longest)
+    def given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[object], object]:
+        """What a search and a step function are made with, and what must be kept as long as they are used."""
+        most = (max(map(len, sources)), longest)
         positions = [words.positions(n) for words, n in zip(self._words, most, strict=True)]
         rows = _joined([np.array(source, dtype=np.int32) for source in sources])
         listed = () if lists is None else _joined(lists)
@@ -320,7 +315,7 @@ class Decoder:
 
 
 class Search:
-    """A search that goes on a step at a time, and may be given more sources meanwhile; freed when it is forgotten."""
+    """A search that goes on a step at a time; freed when it is forgotten."""
 
     def __init__(
         self,
@@ -329,34 +324,27 @@ class Search:
         limits: Sequence[int],
         beam: Beam,
         lists: Lists | None = None,
-        most: tuple[int, int] = (0, 0),
         threads: int | None = None,
     ) -> None:
-        """See `Decoder.search`. `most`: ids of a source, and of a hypothesis, that may be added."""
-        self._decoder, self._n_best, self._longest = decoder, beam.n_best, max(*limits, most[1])
+        """See `Decoder.search`; `threads` work on it, by default all."""
+        self._decoder, self._n_best, self._longest = decoder, beam.n_best, max(limits)
         penalties = [1.0, *(beam.penalty(length) for length in range(1, self._longest + 2))]
         settings = (beam.width, beam.n_best, beam.batch, STOPS.index(beam.stop), beam.begin, beam.end)
         shares, rules = default_threads(), (beam.min_length, beam.no_repeat_ngram_size)
         numbers = (ctypes.c_int64 * 10)(*settings, shares, threads or shares, *rules)
-        given, self._kept = decoder.given(sources, self._longest, lists, most[0])
+        given, self._kept = decoder.given(sources, self._longest, lists)
         limited = ((ctypes.c_int32 * len(limits))(*limits), (ctypes.c_double * len(penalties))(*penalties))
         made = decoder.made(decoder.library.search_new(*given, *limited, len(penalties), numbers))
         self._search = made
         weakref.finalize(self, decoder.library.search_free, made)
 
-    def add(self, source: Sequence[int], limit: int) -> None:
-        """One more source, whose number is the next, and the most ids of its hypotheses."""
-        ids, starts = _joined([np.array(source, dtype=np.int32)])
-        self._decoder.run("search_add", self._search, 1, at(ids), at(starts), ctypes.byref(ctypes.c_int32(limit)))
-
     def step(self) -> int:
         """Writes a token of each hypothesis; how many sources are done."""
         return self._decoder.run("search_step", self._search)
 
-    def found(self, source: int) -> list[Found] | None:
-        """The best hypotheses of a source, best first; None: it is not done."""
-        if (count := self._decoder.run("search_found", self._search, source) - 1) < 0:
-            return None
+    def found(self, source: int) -> list[Found]:
+        """The best hypotheses of a source that is done, best first."""
+        count = self._decoder.run("search_found", self._search, source)
         ids, scores, ended = (ctypes.c_int32 * self._longest)(), (ctypes.c_double * 2)(), ctypes.c_int32()
         found = []
         for rank in range(min(self._n_best, count)):

@@ -79,13 +79,9 @@ struct Settings {  // in the order in which decoding.py hands them over
     int64_t minimum, no_repeat;  // shortest output, its end counted; how many tokens in a row may not come again, or 0
 };
 
-struct Sources;
-
 struct Search {
     virtual ~Search() {}
     virtual int step() = 0;
-    virtual void add(const Sources& more, const int32_t* limits) = 0;
-    virtual bool is_done(int sentence) const = 0;
     virtual const std::vector<Hypothesis>& found(int sentence) const = 0;
 };
 

@@ -109,7 +109,6 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
     std::vector<int> limits;
     std::vector<double> penalties;
     std::vector<std::vector<Hypothesis>> results;
-    std::vector<char> over;  // whether a sentence is done
     std::vector<std::unique_ptr<One>> ready, live;  // encoded and waiting; being decoded
     std::vector<Block> memory;
     std::vector<Kept*> free_pages;
@@ -145,26 +144,6 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         }
         penalties.assign(penalty, penalty + lengths);
     }
-
-    // More sentences, behind those that there are; they begin as soon as others end.
-    void add(const Sources& more, const int32_t* given) override {
-        if (!sources.lists.empty()) fail("a search among listed tokens takes no more sentences");
-        more.check(this->source, m.z.vocabulary);
-        for (int i = 0; i < more.count(); i++) {
-            this->target.check_length("target", given[i]);
-            if (given[i] + 2 > int(penalties.size())) fail("a target of %d tokens has no length penalty", given[i]);
-        }
-        const int64_t from = sources.starts.back();
-        if (from + more.starts.back() > INT32_MAX) fail("a search has taken %lld tokens, and takes no more", (long long)from);
-        sources.ids.insert(sources.ids.end(), more.ids.begin(), more.ids.end());
-        for (int i = 1; i <= more.count(); i++) sources.starts.push_back(from + more.starts[i]);
-        limits.insert(limits.end(), given, given + more.count());
-        resize();
-    }
-
-    void resize() { results.resize(sources.count()), over.resize(sources.count()); }
-
-    bool is_done(int sentence) const override { return over[sentence]; }
 
     const std::vector<Hypothesis>& found(int sentence) const override { return results[sentence]; }
 
@@ -232,7 +211,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         together(s.threads, [&](Team team) { decode(team, of, keep, wanted); });
         for (size_t i = 0; i < live.size();) {
             if (!live[i]->done) { i++; continue; }
-            results[live[i]->index] = std::move(live[i]->finished), over[live[i]->index] = true;
+            results[live[i]->index] = std::move(live[i]->finished);
             free_pages.insert(free_pages.end(), live[i]->pages.begin(), live[i]->pages.end());
             live[i] = std::move(live.back());
             live.pop_back();
@@ -322,9 +301,10 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
 template <class Kind>
 std::unique_ptr<Search> Decoder<Kind>::search(Sources sources, const int32_t* limits, const double* penalties, int lengths,
                                               Settings settings, Embedding source, Embedding target) {
+    const size_t count = sources.starts.size() - 1;
     auto made = std::make_unique<Searching<Kind>>(*this, std::move(sources), settings, source, target);
     made->limit(limits, penalties, lengths);
-    made->resize();
+    made->results.resize(count);
     return made;
 }
 

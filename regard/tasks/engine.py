@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import torch
 
     from regard.bundle.format import Weights
-    from regard.engine.decoding import Beam, Decoder
+    from regard.engine.decoding import Decoder
 
 Model = TypeVar("Model", bound=HasParameters)
 T = TypeVar("T")
@@ -130,13 +130,18 @@ class Backend:
 
         Raises ModelError, by the number of the source in `lines`, for rules that cannot be kept.
         """
+        from regard.engine.decoding import Beam
+
         [decoder] = self.decoders
         limits = limits_of(sources, search, [decoder.capacity])
         for limit, line in zip(limits, lines, strict=False):
             if search.min_length > limit:
                 rule = f"at least {search.min_length} tokens are asked for, and at most {limit} allowed"
                 raise ModelError(f"line {line}: {rule}; change one of the two.")
-        beam = beam_of(search, n_best)
+        greedy = search_of(search, n_best=n_best) is SEARCHES["greedy"]
+        width, stop = (1, "first") if greedy else (max(search.beam, n_best), search.stop)
+        penalty, rules = penalty_of(search.penalty, search.alpha), (search.min_length, search.no_repeat_ngram_size)
+        beam = Beam(width, n_best, search.batch_size, stop, BEGIN, END, penalty, *rules)
         # Longest first, so that those decoded together are of near the same length, and memory shows early.
         order = sorted(range(len(sources)), key=lambda i: (-len(sources[i]), i))
         rows, most = [[*sources[i], END] for i in order], [limits[i] for i in order]
@@ -147,16 +152,6 @@ class Backend:
             made[i] = [Hypothesis(*each) for each in hypotheses]
             check_found(made[i], lines[i] if lines else i + 1)
         return made
-
-
-def beam_of(search: SearchConfig, n_best: int = 1) -> Beam:
-    """A search as the compiled decoder has it."""
-    from regard.engine.decoding import Beam
-
-    greedy = search_of(search, n_best=n_best) is SEARCHES["greedy"]
-    width, stop = (1, "first") if greedy else (max(search.beam, n_best), search.stop)
-    penalty, rules = penalty_of(search.penalty, search.alpha), (search.min_length, search.no_repeat_ngram_size)
-    return Beam(width, n_best, search.batch_size, stop, BEGIN, END, penalty, *rules)
 
 
 def limits_of(sources: Sequence[Ids], search: SearchConfig, capacities: Sequence[int | None]) -> list[int]:

@@ -192,8 +192,8 @@ class Translator:
         translations = [Translation("")] * len(lines)
         for i, hypotheses in zip(full, found, strict=True):
             kept = hypotheses if asked is None else asked.demands[i].kept(hypotheses, self._text, first_line + i)
-            candidates = [self.candidate(h, asked.demands[i].required if asked else ()) for h in kept]
-            translations[i] = self.translation(ids[i], candidates, search, options.n_best)
+            candidates = [self._candidate(h, asked.demands[i].required if asked else ()) for h in kept]
+            translations[i] = self._translation(ids[i], candidates, search, options.n_best)
         if options.detailed or options.replace_unknown:
             self._add_details(translations, lines, {i: ids[i] for i in full}, options, search)
         for i in full:
@@ -270,10 +270,9 @@ class Translator:
         self.check_forwards("phrases and prefixes are looked for from left to right")
         return asked.under(search, shortlist, self.engine, self.target)
 
-    def translation(
+    def _translation(
         self, ids: Sequence[int], candidates: list[Candidate], search: SearchConfig, n_best: int
     ) -> Translation:
-        """The translation of these ids, whose search found these candidates."""
         if search.mbr != "none":
             from regard.metrics import likeness
 
@@ -296,8 +295,7 @@ class Translator:
             hypotheses=tuple(candidates),
         )
 
-    def candidate(self, hypothesis: Hypothesis, met: tuple[str, ...]) -> Candidate:
-        """A hypothesis as text; `met` are the phrases that it had to have."""
+    def _candidate(self, hypothesis: Hypothesis, met: tuple[str, ...]) -> Candidate:
         ids = [*hypothesis.ids, END] if hypothesis.ended else hypothesis.ids
         return Candidate(
             text=self._text(hypothesis),

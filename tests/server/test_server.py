@@ -178,8 +178,7 @@ def test_many_at_once_share_batches() -> None:
             line.rsplit(" ", 1) for line in httpx.get(f"{address}/metrics").text.splitlines() if line[0] != "#"
         )
         assert float(metrics["regard_sentences"]) == 160
-        steps = sum(len(text) + 1 for text in expected)  # of one line at a time: a character is a token
-        assert float(metrics["regard_batches"]) < 0.8 * steps
+        assert float(metrics["regard_batches"]) < 160
         assert float(metrics['regard_requests_total{route="/translate",status="200"}']) == 160
 
 
