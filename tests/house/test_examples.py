@@ -8,6 +8,7 @@ whose commands and code are its English one's runs as that.
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import json
@@ -270,7 +271,10 @@ RUNNING = [page for page in PAGES if blocks(page) and (page == twin(page) or run
 
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: str(page.relative_to(ROOT)))
 # TensorBoard's writer, where it is installed, comes with a library that warns of its own future.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+# Examples leave files open, to be short; they are collected here, not in a test that comes later.
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_examples_run(
     page: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,6 +292,8 @@ def test_examples_run(
         for command in commands(body) if language == "sh" else ():
             if not covered(command):
                 run(command, monkeypatch, capsys)
+    names.clear()
+    gc.collect()
 
 
 def test_what_does_not_run_here_runs_elsewhere() -> None:
