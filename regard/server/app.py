@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
@@ -240,6 +241,21 @@ def _reload(service: Service) -> None:
     threading.Thread(target=work, name="regard-reloading", daemon=True).start()
 
 
+def http_options(limits: Limits) -> dict[str, Any]:
+    """How uvicorn serves the app: what every server of these limits has in common, whatever its address."""
+    return {
+        "access_log": False,
+        "log_level": "warning",
+        "timeout_graceful_shutdown": int(limits.max_seconds) + 5,
+        # Longer than clients wait between two questions (5 s in DeepL's) and than proxies keep a connection (60 s):
+        # who reuses one that is being closed loses its request.
+        "timeout_keep_alive": 75,
+        "http": "h11",  # which bounds what a header may have
+        "h11_max_incomplete_event_size": 65536,
+        "server_header": False,
+    }
+
+
 def run(app: FastAPI, host: str, port: int) -> None:
     """Serves until SIGTERM or Ctrl-C; then takes nothing more and answers what was accepted."""
     import uvicorn
@@ -248,16 +264,4 @@ def run(app: FastAPI, host: str, port: int) -> None:
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.handlers, log.propagate = [handler], False
     log.setLevel(logging.INFO)
-    limits: Limits = app.state.service.limits
-    uvicorn.run(
-        app,
-        host=host,
-        port=port,
-        access_log=False,
-        log_level="warning",
-        timeout_graceful_shutdown=int(limits.max_seconds) + 5,
-        timeout_keep_alive=30,
-        http="h11",  # which bounds what a header may have
-        h11_max_incomplete_event_size=65536,
-        server_header=False,
-    )
+    uvicorn.run(app, host=host, port=port, **http_options(app.state.service.limits))

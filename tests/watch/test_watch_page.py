@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from chromium import CHROMIUM, browser, offline
+from running import running
 from watching import train
 
 from regard.watch import results, translating
@@ -58,16 +56,8 @@ def file(two: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def serving(*runs: Path, translates: bool = False) -> Iterator[str]:
     follower = Follower(named([*runs], None), translates=translates, nice=0)
-    server = uvicorn.Server(uvicorn.Config(make_app(follower), port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started and thread.is_alive():
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with running(make_app(follower)) as address:
+        yield address
 
 
 def test_a_report_shows_curves_and_translations(chromium: Any, file: Path, two: list[Path]) -> None:
