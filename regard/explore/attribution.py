@@ -11,15 +11,13 @@ import torch
 
 from regard.errors import TextError
 from regard.models.blocks import Transformer
-from regard.tasks.details import target_spans
-from regard.tasks.lines import check_line
 from regard.tasks.translate import Translator, load
 from regard.text import END
 from regard.text.sentences import words as words_in
 
 from .attributions import Scores, Written, attributed
 from .changes import config_of
-from .look import Attention, Part, Side, _side
+from .look import Attention, Part, Side, both_sides, side_of
 
 _MOST = 256
 """Tokens of either side: each that is written needs a pass over all, and integrated gradients one for every step."""
@@ -72,23 +70,15 @@ def attribute(
     """
     translator = bundle if isinstance(bundle, Translator) else load(bundle, device="cpu")
     config_of(translator.recipe)
-    [ids] = translator.encode([line], from_=from_, to=to)
-    if not ids:
-        raise TextError("the line has no text to look at; give one that has.")
-    if target is None:
-        best = translator.translate([line], from_=from_, to=to, beam=beam)[0].hypotheses[0]
-        text, written, ended, spans = best.text, list(best.ids), best.ended, target_spans(translator.target, best)
-    else:
-        check_line(target, "the target")
-        text, written, ended, spans = target, translator.target.encode(target), True, translator.target.spans(target)
+    ids, text, written, ended, spans = both_sides(translator, line, target, from_=from_, to=to, beam=beam)
     if (most := max(len(ids), len(written)) + 1) > _MOST:
         raise TextError(f"a side has {most:,} tokens with its end, and at most {_MOST} are attributed: split the line.")
     model = cast(Transformer, translator.engine.model_for("exact"))
     with torch.inference_mode(False):
         scores = attributed(model, Written((*ids, END), (*written, *[END] * ended)), method, steps)
-    source = _side(line, translator.source.tokens(ids), *translator.reading.spans(line, to))
+    source = side_of(line, translator.source.tokens(ids), *translator.reading.spans(line, to))
     wrote = text, translator.target.tokens(written), spans, words_in(text)
-    rows, prefix = _side(*wrote, end=ended), _side(*wrote, begin=True, end=False)
+    rows, prefix = side_of(*wrote, end=ended), side_of(*wrote, begin=True, end=False)
     count = len(rows.names)  # a line that did not end was not read to its last token
     read = Side(prefix.names[:count], prefix.words, prefix.shares[:count])
     # Zeroed values turn what stands at a position, which is the token that was read; the rest is of the one written.

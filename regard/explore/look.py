@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import torch
@@ -217,6 +217,32 @@ def _found(found: Attention, recipe: Recipe) -> Attention:
     return found
 
 
+class Sides(NamedTuple):
+    """A line as a translator reads it, and what it wrote or is made to write; ids are without ends."""
+
+    read: list[int]
+    text: str
+    written: list[int]
+    ended: bool
+    """Whether it wrote an end, or the longest length cut it off."""
+    spans: Sequence[Span]
+    """Of each written token in the text."""
+
+
+def both_sides(
+    translator: Translator, line: str, target: str | None, *, from_: str | None, to: str | None, beam: int | None
+) -> Sides:
+    """A line and `target`, or its own translation. Raises TextError for lines that cannot be read."""
+    [ids] = translator.encode([line], from_=from_, to=to)
+    if not ids:
+        raise TextError("the line has no text to look at; give one that has.")
+    if target is None:
+        best = translator.translate([line], from_=from_, to=to, beam=beam)[0].hypotheses[0]
+        return Sides(ids, best.text, list(best.ids), best.ended, target_spans(translator.target, best))
+    check_line(target, "the target")
+    return Sides(ids, target, translator.target.encode(target), True, translator.target.spans(target))
+
+
 def _translation(
     translator: Translator,
     line: str,
@@ -226,16 +252,7 @@ def _translation(
     beam: int | None,
     precision: str,
 ) -> Attention:
-    [ids] = translator.encode([line], from_=from_, to=to)
-    if not ids:
-        raise TextError("the line has no text to look at; give one that has.")
-    if target is None:
-        best = translator.translate([line], from_=from_, to=to, beam=beam)[0].hypotheses[0]
-        text, written, ended, spans = best.text, list(best.ids), best.ended, target_spans(translator.target, best)
-    else:
-        check_line(target, "the target")
-        text, written, ended = target, translator.target.encode(target), True
-        spans = translator.target.spans(target)
+    ids, text, written, ended, spans = both_sides(translator, line, target, from_=from_, to=to, beam=beam)
     fills, most = translator.mask is not None, context_of(translator.recipe)
     check_length([*written, END], most or len(written) + 1, "line 1")
     model = translator.engine.model_for(precision)
@@ -245,12 +262,12 @@ def _translation(
     tokens, writing = pad([[*written, END] if fills else [BEGIN, *written]], device)
     model.decode(tokens, model.start(model.encode(read, reading, observe), reading), writing, observe)
 
-    source = _side(line, translator.source.tokens(ids), *translator.reading.spans(line, to))
+    source = side_of(line, translator.source.tokens(ids), *translator.reading.spans(line, to))
     wrote = text, translator.target.tokens(written), spans, words_in(text)
-    looks = _side(*wrote, begin=not fills, end=fills)
+    looks = side_of(*wrote, begin=not fills, end=fills)
     parts = (
         *_part("encoder", observe.weights["encoder"], source, source),
-        *_part("cross", observe.weights["cross"], _side(*wrote, end=ended), source),
+        *_part("cross", observe.weights["cross"], side_of(*wrote, end=ended), source),
         *_part("decoder", observe.weights["decoder"], looks, looks),
     )
     return Attention(line, text, parts)
@@ -264,7 +281,7 @@ def _reading(opened: Pipeline, line: str, kind: Kind) -> Attention:
     model: Any = opened.model_for()
     observe = Observer("encoder", "decoder")
     spans, words = opened.source.spans(line), words_in(line)
-    side = _side(line, opened.source.tokens(ids), spans, words, begin=continues, end=not continues)
+    side = side_of(line, opened.source.tokens(ids), spans, words, begin=continues, end=not continues)
     tokens, layout = pad([[BEGIN, *ids] if continues else [*ids, END]], device_of(model))
     if continues:
         model.decode(tokens, model.start(), layout, observe)
@@ -287,7 +304,7 @@ def _part(name: PartName, found: Sequence[Tensor], rows: Side, columns: Side) ->
     return [Part(name, weights[:, :, : len(rows.names), : len(columns.names)], rows, columns)]
 
 
-def _side(
+def side_of(
     line: str,
     tokens: Sequence[str],
     spans: Sequence[Span],

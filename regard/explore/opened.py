@@ -20,11 +20,11 @@ from regard.models.blocks import Block, Transformer
 from regard.nn.attention import Causal, Lengths, Mask, MultiHead, mix, weigh
 from regard.nn.attention.core import matrix
 from regard.nn.state import Cache, KeysValues, Layout
-from regard.tasks.lines import check_line
 from regard.tasks.translate import Translator, load
 from regard.text import BEGIN, END
 
 from .changes import Head, config_of, heads_named
+from .look import both_sides
 
 Numbers = NDArray[np.float64]
 _MOST = 128
@@ -76,14 +76,7 @@ def open_head(
     """
     translator = bundle if isinstance(bundle, Translator) else load(bundle, device="cpu")
     [named, *_] = heads_named([head], config_of(translator.recipe))
-    [ids] = translator.encode([line], from_=from_, to=to)
-    if not ids:
-        raise TextError("the line has no text to look at; give one that has.")
-    if target is None:
-        written = [*translator.translate([line], from_=from_, to=to, beam=beam)[0].hypotheses[0].ids]
-    else:
-        check_line(target, "the target")
-        written = translator.target.encode(target)
+    ids, _, written, _, _ = both_sides(translator, line, target, from_=from_, to=to, beam=beam)
     if (most := max(len(ids), len(written)) + 1) > _MOST:
         raise TextError(f"a side has {most:,} tokens with its end, and a head is opened over {_MOST}: split the line.")
     model = cast(Transformer, translator.engine.model_for(precision))
