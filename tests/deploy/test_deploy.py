@@ -108,7 +108,7 @@ def test_there_is_time_to_answer_what_was_accepted(monkeypatch: pytest.MonkeyPat
     assert int(COMPOSE["stop_grace_period"].removesuffix("s")) > needed
     assert int(unit("TimeoutStopSec")) > needed
     assert POD["terminationGracePeriodSeconds"] > needed + before
-    assert given["timeout_keep_alive"] > 60, "proxies keep a connection a minute; who reuses a closed one loses its request"
+    assert given["timeout_keep_alive"] > 60, "a proxy keeps a connection for a minute"
     assert (instructions("STOPSIGNAL"), unit("KillSignal")) == (["SIGTERM"], "SIGTERM")
     assert unit("ExecReload") == "/bin/kill -HUP $MAINPID"
 
