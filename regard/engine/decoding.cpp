@@ -68,9 +68,10 @@ ENTRY(void*, search_new)(void* model, int count, const int32_t* ids, const int64
         return ((Model*)model)->search(std::move(sources), limits, penalties, lengths, s, tables->of(0), tables->of(1)).release();
     });
 }
-// How many sentences are done.
-ENTRY(int64_t, search_step)(void* search) {
-    return guarded([&] { return ((Search*)search)->step(); });
+// How many sentences are done. It returns now and then, so that its caller can be interrupted, but not for each token:
+// where other threads of the interpreter run, each return would cost a turn of theirs.
+ENTRY(int64_t, search_go_on)(void* search) {
+    return guarded([&] { return ((Search*)search)->go_on(std::chrono::milliseconds(20)); });
 }
 ENTRY(void, search_free)(void* search) { delete (Search*)search; }
 

@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,11 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import NOT_FINITE, KernelError, ModelError
-from regard.kernels.build import built, checked, default_threads, error_of
+from regard.kernels.build import built, checked, default_threads, error_of, threads_here
 from regard.machine import is_busy
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 STOPS = ("bound", "first", "beam", "full")
+_SMALL = 64 << 20
+"""Bytes of weights that threads may read each for itself: more is read once, by all together."""
 _NO_MEMORY = "the compiled decoder has not enough memory for this search; lower search.beam or search.batch_size."
 Array = NDArray[np.float32]
 Whole = NDArray[np.int8]
@@ -174,9 +176,11 @@ class Decoder:
         weakref.finalize(self, library.decoder_free, self._model)
         for side in words:
             _check_finite(side.table, side.row_scales)
+        self._bytes = 0
         self._norms = []  # they are read where they lie, as the tables are
         for each, is_norm in tensors:
             self.run("decoder_add", self._model, *pointers(each))
+            self._bytes += each.weight.size * (4, 2, 1)[kind]
             if is_norm:
                 self._norms.append(each)
 
@@ -214,11 +218,14 @@ class Decoder:
         where its rules allow none. `progress` is told how many sources are done. Raises ModelError for weights that
         give no finite scores.
 
-        Threads work on the same sources together, or each searches for some of its own (`apart`), by default where
+        Threads work on the same sources together, or each searches for some of its own (`apart`). That is the default
+        where there is more than a batch, so that no thread waits for another, unless the weights are large; and where
         other programs want the processors: who waits for a thread that was put aside would lose its time too.
         """
-        threads = min(default_threads(), len(sources))
-        if threads < 2 or not (is_busy() if apart is None else apart):
+        threads = min(threads_here(), len(sources))
+        if apart is None:
+            apart = threads > 1 and ((len(sources) > beam.batch and self._bytes <= _SMALL) or is_busy())
+        if threads < 2 or not apart:
             return (
                 self._searched(Search(self, sources, limits, beam, lists), sources, beam, progress) if sources else []
             )
@@ -233,16 +240,20 @@ class Decoder:
                     progress(sum(done))
 
             rows = slice(first, None, threads)
-            search = Search(self, sources[rows], limits[rows], beam, lists and lists[rows], threads=1)
+            search = Search(self, sources[rows], limits[rows], part, lists and lists[rows], threads=1)
             return self._searched(search, sources[rows], beam, tell)
+
+        part = replace(beam, batch=-(-beam.batch // threads))
 
         found: list[list[Found]] = [[]] * len(sources)
         with ThreadPoolExecutor(threads) as pool:
             try:
-                for first, part in enumerate(pool.map(some, range(threads))):
-                    found[first::threads] = part
-            except RuntimeError as error:  # a thread cannot be started
-                raise ModelError(_NO_MEMORY) from error
+                try:
+                    parts = pool.map(some, range(threads))
+                except RuntimeError as error:  # a thread cannot be started
+                    raise ModelError(_NO_MEMORY) from error
+                for first, made in enumerate(parts):
+                    found[first::threads] = made
             finally:
                 stopped.set()
         return found
@@ -252,7 +263,7 @@ class Decoder:
     ) -> list[list[Found]]:
         done = 0
         while done < len(sources):
-            before, done = done, search.step()
+            before, done = done, search.go_on()
             if progress and done > before:
                 progress(done)
         found = [search.found(i) for i in range(len(sources))]
@@ -284,7 +295,7 @@ class Decoder:
         places = np.cumsum([math.prod(shape) for shape in shapes])
         likely, weights = np.zeros(len(read)), np.empty(places[-1], np.float32)
         asked = at(read), at(wanted), at(starts), ctypes.c_double(temperature), at(likely if scores else None)
-        self.run("decoder_force", *given, *asked, at(chosen), len(layers), at(weights), default_threads())
+        self.run("decoder_force", *given, *asked, at(chosen), len(layers), at(weights), threads_here())
         del kept
         if not np.isfinite(likely).all():
             raise ModelError(NOT_FINITE)
@@ -315,7 +326,7 @@ class Decoder:
 
 
 class Search:
-    """A search that goes on a step at a time; freed when it is forgotten."""
+    """A search that goes on for a moment at a time; freed when it is forgotten."""
 
     def __init__(
         self,
@@ -326,21 +337,21 @@ class Search:
         lists: Lists | None = None,
         threads: int | None = None,
     ) -> None:
-        """See `Decoder.search`; `threads` work on it, by default all."""
+        """See `Decoder.search`; `threads` work on it, by default all that may."""
         self._decoder, self._n_best, self._longest = decoder, beam.n_best, max(limits)
         penalties = [1.0, *(beam.penalty(length) for length in range(1, self._longest + 2))]
         settings = (beam.width, beam.n_best, beam.batch, STOPS.index(beam.stop), beam.begin, beam.end)
         shares, rules = default_threads(), (beam.min_length, beam.no_repeat_ngram_size)
-        numbers = (ctypes.c_int64 * 10)(*settings, shares, threads or shares, *rules)
+        numbers = (ctypes.c_int64 * 10)(*settings, shares, threads or threads_here(), *rules)
         given, self._kept = decoder.given(sources, self._longest, lists)
         limited = ((ctypes.c_int32 * len(limits))(*limits), (ctypes.c_double * len(penalties))(*penalties))
         made = decoder.made(decoder.library.search_new(*given, *limited, len(penalties), numbers))
         self._search = made
         weakref.finalize(self, decoder.library.search_free, made)
 
-    def step(self) -> int:
-        """Writes a token of each hypothesis; how many sources are done."""
-        return self._decoder.run("search_step", self._search)
+    def go_on(self) -> int:
+        """Writes tokens of each hypothesis, one at least, for about 20 ms; how many sources are done."""
+        return self._decoder.run("search_go_on", self._search)
 
     def found(self, source: int) -> list[Found]:
         """The best hypotheses of a source that is done, best first."""

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -81,7 +82,7 @@ struct Settings {  // in the order in which decoding.py hands them over
 
 struct Search {
     virtual ~Search() {}
-    virtual int step() = 0;
+    virtual int go_on(std::chrono::nanoseconds time) = 0;
     virtual const std::vector<Hypothesis>& found(int sentence) const = 0;
 };
 

@@ -183,13 +183,20 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         return one.pages[position / PAGE] + ((layer * PAGE + position % PAGE) * s.width + row) * m.stored;
     }
 
-    int step() override {
+    int go_on(std::chrono::nanoseconds time) override {
+        const auto until = std::chrono::steady_clock::now() + time;
+        do step();
+        while (finished < int(results.size()) && std::chrono::steady_clock::now() < until);
+        return finished;
+    }
+
+    void step() {
         while (live.size() < size_t(s.batch) && (!ready.empty() || next + 1 < int(sources.starts.size()))) {
             if (ready.empty()) encode();
             live.push_back(std::move(ready.back()));
             ready.pop_back();
         }
-        if (live.empty()) return finished;
+        if (live.empty()) return;
         std::vector<std::pair<One*, int>> of;  // each row's sentence and hypothesis
         int longest = 0;
         for (auto& one : live) {
@@ -217,7 +224,6 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
             live.pop_back();
             finished++;
         }
-        return finished;
     }
 
     void decode(Team team, const std::vector<std::pair<One*, int>>& of, int keep, int wanted) {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.kernels.build import default_threads
+from regard.kernels.build import threads_here
 
 from .decoding import Decoder, Lists, at
 
@@ -44,7 +44,7 @@ def start(
     function also returns where it looked: the last layer's weights, the mean of its heads (N, S).
     """
     given, kept = decoder.given(sources, longest, lists)
-    steps = decoder.made(decoder.library.steps_new(*given, default_threads()))
+    steps = decoder.made(decoder.library.steps_new(*given, threads_here()))
     shape, width = decoder.shape, max(map(len, sources))
     stored = shape.heads * (shape.key_width + shape.value_width)
     kind = np.dtype(np.float32 if decoder.precision == "float32" else np.uint16)  # two bytes hold a bfloat16

@@ -17,8 +17,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -249,6 +250,25 @@ def default_threads() -> int:
     most = int(asked) if asked.isdecimal() and int(asked) else max(1, min(here, math.ceil(min(quota(), here))))
     torch = sys.modules.get("torch")
     return most if torch is None else min(most, torch.get_num_threads())
+
+
+_here = threading.local()
+
+
+@contextmanager
+def threads_at_most(most: int) -> Iterator[None]:
+    """Lets what this thread has computed take no more threads than these, since others compute beside it."""
+    before = getattr(_here, "most", None)
+    _here.most = most
+    try:
+        yield
+    finally:
+        _here.most = before
+
+
+def threads_here() -> int:
+    """How many threads may work on what this thread has computed now; `default_threads` if nothing is said."""
+    return min(default_threads(), getattr(_here, "most", None) or sys.maxsize)
 
 
 def quota(root: Path = Path("/")) -> float:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from regard.errors import RegardError
+from regard.kernels.build import default_threads, threads_at_most
 from regard.tasks.options import Options
 from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
@@ -18,6 +19,8 @@ from .limits import Refused
 
 MOST_TOGETHER = 128
 """Sentences of one call: the decoder fills up what is done, so more would only let others wait."""
+FEWEST_TOGETHER = 8
+"""Fewer are not shared out between the two that compute."""
 
 
 @dataclass
@@ -31,10 +34,12 @@ class _Item:
 
 
 class Queue:
-    """Lines that wait for their translator, and the thread that has them translated.
+    """Lines that wait for their translator, and two threads that have them translated.
 
-    One thread computes, since the engine spreads a batch over all cores by itself. The requests take turns: each has
-    its lines translated a batch at a time, so that a document does not hold up a sentence.
+    One alone has the engine spread its batch over all cores. Where more waits, each takes half of it and of the cores:
+    while one's answers go out and the next lines come in, the other computes, and neither waits for a core that the
+    requests themselves keep busy. The requests take turns: each has its lines translated a batch at a time, so that a
+    document does not hold up a sentence.
     """
 
     def __init__(self, most_waiting: int) -> None:
@@ -45,8 +50,11 @@ class Queue:
         self.batches = 0
         """How many calls were made, and `lines` were translated in them."""
         self.lines = 0
-        self._thread = threading.Thread(target=self._work, name="regard-translating", daemon=True)
-        self._thread.start()
+        self._computing = 0
+        names = [f"regard-translating-{number}" for number in range(min(2, default_threads()))]
+        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def waiting(self) -> int:
@@ -84,19 +92,27 @@ class Queue:
         """Takes nothing more, finishes what was taken, and stops."""
         with self._change:
             self._open = False
-            self._change.notify()
-        self._thread.join()
+            self._change.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def _work(self) -> None:
         while batch := self._next():
             lines = [item.line for item in batch]
-            self.batches, self.lines = self.batches + 1, self.lines + len(batch)
             try:
-                _answer(batch, lines)
+                with threads_at_most(self._cores()):
+                    _answer(batch, lines)
             except BaseException as error:  # the thread must live on, whatever was asked for
                 for item in batch:
                     if not item.done.done():
                         item.done.set_exception(error)
+            with self._change:
+                self._computing -= 1
+
+    def _cores(self) -> int:
+        """How many of them a batch that begins now may have."""
+        threads = default_threads()
+        return threads if self._computing == 1 and not self._waiting else max(1, threads // 2)
 
     def _next(self) -> list[_Item]:
         """The lines that are translated next: of one translator and one set of options, from all requests in turn."""
@@ -108,13 +124,18 @@ class Queue:
                         return []
                     self._change.wait()
                 batch = self._taken()
+            self._computing += 1
+            self.batches, self.lines = self.batches + 1, self.lines + len(batch)
+            if self._requests:
+                self._change.notify()
             return batch
 
     def _taken(self) -> list[_Item]:
         batch: list[_Item] = []
         others: deque[deque[_Item]] = deque()
-        share = max(1, MOST_TOGETHER // len(self._requests))
-        while self._requests and len(batch) < MOST_TOGETHER:
+        most = min(MOST_TOGETHER, max(FEWEST_TOGETHER, -(-self._waiting // len(self._threads))))
+        share = max(1, most // len(self._requests))
+        while self._requests and len(batch) < most:
             items = self._requests.popleft()
             of_this = 0
             while items and of_this < share:

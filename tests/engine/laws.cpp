@@ -50,7 +50,7 @@ struct Toy {
         const int64_t settings[] = {3, 1, 2, FULL, 2, 3, threads, threads, 1, 0};
         void* search = search_new(model, int(sources.size()), ids.data(), starts.data(), nullptr, nullptr, &tables,
                                   limits.data(), penalties, LONGEST + 2, settings);
-        for (int64_t done = 0; search && done >= 0 && done < int64_t(sources.size());) done = search_step(search);
+        for (int64_t done = 0; search && done >= 0 && done < int64_t(sources.size());) done = search_go_on(search);
         if (!search || search_found(search, 0) < 1) { std::printf("nothing is found: %s\n", error_message()); std::exit(1); }
         std::vector<Found> all(sources.size());
         for (size_t i = 0; i < sources.size() && search; i++) {

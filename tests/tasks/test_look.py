@@ -20,7 +20,7 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.apps.look import page, picture
 from regard.errors import DataError, ModelError, TextError
-from regard.explore.look import Attention, Part, Side, _side, look
+from regard.explore.look import Attention, Part, Side, look, side_of
 from regard.models import FAMILIES
 from regard.models.modules import layout_of
 from regard.nn.state import Observer
@@ -155,7 +155,7 @@ def test_words_are_sums_of_what_is_looked_at_and_means_of_what_looks() -> None:
 def test_words_of_tokens() -> None:
     line = "two-year 3.5!"
     tokens, places = ["<2de>", "▁two", "-year", "▁", "3.5!"], [(0, 0), (0, 3), (3, 8), (8, 9), (9, 13)]
-    side = _side(line, tokens, places, [(0, 8), (9, 12), (12, 13)])
+    side = side_of(line, tokens, places, [(0, 8), (9, 12), (12, 13)])
     assert side.names == (*tokens, "</s>")
     assert side.words == ("<2de>", "two-year", "3.5", "!", "</s>")
     expected = np.zeros((6, 5))
