@@ -182,7 +182,8 @@ class Guard:
             if whole:
                 return await receive()  # that the client goes away
             try:
-                message = await asyncio.wait_for(receive(), max(until - time.monotonic(), 0.001))
+                async with asyncio.timeout(max(until - time.monotonic(), 0.001)):
+                    message = await receive()
             except TimeoutError:
                 raise HTTPException(408, "The request did not come in time") from None
             size += len(message.get("body", b""))
