@@ -19,9 +19,9 @@ class Learning(BaseModel):
     )
     learning_rate: float = Field(0.004, gt=0, le=1, description="highest learning rate of AdamW")
     epochs: int = Field(20, ge=1, description="most times that all pairs are read")
-    minutes: float = Field(4.5, gt=0, description="most minutes of learning; the learning rate falls to 0 by then")
+    minutes: float = Field(3.0, gt=0, description="most minutes of learning; the learning rate falls to 0 by then")
     batch_tokens: int = Field(512, ge=16, description="most tokens of a side in a batch, replay aside")
-    replay_share: float = Field(4.0, ge=0, le=100, description="weight of what is replayed, a pair counting 1")
+    replay_share: float = Field(10.0, ge=0, le=100, description="weight of what is replayed, a pair counting 1")
     distil: bool = Field(
         True, description="replay holds the model to its own predictions, not to the replayed translations"
     )

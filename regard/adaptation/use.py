@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import ctypes
 import threading
-import weakref
 
 import numpy as np
 
 from regard.bundle import Bundle
-from regard.engine.decoding import Array, Decoder, Tensors, pointers
+from regard.engine.decoding import Array, Decoder, Tensors
 from regard.errors import ModelError
 from regard.tasks.engine import Engine
 from regard.tasks.translate import Translator
@@ -49,15 +46,6 @@ class _Corrected(Engine):
             return self._made[base.precision]
 
 
-def replaced(decoder: Decoder, number: int, tensors: Tensors) -> Decoder:
-    """A decoder with another matrix as number `number` of its tensors (-1: the last), sharing the rest."""
-    made, library = copy.copy(decoder), decoder.library
-    found = library.decoder_with(decoder._model, ctypes.c_int64(number), *pointers(tensors))
-    made._model = decoder.made(found)
-    weakref.finalize(made, library.decoder_free, made._model)
-    return made
-
-
 def _replaced(decoder: Decoder, weight: Array, bias: Array) -> Decoder:
     shape = decoder.shape
     wide = np.zeros((shape.width, shape.inner), np.float32)
@@ -65,7 +53,7 @@ def _replaced(decoder: Decoder, weight: Array, bias: Array) -> Decoder:
     ends = np.zeros(shape.width, np.float32)
     ends[: len(bias)] = bias
     # Behind it come the norm of its residual, with pre-norm that of the decoder, and the output.
-    return replaced(decoder, -3 - shape.pre_norm, Tensors(wide, ends))
+    return decoder.with_matrix(-3 - shape.pre_norm, Tensors(wide, ends))
 
 
 def corrected(base: Translator, changes: Adapter | None) -> Translator:

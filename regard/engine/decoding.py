@@ -13,6 +13,7 @@ layers, H heads, S source tokens, T target tokens.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 import threading
@@ -183,6 +184,14 @@ class Decoder:
             self._bytes += each.weight.size * (4, 2, 1)[kind]
             if is_norm:
                 self._norms.append(each)
+
+    def with_matrix(self, number: int, tensors: Tensors) -> Decoder:
+        """A decoder with another matrix as number `number` of its tensors (-1: the last); it shares the rest."""
+        found = self.library.decoder_with(self._model, ctypes.c_int64(number), *pointers(tensors))
+        made = copy.copy(self)
+        made._model = self.made(found)
+        weakref.finalize(made, self.library.decoder_free, made._model)
+        return made
 
     def run(self, name: str, *arguments: object) -> int:
         """What an entry of the library returns; raises ModelError if it fails."""

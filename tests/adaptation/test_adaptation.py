@@ -16,7 +16,7 @@ from regard.adaptation.adapt import adapt
 from regard.adaptation.file import ADDED, DOWN, UP, AdaptedBundle, Adapter, Card, adapted, digest_of, joined
 from regard.adaptation.keep import Corrections
 from regard.adaptation.merge import merge
-from regard.adaptation.use import corrected, replaced
+from regard.adaptation.use import corrected
 from regard.apps.cli import main
 from regard.engine.decoding import Tensors, refusal
 from regard.errors import BundleError, KernelError, ModelError, RegardWarning, TextError
@@ -202,11 +202,11 @@ def test_a_decoder_with_another_matrix_shares_the_rest(bundle: bundles.Bundle) -
         assert [each.to_dict() for each in base.translate(LINES, precision=precision)] == before
         matrix = np.zeros((decoder.shape.width, decoder.shape.inner), np.float32)
         with pytest.raises(KernelError, match="norm"):
-            replaced(decoder, -2 - decoder.shape.pre_norm, Tensors(matrix))
+            decoder.with_matrix(-2 - decoder.shape.pre_norm, Tensors(matrix))
         with pytest.raises(KernelError, match="no pair"):
-            replaced(decoder, 1000, Tensors(matrix))
+            decoder.with_matrix(1000, Tensors(matrix))
         with pytest.raises(KernelError, match="numbers"):
-            replaced(decoder, 0, Tensors(matrix[:1]))
+            decoder.with_matrix(0, Tensors(matrix[:1]))
         del base
         assert decoder.forced(ids[:1], [target], (2, 3))  # it lives on without the one that it was made of
 
