@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "adaptation": EVERYTHING - {"explore", "documents", "server", "watch", "apps", "studies", "parsing", "exchange"}
     | {"apps.options", "apps.terminal"},
     "server": {"settings", "text", "recipe", "bundle", "tasks", "documents", "adaptation", "explore", "apps.options"}
-    | {"engine.decoding", "search.hypotheses"},  # of the search that requests join
+    | {"kernels.build"},  # how many threads compute
     "watch": {
         *("text", "data", "models", "nn.positions", "train", "recipe", "bundle.model", "tasks", "explore"),
         *("server.pages", "apps.options", "apps.terminal"),
