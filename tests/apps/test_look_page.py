@@ -11,14 +11,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from chromium import CHROMIUM, browser, offline
+from chromium import offline
 
 from regard.apps.look import page
 from regard.explore.look import Attention, Part, Side
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 image = pytest.importorskip("PIL.Image")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 LAYERS, HEADS = 2, 3
 ROWS = ("▁Ein", "▁Mann", "▁läch", "elt", "</s>")
 COLUMNS = ("▁A", "▁man", "▁is", "▁smil", "ing", ".", "</s>")
@@ -37,12 +36,6 @@ def attention() -> Attention:
 
 ATTENTION = attention()
 CROSS = ATTENTION.part("cross")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bundles import ENGLISH, GERMAN, small_bundle
-from chromium import CHROMIUM, browser, offline
+from chromium import offline
 
 from regard.explore.exploration import Exploration, explore
 from regard.explore.gold import error_rate
@@ -18,7 +18,6 @@ from regard.metrics.aer import parse_gold
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 LINE, TARGET = ENGLISH[7], GERMAN[7]
 GOLD = parse_gold("0-0 1-1 2-2 3p2 4-2 5-3 6-4 7-5", base=0)
 
@@ -33,12 +32,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Exploration]:
         "other": explore(place / "two", "A man is smiling."),
         "gold": explore(place / "one", LINE, target=TARGET, gold=GOLD),
     }
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as opened:
-        yield opened
 
 
 @pytest.fixture

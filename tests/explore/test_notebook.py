@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import CHROMIUM, browser, offline
+from chromium import offline
 
 import regard
 from regard.errors import ModelError
@@ -46,20 +46,18 @@ def outputs() -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore")  # those of Jupyter are not ours
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
-def test_a_notebook_shows_the_page(outputs: list[Any], tmp_path: Path) -> None:
+def test_a_notebook_shows_the_page(outputs: list[Any], chromium: Any, tmp_path: Path) -> None:
     assert outputs[0] == []
-    with browser() as chromium:
-        for number, title in ((1, "Attention"), (2, "注意力"), (3, "Attention")):
-            [output] = outputs[number]
-            assert output["data"]["text/plain"] != ""
-            file = tmp_path / f"{number}.html"
-            file.write_text(f"<!doctype html><meta charset=utf-8><body>{frame_of(output)}", encoding="utf-8")
-            with offline(chromium, file, viewport={"width": 1280, "height": 900}) as page:
-                inside = page.frame_locator("iframe")
-                assert title in inside.locator("body").inner_text()
-                assert "abc" in inside.locator("body").inner_text()
-                inside.locator("canvas, svg").first.wait_for(state="attached")
+    for number, title in ((1, "Attention"), (2, "注意力"), (3, "Attention")):
+        [output] = outputs[number]
+        assert output["data"]["text/plain"] != ""
+        file = tmp_path / f"{number}.html"
+        file.write_text(f"<!doctype html><meta charset=utf-8><body>{frame_of(output)}", encoding="utf-8")
+        with offline(chromium, file, viewport={"width": 1280, "height": 900}) as page:
+            inside = page.frame_locator("iframe")
+            assert title in inside.locator("body").inner_text()
+            assert "abc" in inside.locator("body").inner_text()
+            inside.locator("canvas, svg").first.wait_for(state="attached")
 
 
 def test_a_translation_knows_what_it_was_made_of() -> None:

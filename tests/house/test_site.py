@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import CHROMIUM, browser
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -54,22 +53,20 @@ def test_nothing_comes_from_a_network(site: Path) -> None:
     assert foreign == []
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 @pytest.mark.parametrize(
     ("words", "page"),
     [("注意力", "zh/lectures.html"), ("码", "zh/formulas.html"), ("calibrated confidence", "confidence.html")],
 )
-def test_the_search_finds_both_languages_offline(site: Path, words: str, page: str) -> None:
-    pytest.importorskip("playwright")
-    with browser() as chromium:
-        context = chromium.new_context()
-        context.set_offline(True)
-        shown: Any = context.new_page()
-        asked: list[str] = []
-        shown.on("request", lambda one: asked.append(one.url))
-        shown.goto(f"{(site / 'search.html').as_uri()}?q={words}")
-        # Results come one by one.
-        shown.wait_for_selector(f'#search-results li a[href*="{page}"]', timeout=120_000)
+def test_the_search_finds_both_languages_offline(site: Path, chromium: Any, words: str, page: str) -> None:
+    context = chromium.new_context()
+    context.set_offline(True)
+    shown: Any = context.new_page()
+    asked: list[str] = []
+    shown.on("request", lambda one: asked.append(one.url))
+    shown.goto(f"{(site / 'search.html').as_uri()}?q={words}")
+    # Results come one by one.
+    shown.wait_for_selector(f'#search-results li a[href*="{page}"]', timeout=120_000)
+    context.close()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -12,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from chromium import CHROMIUM, browser, watched
+from chromium import watched
 from serving import BUNDLES, serving
 
 from regard.explore.look import look
@@ -69,15 +68,6 @@ def test_the_older_page_is_there(address: str) -> None:
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium: apt-get install chromium")
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
-    with browser() as opened:
-        yield opened
 
 
 def test_it_goes_along_with_what_is_typed(chromium: Any, address: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import chromium
 import httpx
 import pytest
+from chromium import watched
 
 LINE = {"text": "a e ff", "source": "en", "target": "de"}
 
@@ -66,21 +66,12 @@ def test_what_makes_no_sense_is_refused(address: str, path: str, more: dict[str,
     assert answer.json()["error"]
 
 
-@pytest.fixture(scope="module")
-def driver() -> Any:
-    pytest.importorskip("playwright")
-    if chromium.CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
-    with chromium.browser() as opened:
-        yield opened
-
-
-def test_a_head_off_changes_the_translation_shown(address: str, driver: Any) -> None:
+def test_a_head_off_changes_the_translation_shown(address: str, chromium: Any) -> None:
     from playwright.sync_api import expect
 
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     head = matters(address)
-    with chromium.watched(driver, address, viewport={"width": 400, "height": 800}) as page:
+    with watched(chromium, address, viewport={"width": 400, "height": 800}) as page:
         page.goto(f"{address}/explore#text=a+e+ff&source=en&target=de")
         page.click("#tab-heads")
         changed = page.locator("#changed-text")

@@ -9,18 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import CHROMIUM, browser, watched
+from chromium import watched
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 playwright.expect.set_options(timeout=30_000)  # a busy machine is slow
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as opened:
-        yield opened
 
 
 @contextmanager

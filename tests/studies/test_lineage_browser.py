@@ -8,18 +8,15 @@ from typing import Any
 import pytest
 from chromium import offline
 from test_lineage_page import report
-from test_look_page import CHROMIUM, chromium  # noqa: F401  (a fixture, and whether it can be had)
 
 from regard.studies.lineage.report_page import page
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
 _EMPTY = """() => [...document.querySelectorAll("img")].filter((image) => !image.complete || !image.naturalWidth)
   .map((image) => image.alt)"""
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (340, "dark")])
-def test_the_page_opens_offline_and_fits(chromium: Any, tmp_path: Path, width: int, scheme: str) -> None:  # noqa: F811
+def test_the_page_opens_offline_and_fits(chromium: Any, tmp_path: Path, width: int, scheme: str) -> None:
     file = tmp_path / "report.html"
     file.write_text(page(report()), encoding="utf-8")
     with offline(chromium, file, viewport={"width": width, "height": 800}, color_scheme=scheme) as shown:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import CHROMIUM, browser, offline
+from chromium import offline
 from running import running
 from watching import train
 
@@ -26,13 +26,6 @@ from regard.watch.runs import Run, named
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 playwright.expect.set_options(timeout=30_000)  # a busy machine is slow
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
