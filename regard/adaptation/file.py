@@ -73,6 +73,10 @@ class Adapter:
                     if (kind := stored.get_slice(name).get_dtype()) not in ("F16", "F32"):
                         raise BundleError(f"{file}: {name} is stored as {kind}, which no adapter of ours is.")
                 parts = {name: stored.get_tensor(name).astype(np.float32) for name in names}
+        except FileNotFoundError:
+            raise BundleError(
+                f"{file}: there is no such adapter; name another, or make it: regard adapt BUNDLE --pairs FILE."
+            ) from None
         except (SafetensorError, OSError, ValueError, RecursionError, ValidationError) as error:
             raise BundleError(f"{file}: cannot be read as an adapter ({error}); get it again.") from None
         for name, part in parts.items():

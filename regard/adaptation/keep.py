@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
 from regard.text.lines import check_line
 
-from .file import SUFFIX, Adapter, digest_of, joined
+from .file import SUFFIX, AdaptedBundle, Adapter, digest_of, joined
 from .use import corrected, place_of
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ class Corrections:
     """A translator that learns from corrections. Safe to be used from several threads; one learns at a time."""
 
     def __init__(self, base: Translator, folder: str | Path, *, most: int = MOST) -> None:
-        """`base` is the translator without any; the directory has a folder for each bundle's weights.
+        """`base` is the translator without any; the directory has a folder for each bundle's weights and adapter.
 
         Raises ModelError for a model that learns no single corrections. A damaged file is left out, with a warning.
         """
         self.base, self._most = base, most
-        self.folder = Path(folder) / digest_of(self._bundle)[:16]
+        self.folder = Path(folder) / _folder_of(self._bundle)
         place_of(self._bundle)
         self._lock = threading.Lock()
         self._teacher: Teacher | None = None
@@ -82,12 +83,13 @@ class Corrections:
         return [_shown(name, adapter) for name, adapter in self._kept.items()]
 
     def exported(self) -> Adapter | None:
-        """All corrections as one adapter; None where there are none."""
+        """All corrections as one adapter, with that of the bundle if it has one; None where there are none."""
         kept = list(self._kept.values())
         if not kept:
             return None
         card = kept[-1].card.model_copy(update={"source": "", "target": "", "before": "", "about": {"from": len(kept)}})
-        return joined(kept, card)
+        under = self._bundle.adapter if isinstance(self._bundle, AdaptedBundle) else None
+        return joined([under, *kept] if under else kept, card)
 
     def note(self, source: str, found: Translation, to: str | None = None) -> None:
         """Remembers a translation, in memory, so that learning can leave it as it is; the last few are kept."""
@@ -226,6 +228,14 @@ class Corrections:
     def _drop(self, names: set[str]) -> None:
         for name in names:
             (self.folder / f"{name}{SUFFIX}").unlink(missing_ok=True)
+
+
+def _folder_of(bundle: Bundle) -> str:
+    """The name of what is kept for a bundle: a correction is learnt for these weights and no others."""
+    name = digest_of(bundle)[:16]
+    if not isinstance(bundle, AdaptedBundle) or bundle.adapter is None:
+        return name
+    return f"{name}-{sha256(bundle.adapter.to_bytes()).hexdigest()[:16]}"
 
 
 def _shown(name: str, adapter: Adapter) -> Correction:

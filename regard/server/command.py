@@ -36,8 +36,13 @@ class ServerLimits(Limits, Flags):
 
 
 class Taught(Flags):
-    """What users teach, and what they are reminded of."""
+    """What the bundles were taught, what users teach, and what they are reminded of."""
 
+    adapter: tuple[str, ...] = Field(
+        (),
+        description="translate with what `regard adapt` learnt (or en-de=FILE, of several bundles); may be repeated",
+        json_schema_extra={"metavar": "FILE"},
+    )
     corrections: Path | None = Field(
         None,
         description="let users correct translations; what is learnt is kept in this directory",
@@ -83,7 +88,15 @@ def serve(
     from regard.server.service import Service
 
     clients = Clients(limits, keys)
-    service = Service(bundles, limits, pivot=pivot, device=device, corrections=taught.corrections, memory=taught.memory)
+    service = Service(
+        bundles,
+        limits,
+        pivot=pivot,
+        device=device,
+        corrections=taught.corrections,
+        memory=taught.memory,
+        adapters=taught.adapter,
+    )
     pairs = ", ".join(sorted("-".join(pair) for pair in service.pairs))
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
     sys.stderr.write(f"Serving {pairs} at http://{host}:{listening.port} (process {os.getpid()}); Ctrl-C stops.\n")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from regard.adaptation.file import adapted
 from regard.adaptation.keep import Correction, Corrections
 from regard.errors import ModelError, RegardError, RegardWarning
 from regard.tasks.engine import stamp_of
@@ -40,7 +41,8 @@ class _Served:
     pair: Pair | None
     """Where the command named it; else the bundle says."""
     translator: Translator
-    stamp: tuple[int, ...] | None
+    stamp: tuple[tuple[int, ...] | None, ...]
+    """What tells that neither it nor its adapter has changed on disk."""
     corrections: Corrections | None = None
     """What it was taught here, where that is allowed."""
 
@@ -57,18 +59,22 @@ class Service:
         device: str = "auto",
         corrections: Path | None = None,
         memory: Sequence[str | Path] = (),
+        adapters: Sequence[str | Path] = (),
     ) -> None:
         """`bundles` are directories, or "en-de=DIRECTORY" to say what one translates; `pivot` is a language.
 
-        `corrections` is a directory for what users correct, and `memory` files of pairs (or
-        "en-de=FILE") whose matches are shown.
-        Raises BundleError for a bundle that cannot be read, ModelError for one that does not say its languages, and
-        for two of one pair, TextError for a memory that cannot be read.
+        `corrections` is a directory for what users correct, `memory` files of pairs (or "en-de=FILE") whose matches
+        are shown, and `adapters` are files of `regard adapt` (or "en-de=FILE", for the bundle of that pair).
+        Raises BundleError for a bundle and an adapter that cannot be read, ModelError for a bundle that does not say
+        its languages, for two of one pair and for adapters of none, TextError for a memory that cannot be read.
         """
         self.limits, self.pivot, self._device, self._corrections = limits, pivot, device, corrections
         self._lock = threading.Lock()
+        self._adapters = [_named(str(file)) for file in adapters]
+        if len(bundles) > 1 and (file := next((file for file, only in self._adapters if only is None), None)):
+            raise ModelError(f"--adapter {file}: does not say which of the bundles it changes; name it: en-de={file}.")
         self._served = [self._load(*_named(str(bundle))) for bundle in bundles]
-        self._pairs = _by_pair(self._served)
+        self._pairs = self._checked(self._served)
         self.queue = Queue(limits.max_waiting)
         self._memories = memories([_named(str(file)) for file in memory], self._pairs)
         self._detector = _detector({code for pair in self._pairs for code in pair})
@@ -104,18 +110,19 @@ class Service:
         return by_code.get(asked) or by_code.get(asked.split("-")[0])
 
     def reload(self) -> list[Path]:
-        """Reads bundles that have changed on disk; what is being translated ends with the old one. Returns which.
+        """Reads bundles that have changed on disk, or whose adapters have; returns which.
 
+        What is being translated ends with the old one.
         A bundle that cannot be read leaves the old one in its place, and raises its error after all were tried.
         """
         changed, errors = list[Path](), list[RegardError]()
         with self._lock:
             for at, one in enumerate(self._served):
-                if stamp_of(one.path) == one.stamp:
+                if self._stamp(one.path, _pairs_of(one.translator, one.pair)) == one.stamp:
                     continue
                 try:
                     served = [*self._served[:at], self._load(one.path, one.pair), *self._served[at + 1 :]]
-                    self._served, self._pairs = served, _by_pair(served)
+                    self._served, self._pairs = served, self._checked(served)
                 except RegardError as error:
                     errors.append(error)
                 else:
@@ -246,14 +253,43 @@ class Service:
                 return [(ways[0].translator, self.pivot), (ways[1].translator, target)]
         raise Refused(400, f"no bundle translates {source} into {target}")
 
+    def _adapter(self, path: Path, pairs: Iterable[Pair]) -> Path | None:
+        """The adapter of a bundle that translates these pairs. Raises ModelError where there are several."""
+        own = set(pairs)
+        files = [file for file, only in self._adapters if only is None or only in own]
+        if len(files) > 1:
+            raise ModelError(
+                f"--adapter {files[0]} and {files[1]} are both for {path}, and a bundle is served with one; learn one "
+                "from the pairs of both."
+            )
+        return files[0] if files else None
+
+    def _stamp(self, path: Path, pairs: Iterable[Pair]) -> tuple[tuple[int, ...] | None, ...]:
+        return stamp_of(path), _stamp_of_file(self._adapter(path, pairs))
+
+    def _checked(self, served: Sequence[_Served]) -> dict[Pair, _Served]:
+        """What is served by pair. Raises ModelError for two of one pair, and for an adapter of a pair that is not."""
+        found = _by_pair(served)
+        for file, only in self._adapters:
+            if only is not None and only not in found:
+                raise ModelError(
+                    f"--adapter {'-'.join(only)}={file}: no bundle translates this pair; serve one, or leave it."
+                )
+        return found
+
     def _load(self, path: Path, pair: Pair | None) -> _Served:
-        stamp = stamp_of(path)
+        before = stamp_of(path)
         translator = load(path, device=self._device)
         languages = translator.languages
         if pair is None and not (languages.source and (languages.target or languages.targets)):
             raise ModelError(
                 f"{path}: this bundle does not say which languages it translates; name them: en-de={path}."
             )
+        pairs = _pairs_of(translator, pair)
+        stamp = before, self._stamp(path, pairs)[1]
+        if (adapter := self._adapter(path, pairs)) is not None:
+            assert translator.bundle is not None
+            translator = load(adapted(translator.bundle, adapter), device=self._device)
         translator.translate(["."])  # what is made at the first use is made before anybody waits for it
         if self._corrections is None:
             return _Served(path, pair, translator, stamp)
@@ -273,13 +309,26 @@ def joined(lines: Iterable[Translation]) -> str:
 def _by_pair(served: Iterable[_Served]) -> dict[Pair, _Served]:
     found: dict[Pair, _Served] = {}
     for one in served:
-        languages = one.translator.languages
-        targets = languages.targets or (languages.target,)
-        for pair in [one.pair] if one.pair else [(languages.source, target) for target in targets]:
+        for pair in _pairs_of(one.translator, one.pair):
             if pair in found:
                 raise ModelError(f"two bundles translate {'-'.join(pair)}; serve one of them.")
             found[pair] = one
     return found
+
+
+def _pairs_of(translator: Translator, named: Pair | None) -> list[Pair]:
+    """What a bundle translates: the pair that the command named, else what the bundle says."""
+    languages = translator.languages
+    return [named] if named else [(languages.source, target) for target in languages.targets or (languages.target,)]
+
+
+def _stamp_of_file(file: Path | None) -> tuple[int, ...] | None:
+    """What tells cheaply that a file is still the one that was read; None where there is none."""
+    try:
+        found = None if file is None else file.stat()
+    except OSError:
+        found = None
+    return None if found is None else (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def _named(bundle: str) -> tuple[Path, Pair | None]:
