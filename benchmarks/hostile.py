@@ -178,6 +178,18 @@ def resident(process: int, name: str = "VmRSS") -> int:
     return int(found[1]) * 1024 if found else 0
 
 
+def settled(process: int) -> int:
+    """Bytes that are resident when the server has had the time to give back what it freed."""
+    time.sleep(15)
+    return resident(process)
+
+
+def many(address: str, requests: Iterator[Request], together: int) -> Counter[str]:
+    """How these requests were answered."""
+    with ThreadPoolExecutor(together) as threads:
+        return Counter(threads.map(lambda request: send(address, request), requests))
+
+
 def statuses(address: str) -> dict[str, int]:
     """How many requests the server answered, by status."""
     counts = Counter[str]()
@@ -194,16 +206,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         [pair, *_] = httpx.get(f"{address}/v1/bundles").json()["bundles"]
         good = Good(address, pair["source"], pair["target"])
         fuzzed(address, 2, arguments.seed + 1)  # what is made at the first use is made
-        before = resident(process)
+        many(address, malformed(200, arguments.seed + 1), arguments.together)
+        before = settled(process)
         made, wrong = fuzzed(address, arguments.examples, arguments.seed)
-        between, sent = resident(process), Counter[str]()
-        requests = malformed(arguments.requests, arguments.seed)
-        with ThreadPoolExecutor(arguments.together) as threads:
-            for status in threads.map(lambda request: send(address, request), requests):
-                sent[status] += 1
+        between = settled(process)
+        sent = many(address, malformed(arguments.requests, arguments.seed), arguments.together)
         good.stop()
-        time.sleep(1)
-        after, most = resident(process), resident(process, "VmHWM")
+        after, most = settled(process), resident(process, "VmHWM")
         by_status = statuses(address)
     finally:
         server.stop()

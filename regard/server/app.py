@@ -26,6 +26,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
+from regard.machine import release_memory
 
 from . import corrections, deepl, documents, explorer, heads, libretranslate, own, pages
 from .described import describe
@@ -33,6 +34,8 @@ from .limits import Clients, Limits, Refused
 from .service import Service
 
 log = logging.getLogger("regard.server")
+_RELEASE = 10.0
+"""Seconds after which freed memory is given back."""
 PAGE = Path(__file__).with_name("page")
 
 
@@ -44,7 +47,9 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
         anyio.to_thread.current_default_thread_limiter().total_tokens = service.limits.max_requests
         with contextlib.suppress(ValueError, RuntimeError, AttributeError, NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, service)
+        releasing = asyncio.create_task(_release(metrics))
         yield
+        releasing.cancel()
         await anyio.to_thread.run_sync(app.state.documents.close)
         await anyio.to_thread.run_sync(service.close)
 
@@ -205,6 +210,7 @@ class Metrics:
 
     def __init__(self, service: Service) -> None:
         self._registry = registry = CollectorRegistry()
+        self.answered = 0
         self._requests = Counter("regard_requests", "Requests answered", ["route", "status"], registry=registry)
         self._seconds = Histogram("regard_request_seconds", "Time of a request", ["route"], registry=registry)
         self.faults = Counter("regard_faults", "Requests that ended in a fault of the server", registry=registry)
@@ -218,12 +224,23 @@ class Metrics:
 
     def seen(self, route: str, status: int, seconds: float) -> None:
         """Counts a request."""
+        self.answered += 1
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     async def page(self, request: Request) -> Response:
         """What Prometheus reads."""
         return PlainTextResponse(generate_latest(self._registry), media_type="text/plain; version=0.0.4")
+
+
+async def _release(metrics: Metrics) -> None:
+    """Gives freed memory back now and then, which the C library would keep: large requests would be seen for days."""
+    before = 0
+    while True:
+        await asyncio.sleep(_RELEASE)
+        if metrics.answered != before:
+            before = metrics.answered
+            await anyio.to_thread.run_sync(release_memory)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
