@@ -1,10 +1,28 @@
-"""What else goes on on this machine, and what this program gives back to it."""
+"""What else goes on on this machine, what this program gives back to it, and what signals ask of this program."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+@contextmanager
+def stopping(ask: Callable[[], None]) -> Iterator[None]:
+    """While inside, Ctrl-C and SIGTERM call this in the place of what they do otherwise."""
+    before: dict[signal.Signals, Any] = {}
+    with suppress(ValueError):  # not the main thread: signals are the caller's business
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda number, frame: ask())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def is_busy() -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from regard.bundle import Bundle
@@ -13,7 +15,7 @@ from regard.tasks.translate import Translator, load
 from regard.text.formats import holds_both, read_pairs
 from regard.text.lines import read_lines
 
-from .file import Adapter, read_bundle
+from .file import Adapter, digest_of, read_bundle
 from .settings import Learning
 
 Pair = tuple[str, str]
@@ -40,13 +42,17 @@ def adapt(
     """Learns an adapter of a bundle from pairs, and writes it to `out`; `options`, or their names as keywords, say how.
 
     `replay` is what the model knows and should keep: pairs, or lines of text alone, which the model translates itself.
-    Without it some of what it knows is forgotten. `report` hears of events as dicts: "read", "learn", "check". Ctrl-C
-    ends the learning, and the best so far is taken.
+    Without it some of what it knows is forgotten. `report` hears of events as dicts: "read", "resumed", "learn",
+    "check". Ctrl-C and SIGTERM end the learning, and the best so far is taken; the same call goes on from there, where
+    there is an `out`, beside which it is kept.
 
-    Raises BundleError, TextError and ModelError for what cannot be used, TrainingError where nothing is learnt.
+    Raises BundleError, TextError and ModelError for what cannot be used, TrainingError where nothing is learnt, and
+    CheckpointError where an interrupted learning beside `out` is another one.
     """
     check_torch("learning an adapter")
-    from .learn import Examples, adapter_of, learn
+    from .examples import Examples
+    from .learn import adapter_of, learn
+    from .unfinished import Unfinished
 
     tell: Report = report or (lambda event: None)
     settings = learning(options, **given)
@@ -62,10 +68,13 @@ def adapt(
     tell({"event": "read", "replay": len(home)})
     sets = [Examples.of(each, settings.held_out, settings.seed) if each else None for each in (new, home)]
     assert sets[0] is not None
-    parts, about = learn(opened.model(), sets[0], sets[1], settings, tell)
+    unfinished = None if out is None else Unfinished.beside(out, _key(settings, digest_of(opened), new, home))
+    parts, about = learn(opened.model(), sets[0], sets[1], settings, tell, unfinished)
     adapter = adapter_of(opened, parts, about)
     if out is not None:
         adapter.write(out, half=True)
+    if unfinished is not None and not about["stopped"]:
+        unfinished.remove()
     return adapter
 
 
@@ -77,6 +86,11 @@ def learning(options: Learning | None = None, **given: object) -> Learning:
         return Learning.model_validate({**(options.model_dump() if options else {}), **given})
     except ValidationError as error:
         raise ModelError(explained(error)) from None
+
+
+def _key(settings: Learning, *read: object) -> str:
+    """What tells one learning from another."""
+    return sha256(json.dumps([settings.model_dump(), *read]).encode()).hexdigest()
 
 
 def encoded(translator: Translator, pairs: Iterable[Pair], what: str) -> list[Ids]:

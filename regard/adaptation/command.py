@@ -73,9 +73,14 @@ def _learn(bundle: Path, texts: Texts, out: Path, learning: Learning, as_json: b
     about = made.card.about
     if as_json:
         write_json({"adapter": str(out), "bytes": out.stat().st_size, **about})
-        return
-    if about.get("stopped"):
-        say(console_on(sys.stderr), "Stopped; the best so far is kept.")
+    else:
+        _told(about, out)
+    if about["stopped"]:
+        say(console_on(sys.stderr), f"Stopped; {out} has the best so far. The same command goes on from here.")
+        raise typer.Exit(130)
+
+
+def _told(about: Mapping[str, object], out: Path) -> None:
     write(f"learnt from {about['pairs']:,} pairs in {about['seconds']} s, {about['updates']:,} updates\n")
     write(f"loss of a token, held out: {about['loss_before']:.3f}, now {about['loss_after']:.3f}\n")
     if about.get("home_loss_after") is not None:
@@ -96,6 +101,8 @@ def _display() -> Iterator[Report]:
                 note = f"update {event['update']}, loss {event['loss']:.3f}"
                 done = 100 * float(str(event["done"]))
                 bar.update(task, description="learning", completed=done, total=100, note=note)
+            elif event["event"] == "resumed":
+                say(bar.console, f"Going on at update {event['update']}.")
             elif event["event"] == "check" and not bar.console.is_terminal:
                 say(bar.console, f"update {event['update']}: held out {event['losses']}")
 
@@ -106,10 +113,11 @@ def _tell(bundle: Path, place: Path, as_json: bool) -> None:
     """What the adapters in a file or a directory are."""
     from regard import bundle as bundles
 
-    from .file import SUFFIX, adapted
+    from .file import SUFFIX, UNFINISHED, adapted
 
     opened = bundles.load(bundle)
-    files = sorted(place.rglob(f"*{SUFFIX}")) if place.is_dir() else [place]
+    within = (file for file in place.rglob(f"*{SUFFIX}") if not any(p.name.endswith(UNFINISHED) for p in file.parents))
+    files = sorted(within) if place.is_dir() else [place]
     found = []
     for file in files:
         adapter = adapted(opened, file).adapter

@@ -28,6 +28,8 @@ from regard.errors import BundleError
 Array = NDArray[np.float32]
 DOWN, UP, ADDED = ":down", ":up", ":added"
 SUFFIX = ".safetensors"
+UNFINISHED = ".unfinished"
+"""What the directory of an interrupted learning ends in, after the adapter's own name."""
 _CARD = "regard.adapter"
 _MOST_BYTES = 64 << 20
 _MOST_CARD = 1 << 20

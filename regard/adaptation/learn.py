@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -19,57 +19,22 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from regard.bundle import Bundle
-from regard.data.batches import Batch, assembled
+from regard.data.batches import Batch
 from regard.errors import TrainingError
 from regard.kernels import native
+from regard.machine import stopping
+from regard.train.checkpoint import Checkpoint
 from regard.train.objectives import Inputs
+from regard.train.optimizers import restore_state, state_of
 from regard.train.step import Step, inputs, resolve_precision
 
+from .examples import Examples, Ids, Passes, batches
 from .file import ADDED, DOWN, UP, Adapter, Array, Card, digest_of
 from .settings import MB, Learning
+from .unfinished import Unfinished
 
-Ids = tuple[list[int], list[int]]
-"""Of a pair, the tokens of source and target without their ends."""
 Report = Callable[[Mapping[str, object]], None]
 _CHECKS = 8  # how often the held-out pairs are looked at in a whole run, at least once an epoch
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Pairs to learn from, and pairs to judge by."""
-
-    train: list[Ids]
-    held_out: list[Ids]
-
-    @classmethod
-    def of(cls, pairs: Sequence[Ids], held_out: int, seed: int) -> Examples:
-        """A tenth of the pairs is held out, at most so many; drawn by the seed."""
-        order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
-        some = min(held_out, len(pairs) // 10)
-        return cls([pairs[i] for i in order[some:]], [pairs[i] for i in order[:some]])
-
-
-def batches(pairs: Sequence[Ids], tokens: int, draw: np.random.Generator) -> Iterator[Batch]:
-    """All pairs once, in batches of so many tokens of a side; neighbours in length together, batches in any order."""
-    order = sorted(draw.permutation(len(pairs)).tolist(), key=lambda i: sum(map(len, pairs[i])))
-    cuts: list[list[int]] = [[]]
-    sizes = [0, 0]
-    for i in order:
-        more = [len(side) + 1 for side in pairs[i]]
-        sizes = [size + one for size, one in zip(sizes, more, strict=True)]
-        if cuts[-1] and max(sizes) > tokens:
-            cuts.append([])
-            sizes = more
-        cuts[-1].append(i)
-    for at in draw.permutation(len(cuts)).tolist():
-        yield batch_of([pairs[i] for i in cuts[at]])
-
-
-def batch_of(pairs: Sequence[Ids]) -> Batch:
-    """Pairs as a pack."""
-    none = np.zeros(0, np.int64)
-    empty = Batch(np.arange(len(pairs)), none, none, none, none, none, "packed")
-    return assembled(empty, [source for source, _ in pairs], [target for _, target in pairs])
 
 
 class Adapted(nn.Module):
@@ -212,22 +177,32 @@ class _Best:
 
 
 def learn(
-    model: nn.Module, new: Examples, home: Examples | None, settings: Learning, report: Report
+    model: nn.Module,
+    new: Examples,
+    home: Examples | None,
+    settings: Learning,
+    report: Report,
+    unfinished: Unfinished | None = None,
 ) -> tuple[dict[str, Array], dict[str, int | float | str | None]]:
     """The parts of an adapter of a model, and what is worth telling of how it was learnt.
 
-    Ctrl-C ends it, and what was best by then is kept. Raises TrainingError where nothing finite is learnt.
+    Ctrl-C and SIGTERM end it after the update at hand: what was best by then is taken, and `unfinished` keeps what is
+    needed to go on; a second one ends it at once. Raises TrainingError where nothing finite is learnt.
     """
     torch.manual_seed(settings.seed)
     native.keep_memory()
     learner = Adapted(model, settings)
     learner.step.train()
     run = _Run(learner, new, home, settings, report)
-    interrupted = False
-    try:
+    if unfinished is not None and (held := unfinished.load()) is not None:
+        run.restore(held)
+        report({"event": "resumed", "update": run.update, "seconds": run.seconds})
+    with stopping(run.ask_to_stop):
         run.whole()
-    except KeyboardInterrupt:
-        interrupted = True
+        if run.stop and unfinished is not None and run.update:
+            unfinished.save(run.update, *run.state())
+        if run.stop and run.update and not run.best.parts:
+            run.check()
     best = run.best
     if not best.parts:
         raise TrainingError("nothing was learnt yet when it was stopped; give it more time.")
@@ -239,7 +214,7 @@ def learn(
         "home_loss_before": first[1], "home_loss_after": best.losses[1],
     }  # fmt: skip
     about = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in about.items()}
-    return best.parts, {**about, "precision": "bfloat16" if learner.halved else "float32", "stopped": interrupted}
+    return best.parts, {**about, "precision": "bfloat16" if learner.halved else "float32", "stopped": run.stop}
 
 
 class _Run:
@@ -248,41 +223,91 @@ class _Run:
     def __init__(
         self, learner: Adapted, new: Examples, home: Examples | None, settings: Learning, report: Report
     ) -> None:
-        self.learner, self.new, self.home, self.settings, self.report = learner, new, home, settings, report
-        self.best, self.update, self.seconds = _Best(), 0, 0.0
+        self.learner, self.new, self.home, self.settings, self._hears = learner, new, home, settings, report
+        self.best, self.update, self.seconds, self.stop = _Best(), 0, 0.0, False
+        self.first = math.nan, math.nan
         self.draw = np.random.default_rng(settings.seed)
+        self.passes = Passes(new.train, settings.batch_tokens, self.draw)
+        replayed = home is not None and settings.replay_share > 0
+        self.replay = Passes(home.train, settings.batch_tokens, self.draw) if home and replayed else None
         parts = learner.parts.values()
         self.optimizer = torch.optim.AdamW(parts, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
-        self.first = self._losses()
-        self.best.losses = self.first
+
+    def ask_to_stop(self) -> None:
+        """Ends the run after the update at hand; asked twice, at once."""
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+
+    def report(self, event: Mapping[str, object]) -> None:
+        """Tells of an event; who hears of it may stop the run by KeyboardInterrupt."""
+        try:
+            self._hears(event)
+        except KeyboardInterrupt:
+            self.ask_to_stop()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
+        """Tensors and plain values, from which `restore` goes on with the same bits."""
+        parts, best = self.learner.parts, self.best
+        tensors, values = state_of([self.optimizer], parts)
+        tensors |= {f"part.{name}": part for name, part in parts.items()}
+        tensors |= {f"best.{name}": torch.from_numpy(part) for name, part in best.parts.items()}
+        tensors["draw"] = torch.get_rng_state()
+        state = {
+            "update": self.update, "seconds": self.seconds, "first": self.first, "optimizer": values,
+            "best": [best.value, best.losses, best.update], "draw": self.draw.bit_generator.state,
+            "passes": self.passes.state(), "replay": self.replay and self.replay.state(),
+        }  # fmt: skip
+        return tensors, state
+
+    def restore(self, held: Checkpoint) -> None:
+        """Takes up what `state` made."""
+        state, tensors, parts = held.state, held.tensors, self.learner.parts
+        self.update, self.seconds, self.first = state["update"], state["seconds"], tuple(state["first"])
+        with torch.no_grad():
+            for name, part in parts.items():
+                part.copy_(tensors[f"part.{name}"])
+        restore_state([self.optimizer], parts, tensors, state["optimizer"])
+        value, losses, update = state["best"]
+        best = {n.removeprefix("best."): tensors[n].numpy() for n in tensors if n.startswith("best.")}
+        self.best = _Best(value, best, tuple(losses), update)
+        self.passes.restore(state["passes"])
+        if self.replay is not None:
+            self.replay.restore(state["replay"])
+        self.draw.bit_generator.state = state["draw"]
+        torch.set_rng_state(tensors["draw"])
 
     def whole(self) -> None:
-        """All updates, until the epochs or the minutes are over."""
-        s, began = self.settings, time.perf_counter()
+        """All updates, until the epochs or the minutes are over, or it is asked to stop."""
+        s = self.settings
+        if not self.update:
+            self.best.losses = self.first = self._losses()
+        began = time.perf_counter() - self.seconds
         each = sum(1 for _ in batches(self.new.train, s.batch_tokens, np.random.default_rng(0)))
-        total, replay = each * s.epochs, self._replay()
+        total = each * s.epochs
         every = max(1, min(each, total // _CHECKS))
-        for _ in range(s.epochs):
-            for batch in batches(self.new.train, s.batch_tokens, self.draw):
-                self.seconds = time.perf_counter() - began
-                late = self.seconds / (60 * s.minutes)
-                done = late if late > (self.update + 1) / total else self.update / total  # the clock counts if it must
-                if done >= 1:
-                    return self._check()
-                self._step(batch, replay, done, min(1.0, (self.update + 1) / min(50, total)))
-                if self.update % every == 0:
-                    self._check()
-                self.seconds = time.perf_counter() - began
-        self._check()
+        while self.passes.left or self.passes.begun < s.epochs:
+            if self.stop:
+                return
+            self.seconds = time.perf_counter() - began
+            late = self.seconds / (60 * s.minutes)
+            done = late if late > (self.update + 1) / total else self.update / total  # the clock counts if it must
+            if done >= 1:
+                break
+            self._step(self.passes.take(), done, min(1.0, (self.update + 1) / min(50, total)))
+            if self.update % every == 0:
+                self.check()
+            self.seconds = time.perf_counter() - began
+        self.check()
 
-    def _step(self, batch: Batch, replay: Iterator[Batch] | None, done: float, warm: float) -> None:
+    def _step(self, batch: Batch, done: float, warm: float) -> None:
         """One update; the learning rate rises over the first ones, then falls on a line to 0 at the end."""
         learner, s = self.learner, self.settings
         weights = learner.weights()
         loss = learner.loss(batch, weights) / batch.target_tokens
         shown = float(loss.detach())
-        if replay is not None:
-            again = next(replay)
+        if self.replay is not None:
+            again = self.replay.take()
             same = learner.drift if s.distil else learner.loss
             loss = loss + s.replay_share * same(again, weights) / again.target_tokens
         loss.backward()
@@ -296,23 +321,12 @@ class _Run:
             raise TrainingError(f"learning has diverged at update {self.update}; lower --learning-rate.")
         self.report({"event": "learn", "update": self.update, "loss": shown, "done": done})
 
-    def _replay(self) -> Iterator[Batch] | None:
-        home, s = self.home, self.settings
-        if home is None or not s.replay_share:
-            return None
-
-        def endless() -> Iterator[Batch]:
-            while True:
-                yield from batches(home.train, s.batch_tokens, self.draw)
-
-        return endless()
-
     def _losses(self) -> tuple[float, float]:
         judge, s = self.learner.judged, self.settings
         here = judge(self.new.held_out or self.new.train, s.batch_tokens)
         return here, judge(self.home.held_out or self.home.train, s.batch_tokens) if self.home else math.nan
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Keeps the changes if they are the best by the losses of what was held out, here and at home together."""
         losses = self._losses()
         value = losses[0] + (losses[1] if self.home else 0.0)

@@ -7,12 +7,11 @@ What a run leaves in its directory: `recipe.toml`, `prepared/`, `checkpoints/`, 
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from regard.data.corpus import Texts
 from regard.disk import locked, write_atomically
 from regard.errors import CheckpointError, ModelError, RecipeError, TrainingError
 from regard.kernels import measured
+from regard.machine import stopping
 from regard.models import FAMILIES
 from regard.models.modules import device_named, parameter_count
 from regard.nn import layers
@@ -160,7 +160,7 @@ def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Texts | None, gi
         journal.open(trainer.progress.update)
     _report_start(run.report, recipe, prepared, trainer, taken_up)
     try:
-        with _stopping(trainer):
+        with stopping(partial(_ask_to_stop, trainer)):
             trainer.run()
     except OSError as error:  # a full disk shows in the log as well as in a save
         raise CheckpointError(
@@ -362,22 +362,9 @@ def _check_directory(recipe: Recipe, out: Path, resume: bool) -> None:
                 )
 
 
-@contextmanager
-def _stopping(trainer: Trainer) -> Iterator[None]:
-    """While inside, the first Ctrl-C or SIGTERM asks the trainer to save and stop; a second one interrupts at once."""
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        # torchrun passes on what a terminal has sent to every process already; and one must not leave the others.
-        if trainer.stop and trainer.parallel.alone:
-            raise KeyboardInterrupt
-        trainer.stop = True
-
-    before: dict[signal.Signals, Any] = {}
-    with suppress(ValueError):  # not the main thread: signals are the caller's business
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, ask)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _ask_to_stop(trainer: Trainer) -> None:
+    """The first Ctrl-C or SIGTERM asks the trainer to save and stop; a second one interrupts at once."""
+    # torchrun passes on what a terminal has sent to every process already; and one must not leave the others.
+    if trainer.stop and trainer.parallel.alone:
+        raise KeyboardInterrupt
+    trainer.stop = True
