@@ -76,6 +76,7 @@ def test_it_goes_along_with_what_is_typed(chromium: Any, address: str) -> None:
     with watched(chromium, f"{address}/explore#text=abc+de&source=en&target=de", address) as page:
         expect(page.locator("#target")).to_have_text("ED CBA", timeout=30_000)
         assert page.locator("#picture").is_visible()
+        assert page.locator("#from-2").is_hidden()  # one bundle has nothing to stand beside it but another line
         page.click("#tab-search")
         page.fill("#line", "fgh")
         expect(page.locator("#source")).to_have_text("fgh", timeout=30_000)
@@ -87,6 +88,35 @@ def test_it_goes_along_with_what_is_typed(chromium: Any, address: str) -> None:
         expect(page.locator("#target")).to_have_text("HGF", timeout=30_000)
         page.fill("#line", "")
         expect(page.locator("#lines dl")).to_have_count(0)
+
+
+def test_two_bundles_stand_side_by_side(chromium: Any) -> None:
+    from playwright.sync_api import expect
+
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    with (
+        serving(f"en-de={BUNDLES / 'transformer'}", f"de-en={BUNDLES / 'luong'}") as address,
+        watched(chromium, f"{address}/explore#text=abc+de&source=en&target=de", address) as page,
+    ):
+        expect(page.locator("#target")).to_have_text("ED CBA", timeout=30_000)
+        assert page.locator("#target-2").count() == 0
+        page.select_option("#from-2", "de")
+        assert page.locator("#to-2 option").all_inner_texts() == ["English"]
+        expect(page.locator("#source-2")).to_have_text("abc de", timeout=30_000)
+        assert page.locator("#lines h2").all_inner_texts() == ["en → de", "de → en"]
+        page.fill("#line-2", "fgh")
+        expect(page.locator("#source-2")).to_have_text("fgh", timeout=30_000)
+        for tab in ("attention", "decoding", "steps"):
+            page.click(f"#tab-{tab}")
+            found = axe.Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+        page.select_option("#language", "zh")
+        assert page.locator("#from-2 option").all_inner_texts() == ["相同", "德语", "英语"]
+        page.set_viewport_size({"width": 360, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.fill("#line-2", "")
+        page.select_option("#from-2", "")
+        expect(page.locator("#lines dl")).to_have_count(1, timeout=30_000)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -95,6 +96,12 @@ def test_a_head_off_changes_the_translation_shown(address: str, chromium: Any) -
         assert page.locator("#head-opened tbody tr").count() == 7
         page.select_option("#open-row", "3")
         assert page.locator("#head-opened td", has_text="hidden").count() == 4
+        with page.expect_download() as waiting:
+            page.click("#heads-svg")
+        svg = ElementTree.parse(waiting.value.path())
+        written = ["".join((each.text or "").split()) for each in svg.iter("{http://www.w3.org/2000/svg}text")]
+        shown = [page.inner_text(f"#{part}") for part in ("switches", "changes", "head-opened")]
+        assert "".join(written) == "".join("".join(shown).split())
         assert axe.Axe().run(page).response["violations"] == []
         page.select_option("#language", "zh")
         assert "按一个头" in page.inner_text("#view-heads")

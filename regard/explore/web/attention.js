@@ -1,13 +1,13 @@
 // The view of attention: a matrix, or lines, of the layers and heads that are chosen, and all of them to choose from.
 
 import { $, frame, range, register, speak, speaks } from "./frame.js";
-import { COLOURS, image, onCanvas, onSvg, recolour, save } from "./drawing.js";
+import { COLOURS, image, joined, onCanvas, paints, recolour, save, saveSvg } from "./drawing.js";
 import { choice, errorRate, figureOf, figures, follow, heading, nowhere, paint, planned, reading, shown, total, under } from "./figure.js";
 import { inOrder, upTo, weights } from "./numbers.js";
 
 const say = speaks({
   en: {attention: "Attention", part: "attention", layer: "layer", head: "head",
-    unit: "between", view: "view", svg: "Save SVG", png: "Save PNG", every: "Every layer and head",
+    unit: "between", view: "view", png: "Save PNG", every: "Every layer and head",
     mean: "mean", sum: "sum", all: "all", several: "several", combine: "of several", layers: "Layers", heads: "Heads",
     tokens: "tokens", words: "words", matrix: "matrix", lines: "lines",
     encoder: "Input - Input (encoder)", cross: "Input - Output (cross)", decoder: "Output - Output (decoder)",
@@ -25,7 +25,7 @@ const say = speaks({
     grid: "Across: heads. Down: layers.",
     caution: "Weights say where the model looked, not why it wrote what it wrote: attention is not an explanation."},
   zh: {attention: "注意力", part: "注意力", layer: "层", head: "头",
-    unit: "单位", view: "视图", svg: "保存 SVG", png: "保存 PNG", every: "所有的层与头",
+    unit: "单位", view: "视图", png: "保存 PNG", every: "所有的层与头",
     mean: "平均", sum: "求和", all: "全部", several: "多个", combine: "多个时", layers: "层", heads: "头",
     tokens: "词元", words: "词", matrix: "矩阵", lines: "连线",
     encoder: "Input - Input（编码器）", cross: "Input - Output（交叉）", decoder: "Output - Output（解码器）",
@@ -65,7 +65,7 @@ const FIGURE = (n) => `<figure>
 </figure>
 <section><h2 data-say="every"></h2><div id="heads${n}" class="heads" role="group"></div></section>`;
 
-let all = [];  // the figures, one a run
+let all = [], inDark = null;  // the figures, one a run, and whether they were drawn in the dark
 const behind = (figure) => all.indexOf(figure) ? `-${all.indexOf(figure) + 1}` : "";
 const its = (figure, id) => $(id + behind(figure));
 const titleOf = (figure) => heading(figure, say(figure.part.name));
@@ -218,27 +218,17 @@ function listen() {
   choose("view", (value) => { choice.view = value; for (const figure of all) figure.row = figure.column = -1; });
   $("controls").addEventListener("submit", (event) => event.preventDefault());
   $("svg").addEventListener("click", () => {
-    const to = onSvg(...whole(), all.map(titleOf).join(" | "), (weight) => figures(all[0], weight));
-    paintAll(to);
-    save(new Blob([to.whole()], {type: "image/svg+xml"}), named("svg"));
+    saveSvg(whole(), named("svg"), all.map(titleOf).join(" | "), (weight) => figures(all[0], weight));
   });
   $("png").addEventListener("click", () => {
-    const canvas = document.createElement("canvas");
-    paintAll(onCanvas(canvas, ...whole()));
+    const canvas = document.createElement("canvas"), picture = whole();
+    picture.paint(onCanvas(canvas, picture.width, picture.height));
     canvas.toBlob((blob) => save(blob, named("png")));
   });
 }
 
 // What is on the screen, one figure beside the other.
-const GAP = 24;
-const whole = () => [all.reduce((sum, {plan}) => sum + plan.width + GAP, -GAP), Math.max(...all.map(({plan}) => plan.height))];
-function paintAll(to) {
-  if (all.length > 1) to.rect(0, 0, ...whole(), getComputedStyle(document.body).backgroundColor);
-  for (const figure of all) {
-    paint(figure, to);
-    to.move(figure.plan.width + GAP, 0);
-  }
-}
+const whole = () => joined(all.map((figure) => ({...figure.plan, paint: (to) => paint(figure, to)})));
 function named(kind) {
   const [figure] = all, [layers, heads] = [figure.layers, figure.heads].map((chosen, i) =>
     chosen.size === figure.part.shape[i] ? choice.combine : inOrder(chosen).join("+"));
@@ -319,6 +309,7 @@ function load() {
     listenTo(figure);
   });
   recolour();
+  inDark = paints.dark;
   all.forEach(thumbnails);
 }
 
@@ -329,7 +320,9 @@ register({
     panel.innerHTML = PANEL;
     listen();
     return {load, draw() {
-      if (recolour()) for (const figure of all) { figure.kept = {}; thumbnails(figure); }
+      recolour();
+      if (inDark !== paints.dark) for (const figure of all) { figure.kept = {}; thumbnails(figure); }
+      inDark = paints.dark;
       update();
     }};
   },

@@ -1,8 +1,9 @@
 // The view of decoding: the encoder layer by layer, then the translation token by token, each with what it looks at.
 
 import { $, frame, register, speak, speaks } from "./frame.js";
-import { breadth, onCanvas, paints, recolour, shade } from "./drawing.js";
+import { breadth, joined, onCanvas, paints, recolour, saveSvg, shade } from "./drawing.js";
 import { matrix, upTo } from "./numbers.js";
+import { seen } from "./seen.js";
 
 const say = speaks({
   en: {decoding: "Decoding", play: "Play", pause: "Pause", back: "Back", on: "Step", time: "Time", layer: "layer of the decoder",
@@ -29,7 +30,8 @@ const PANEL = `<form id="player">
 <label><span data-say="layer"></span><select id="time-layer"></select></label>
 </form>
 <div id="screens"></div>
-<p class="soft" id="player-keys"></p>`;
+<p class="soft" id="player-keys"></p>
+<p><button type="button" id="decoding-svg" data-say="svg"></button></p>`;
 const STEP = 24, PAUSE = 900;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -70,15 +72,19 @@ function scene(screen, time) {
     said: say("writing", step + 1, names.length, names[step], likely) + (looks ? say("looks", looks) : "")};
 }
 
-function draw(screen, number) {
-  const {left, right, lines, said, lit, current} = scene(screen, now()), {ink} = paints;
-  const behind = number ? `-${number + 1}` : "", canvas = $(`screen${behind}`);
-  const longest = screen.cross.rows.names;
-  const x1 = breadth(left) + 24, room = Math.max($(`screen-stage${behind}`).clientWidth - 4, 240);
-  const width = Math.max(x1 + Math.max(breadth(longest), breadth(screen.encoder?.rows.names ?? [])) + 140, Math.min(room, 560));
-  const x2 = width - Math.max(breadth(longest), breadth(screen.encoder?.rows.names ?? [])) - 24;
-  const height = Math.max(left.length, longest.length) * STEP + 16, middle = (i) => 8 + (i + 0.5) * STEP;
-  const to = onCanvas(canvas, width, height);
+const middle = (i) => 8 + (i + 0.5) * STEP;
+
+// What is shown now, as a picture in this room.
+function planned(screen, room) {
+  const shown = scene(screen, now()), longest = screen.cross.rows.names, x1 = breadth(shown.left) + 24;
+  const wide = Math.max(breadth(longest), breadth(screen.encoder?.rows.names ?? []));
+  const width = Math.max(x1 + wide + 140, Math.min(room, 560)), x2 = width - wide - 24;
+  const height = Math.max(shown.left.length, longest.length) * STEP + 16;
+  return {...shown, width, height, paint: (to) => paint(shown, {x1, x2, width, height}, to)};
+}
+
+function paint({left, right, lines, lit, current}, {x1, x2, width, height}, to) {
+  const {ink} = paints;
   to.rect(0, 0, width, height, ink.paper);
   lit.forEach((weight, s) => to.rect(2, middle(s) - 11, x1 - 8, 22, shade(weight)));
   for (const [t, s, weight] of lines) if (weight >= 0.02) to.line(x1, middle(s), x2, middle(t), ink.mark, Math.min(weight, 1));
@@ -87,6 +93,13 @@ function draw(screen, number) {
     if (t === current) to.frame(x2 + 3, middle(t) - 10, breadth([name]) + 12, 20, ink.mark);
     to.text(name, x2 + 8, middle(t), t === current || current < 0 ? ink.text : ink.soft, "left");
   });
+}
+
+function draw(screen, number) {
+  const behind = number ? `-${number + 1}` : "", canvas = $(`screen${behind}`);
+  screen.plan = planned(screen, Math.max($(`screen-stage${behind}`).clientWidth - 4, 240));
+  const {right, said, current, width, height} = screen.plan;
+  screen.plan.paint(onCanvas(canvas, width, height));
   canvas.setAttribute("aria-label", `${say("picture")} ${said}`);
   $(`said${behind}`).setAttribute("aria-live", playing() ? "off" : "polite");
   $(`said${behind}`).textContent = said;
@@ -103,6 +116,9 @@ function drawAll() {
   $("time").setAttribute("aria-valuetext", screens.length ? scene(screens[0], now()).said : "");
   screens.forEach(draw);
 }
+
+// All screens side by side, each with what is said of it.
+const whole = () => joined(screens.map(({plan}, number) => joined([plan, seen($(number ? `said-${number + 1}` : "said"))], true)));
 
 function go(to) {
   $("time").value = Math.min(Math.max(to, 0), most());
@@ -139,6 +155,7 @@ register({
     panel.innerHTML = PANEL;
     $("player").addEventListener("submit", (event) => event.preventDefault());
     $("back").addEventListener("click", () => { stop(); go(now() - 1); });
+    $("decoding-svg").addEventListener("click", () => saveSvg(whole(), "decoding.svg", say("decoding")));
     $("on").addEventListener("click", () => { stop(); go(now() + 1); });
     $("play").addEventListener("click", play);
     $("time").addEventListener("input", () => { stop(); drawAll(); });

@@ -12,10 +12,11 @@ export const frame = {language: about.language, server: about.server, colours: a
 
 // -- words ------------------------------------------------------------------------------------------------------------
 
+const COMMON = {en: {svg: "Save SVG"}, zh: {svg: "保存 SVG"}};  // words of several views
 // A function that says a word in the page's language: words are {en: {word: text or function}, zh: {…}}.
 export function speaks(words) {
   return (word, ...values) => {
-    const found = words[frame.language][word] ?? word;
+    const found = words[frame.language][word] ?? COMMON[frame.language][word] ?? word;
     return typeof found === "function" ? found(...values) : found;
   };
 }

@@ -3,6 +3,8 @@
 
 import { $, frame, range, register, speak, speaks } from "./frame.js";
 import { ask, question } from "./ask.js";
+import { joined, recolour, saveSvg } from "./drawing.js";
+import { seen } from "./seen.js";
 
 const say = speaks({
   en: {heads: "Heads", about: "Press a head to switch it off, and again to switch it on: the model translates anew without it. A " +
@@ -31,12 +33,13 @@ const BODY = `<p class="soft" data-say="about"></p><div id="switches"></div>
 <label><span data-say="value"></span> <input id="edit-weight" type="range" min="0" max="1" step="0.05" value="1"></label>
 <button type="button" id="edit-put" data-say="put"></button><span id="edits"></span></fieldset>
 <p><button type="button" id="undo" data-say="none"></button> <span id="changing" class="soft" role="status"></span></p>
-<dl aria-live="polite"><dt data-say="now"></dt><dd id="changed-text"></dd><dt data-say="before"></dt><dd id="plain-text"></dd></dl>
+<dl id="changes" aria-live="polite"><dt data-say="now"></dt><dd id="changed-text"></dd><dt data-say="before"></dt><dd id="plain-text"></dd></dl>
 <fieldset><legend data-say="opened"></legend>
 <label><span data-say="which"></span> <select id="open-head"></select></label>
 <label><span data-say="token"></span> <select id="open-row"></select></label>
 <button type="button" id="open-it" data-say="open"></button></fieldset>
-<div id="head-opened"></div>`;
+<div id="head-opened"></div>
+<p><button type="button" id="heads-svg" data-say="svg"></button></p>`;
 const MOST_NUMBERS = 16;
 
 const parts = () => ["encoder", "cross", "decoder"].map((name) => frame.runs[0].parts.find((part) => part.name === name)).filter(Boolean);
@@ -172,6 +175,10 @@ register({
     $("edit-head").addEventListener("change", rows);
     $("open-head").addEventListener("change", () => { rows(); if (opened) open(); });
     $("open-row").addEventListener("change", unfolded);
+    $("heads-svg").addEventListener("click", () => {
+      const shown = ["switches", "edits", "changes", "head-opened"].map($).filter((one) => one.textContent);
+      saveSvg(joined(shown.map(seen), true), "heads.svg", say("heads"));
+    });
     $("open-it").addEventListener("click", open);
     $("undo").addEventListener("click", () => { off.clear(); edits = []; listed(); switches(); change(); });
     $("edit-put").addEventListener("click", () => {
@@ -183,7 +190,7 @@ register({
     });
     return {
       load() { edits = []; opened = null; listed(); choices(); unfolded(); change(); },
-      draw() { speak(panel, say); switches(); listed(); choices(); unfolded(); },
+      draw() { recolour(); speak(panel, say); switches(); listed(); choices(); unfolded(); },
     };
   },
 });

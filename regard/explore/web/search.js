@@ -1,10 +1,10 @@
 // The view of the search: a beam as a tree, from the first token on the left to where each hypothesis ended.
 
 import { $, frame, range, register, speak, speaks } from "./frame.js";
-import { breadth, onCanvas, onSvg, paints, recolour, save } from "./drawing.js";
+import { breadth, onCanvas, paints, recolour, saveSvg } from "./drawing.js";
 
 const say = speaks({
-  en: {search: "Beam search", all: "Show what was pruned at once", svg: "Save SVG", point: "Point at a token, or move " +
+  en: {search: "Beam search", all: "Show what was pruned at once", point: "Point at a token, or move " +
       "with the arrow keys: left to what it goes on from, right to what goes on.",
     about: (width, nodes, penalty) => `Width ${width}, ${nodes} hypotheses considered; ranked by log-probability over the ` +
       `length penalty ${penalty}. A line is as strong as its token is likely. Left to right: step by step.`,
@@ -15,7 +15,7 @@ const say = speaks({
     why: {open: "it goes on", pruned: "pruned, for others were likelier", finished: "it wrote its end, and others scored better",
       length: "the length limit cut it off", stopped: "still open when no open one could win any more",
       answer: (n) => `it is answer ${n}`}},
-  zh: {search: "束搜索", all: "显示立即被剪掉的", svg: "保存 SVG", point: "指向一个词元，或用方向键移动：向左到它的上文，向右到它的后续。",
+  zh: {search: "束搜索", all: "显示立即被剪掉的", point: "指向一个词元，或用方向键移动：向左到它的上文，向右到它的后续。",
     about: (width, nodes, penalty) => `束宽 ${width}，共考虑 ${nodes} 个假设；按对数概率除以长度惩罚 ${penalty} 排序。线越深，词元的概率越高。` +
       "从左到右为逐步。",
     tree: "束搜索的树", none: "无", open: "继续", pruned: "剪掉", finished: "完成", length: "达到长度上限", stopped: "尚未完成",
@@ -142,9 +142,7 @@ function listenTo(tree) {
     if (place) stage.scrollTo(place.x - stage.clientWidth / 2, place.y - stage.clientHeight / 2);
   });
   its(tree, "tree-svg").addEventListener("click", () => {
-    const to = onSvg(tree.plan.width, tree.plan.height, say("tree"), String);
-    paint(tree, to);
-    save(new Blob([to.whole()], {type: "image/svg+xml"}), "beam-search.svg");
+    saveSvg({...tree.plan, paint: (to) => paint(tree, to)}, "beam-search.svg", say("tree"));
   });
 }
 

@@ -1,6 +1,8 @@
 // The view of the steps: of each token that was written its probability, its rank and what else was likely.
 
-import { $, frame, register, speaks } from "./frame.js";
+import { $, frame, register, speak, speaks } from "./frame.js";
+import { recolour, saveSvg } from "./drawing.js";
+import { seen } from "./seen.js";
 
 const say = speaks({
   en: {steps: "Probabilities", step: "step", written: "written", probability: "probability", rank: "rank",
@@ -12,6 +14,8 @@ const say = speaks({
     about: "每一步的概率以原文和此前的词元为条件。熵说明这一步有多开放：0 比特即只有一个词元可能，1 比特即两个词元同样可能。",
     all: (total, perplexity) => `总对数概率 ${total}；每词元困惑度 ${perplexity}。`},
 });
+const PANEL = `<div id="tables"></div><p class="soft" data-say="about"></p>
+<p><button type="button" id="steps-svg" data-say="svg"></button></p>`;
 const COLUMNS = ["step", "written", "probability", "rank", "entropy", "others"];
 
 function cell(kind, ...children) {
@@ -53,12 +57,14 @@ register({
   name: "steps", order: 20, say,
   fits: (runs) => runs.some((run) => run.steps),
   open(panel) {
-    panel.innerHTML = '<div id="tables"></div><p class="soft" id="steps-about"></p>';
+    panel.innerHTML = PANEL;
+    $("steps-svg").addEventListener("click", () => saveSvg(seen($("tables")), "probabilities.svg", say("steps")));
     return {
       load() {},
       draw() {
+        recolour();
+        speak(panel, say);
         $("tables").replaceChildren(...frame.runs.filter((run) => run.steps).map(tableOf));
-        $("steps-about").textContent = say("about");
       },
     };
   },
