@@ -15,7 +15,7 @@ from regard.tasks.translate import Translator, load
 from regard.text.formats import holds_both, read_pairs
 from regard.text.lines import read_lines
 
-from .file import Adapter, digest_of, read_bundle
+from .file import Adapter, digest_of, never_written, read_bundle
 from .settings import Learning
 
 Pair = tuple[str, str]
@@ -94,8 +94,11 @@ def _key(settings: Learning, *read: object) -> str:
 
 
 def encoded(translator: Translator, pairs: Iterable[Pair], what: str) -> list[Ids]:
-    """The tokens of pairs; what is empty or longer than the bundle takes is left out. Raises TextError by number."""
-    found = []
+    """The tokens of pairs; what is empty, longer than the bundle takes, or has tokens that it never writes is left out.
+
+    Raises TextError by number.
+    """
+    found, never = [], frozenset() if translator.bundle is None else never_written(translator.bundle)
     for number, (source, target) in enumerate(pairs, start=1):
         if not source.strip() or not target.strip():
             continue
@@ -106,7 +109,7 @@ def encoded(translator: Translator, pairs: Iterable[Pair], what: str) -> list[Id
                 continue
             raise TextError(f"{what} {number}: {error}") from None
         written = translator.target.encode(target)
-        if read and written and max(len(read), len(written)) <= translator.limit:
+        if read and written and max(len(read), len(written)) <= translator.limit and never.isdisjoint(written):
             found.append((read, written))
     return found
 

@@ -33,6 +33,7 @@ UNFINISHED = ".unfinished"
 _CARD = "regard.adapter"
 _MOST_BYTES = 64 << 20
 _MOST_CARD = 1 << 20
+_NEVER = -5000.0  # a bias below it forbids a token; imported models have -10,000
 
 
 class Card(BaseModel):
@@ -218,3 +219,10 @@ def digest_of(bundle: Bundle) -> str:
 def read_bundle(bundle: str | Path | Bundle) -> Bundle:
     """A bundle, read unless it is one."""
     return bundle if isinstance(bundle, Bundle) else bundles.load(bundle)
+
+
+def never_written(bundle: Bundle) -> frozenset[int]:
+    """The tokens that a model may not write, which imported ones say by their biases: nothing teaches them."""
+    weights = Weights(bundle.path / WEIGHTS)
+    bias = weights["output.bias"] if "output.bias" in weights else np.zeros(0)
+    return frozenset(np.flatnonzero(bias < _NEVER).tolist())

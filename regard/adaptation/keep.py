@@ -26,7 +26,7 @@ from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
 from regard.text.lines import check_line
 
-from .file import SUFFIX, AdaptedBundle, Adapter, digest_of, joined
+from .file import SUFFIX, AdaptedBundle, Adapter, digest_of, joined, never_written
 from .use import corrected, place_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Corrections:
         self.base, self._most = base, most
         self.folder = Path(folder) / _folder_of(self._bundle)
         place_of(self._bundle)
+        self._never = never_written(self._bundle)
         self._lock = threading.Lock()
         self._teacher: Teacher | None = None
         self._recent: OrderedDict[tuple[str, str | None], tuple[str, Ids]] = OrderedDict()
@@ -193,7 +194,8 @@ class Corrections:
                     f"the {what} has {len(ids)} tokens, and what is corrected has from 1 to {MOST_TOKENS}; send a "
                     "sentence at a time."
                 )
-        if (reads := self.base.target.decode(written)) != target:
+        reads = self.base.target.decode([id for id in written if id not in self._never])
+        if reads != target:
             raise ModelError(
                 f"this bundle cannot write the translation as it stands; its tokens would make it {reads!r}."
             )
