@@ -205,7 +205,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         [pair, *_] = httpx.get(f"{address}/v1/bundles").json()["bundles"]
         good = Good(address, pair["source"], pair["target"])
-        fuzzed(address, 2, arguments.seed + 1)  # what is made at the first use is made
+        fuzzed(address, 20, arguments.seed + 1)  # what is made at the first use is made
         many(address, malformed(200, arguments.seed + 1), arguments.together)
         before = settled(process)
         made, wrong = fuzzed(address, arguments.examples, arguments.seed)

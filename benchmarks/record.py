@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.bundle import versions
-from regard.kernels.build import compiler
+from regard.kernels.build import SHIPPED, compiler
 
 __all__ = ["RESULTS", "circumstances", "write"]
 
@@ -28,7 +28,7 @@ def circumstances() -> dict[str, Any]:
         "command": f"python benchmarks/{shlex.join(words)}",
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "instructions": _instructions(),
-        "compiler": compiler()[1].partition("\n")[0],
+        "compiler": "zig c++ (a wheel's library)" if SHIPPED.is_file() else compiler()[1].partition("\n")[0],
         "commit": _commit(),
         "versions": versions(),
     }

@@ -1,8 +1,7 @@
-"""What else goes on on this machine, what this program gives back to it, and what signals ask of this program."""
+"""What else goes on on this machine, and what signals ask of this program."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import time
@@ -37,9 +36,3 @@ def is_busy() -> bool:
         if others <= (os.cpu_count() or 1) // 4:
             return False
     return True
-
-
-def release_memory() -> None:
-    """Gives memory that was freed back to the system, where the C library keeps it (glibc)."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None:
-        trim(0)

@@ -26,11 +26,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
-from regard.machine import release_memory
 
 from . import corrections, deepl, documents, explorer, heads, libretranslate, own, pages
 from .described import describe
 from .limits import Clients, Limits, Refused
+from .resident import release_memory, share_pools
 from .service import Service
 
 log = logging.getLogger("regard.server")
@@ -278,6 +278,7 @@ def run(app: FastAPI, host: str, port: int) -> None:
     """Serves until SIGTERM or Ctrl-C; then takes nothing more and answers what was accepted."""
     import uvicorn
 
+    share_pools()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.handlers, log.propagate = [handler], False
