@@ -49,7 +49,7 @@ def number(value: float | None, form: str = ",.0f") -> str:
 def decode_tables(result: Table) -> list[str]:
     """Speeds and waits by setting; how many times as fast; quality; and the other parts that were measured."""
     made = []
-    for setting, one in result["settings"].items():
+    for setting, one in result.get("settings", {}).items():
         waits = any("p50" in row for row in one["systems"].values())
         best = {name for of in one["best"].values() for name in of.values()}
         rows = [
@@ -171,6 +171,7 @@ def circumstances_line(result: Table) -> str:
 MAKERS: dict[str, Callable[[Table], list[str]]] = {
     "decode": decode_tables,
     "decode_small": decode_tables,
+    "decode_avx2": decode_tables,
     "train_step": train_step_tables,
     "train_step_avx2": train_step_tables,
     "cold_start": cold_start_tables,
