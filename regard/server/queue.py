@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import islice
 
 from regard.errors import RegardError
 from regard.kernels.build import default_threads, threads_at_most
@@ -24,7 +23,7 @@ FEWEST_TOGETHER = 8
 """Fewer are not shared out between the two that compute."""
 
 
-@dataclass(eq=False)
+@dataclass
 class _Item:
     line: str
     translator: Translator
@@ -132,32 +131,27 @@ class Queue:
             return batch
 
     def _taken(self) -> list[_Item]:
-        """Some of what waits, the oldest among it, near to each other in length: a batch ends with its longest."""
-        self._drop_late()
-        if not self._requests:
-            return []
+        batch: list[_Item] = []
+        others: deque[deque[_Item]] = deque()
         most = min(MOST_TOGETHER, max(FEWEST_TOGETHER, -(-self._waiting // len(self._threads))))
-        share, oldest = max(1, 2 * most // len(self._requests)), self._requests[0][0]
-        fit = [item for items in self._requests for item in islice(items, share) if _same(item, oldest)]
-        by_length = sorted(fit[: 2 * most], key=lambda item: len(item.line))
-        start = min(max(by_length.index(oldest) - most // 2, 0), max(len(by_length) - most, 0))
-        batch = by_length[start : start + most]
-        taken = set(map(id, batch))
-        served = [id(items[0]) in taken for items in self._requests]
-        left = [deque(item for item in items if id(item) not in taken) for items in self._requests]
-        turns = sorted(range(len(left)), key=served.__getitem__)  # whose turn it was is behind the others
-        self._requests = deque(left[turn] for turn in turns if left[turn])
-        self._waiting -= len(batch)
+        share = max(1, most // len(self._requests))
+        while self._requests and len(batch) < most:
+            items = self._requests.popleft()
+            of_this = 0
+            while items and of_this < share:
+                if items[0].until < time.monotonic():
+                    self._waiting -= 1
+                    items.popleft().done.set_exception(Refused(504, "The translation takes too long; send less text"))
+                elif batch and not _same(items[0], batch[0]):
+                    break
+                else:
+                    self._waiting -= 1
+                    batch.append(items.popleft())
+                    of_this += 1
+            if items:
+                others.append(items)
+        self._requests.extend(others)
         return batch
-
-    def _drop_late(self) -> None:
-        """Refuses what should have begun by now."""
-        now = time.monotonic()
-        for items in self._requests:
-            while items and items[0].until < now:
-                self._waiting -= 1
-                items.popleft().done.set_exception(Refused(504, "The translation takes too long; send less text"))
-        self._requests = deque(items for items in self._requests if items)
 
 
 def _same(one: _Item, other: _Item) -> bool:

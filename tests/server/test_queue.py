@@ -9,7 +9,7 @@ import pytest
 from serving import BUNDLES
 
 import regard
-from regard.server.queue import FEWEST_TOGETHER, Queue, _Item
+from regard.server.queue import Queue, _Item
 from regard.tasks.options import Options
 from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
@@ -36,23 +36,6 @@ def put(queue: Queue, translator: Translator, *lengths: int, options: Options | 
 
 def taken(queue: Queue) -> list[int]:
     return [len(item.line) for item in queue._taken()]
-
-
-def test_lines_of_a_batch_are_near_in_length(translator: Translator) -> None:
-    queue = Waiting(100)
-    for length in (1, 90) * FEWEST_TOGETHER:
-        put(queue, translator, length)
-    assert taken(queue) == [1] * FEWEST_TOGETHER
-    assert taken(queue) == [90] * FEWEST_TOGETHER
-    assert (taken(queue), queue.waiting) == ([], 0)
-
-
-def test_the_oldest_is_always_among_them(translator: Translator) -> None:
-    queue = Waiting(100)
-    put(queue, translator, 500)
-    for _ in range(3 * FEWEST_TOGETHER):
-        put(queue, translator, 7)
-    assert 500 in taken(queue)
 
 
 def test_a_long_request_does_not_hold_up_a_short_one(translator: Translator) -> None:
