@@ -4,7 +4,8 @@
 
 Timed is the whole process, from its start to its end: Python, imports, the model, one sentence at beam 4. Files are in
 the system's cache, as on a machine that did this before; systems take turns. Regard reads the bundle, as it is and in
-int8 (`regard quantize`); CTranslate2 an int8 and a float32 export; Hugging Face its own directory in float32.
+int8 (`regard quantize`); CTranslate2 an int8 and a float32 export; Hugging Face its own directory in float32. With
+`--python`, Regard and CTranslate2 run in another environment, such as one with the wheel and without PyTorch.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """A small process in between: a child's memory is never counted less than that of the process that began it."""
 
 
-def commands(path: Path, folder: Path, threads: int) -> dict[str, list[str]]:
+def commands(path: Path, folder: Path, threads: int, python: str) -> dict[str, list[str]]:
     """The command of each system; what it reads is written first."""
     sys.path.insert(0, str(Path(__file__).parent / "peers"))
     from decoder import _marian_or_pegasus
@@ -70,9 +71,8 @@ def commands(path: Path, folder: Path, threads: int) -> dict[str, list[str]]:
     _marian_or_pegasus(str(path)).save_pretrained(places["huggingface"])
     (places["huggingface"] / "source.spm").write_bytes(bundle.source.to_bytes())
     quantize(path, folder / "smaller")
-    python = sys.executable
 
-    def script(code: str, name: str) -> list[str]:
+    def script(code: str, name: str, python: str = python) -> list[str]:
         return [python, "-c", code, str(places[name]), str(threads)]
 
     return {
@@ -80,7 +80,7 @@ def commands(path: Path, folder: Path, threads: int) -> dict[str, list[str]]:
         "regard, int8 bundle": [python, "-m", "regard", "translate", str(folder / "smaller")],
         "ctranslate2 int8": script(CTRANSLATE2, "int8"),
         "ctranslate2 float32": script(CTRANSLATE2, "float32"),
-        "huggingface float32": script(HUGGINGFACE, "huggingface"),
+        "huggingface float32": script(HUGGINGFACE, "huggingface", sys.executable),
         "python alone": [python, "-c", "pass"],
     }
 
@@ -99,6 +99,9 @@ def timed(machine: Machine, command: list[str]) -> tuple[float, int, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--bundle", type=Path, required=True)
+    parser.add_argument(
+        "--python", default=sys.executable, help="of an environment with Regard's wheel and CTranslate2"
+    )
     parser.add_argument("--rounds", type=at_least(1), default=7)
     parser.add_argument("--results", type=Path, default=RESULTS / "cold_start.json")
     threads_option(parser)
@@ -108,7 +111,7 @@ def main() -> int:
     result = {**circumstances(), "threads": arguments.threads, "rounds": arguments.rounds, "systems": systems}
     with tempfile.TemporaryDirectory() as folder:
         runs: dict[str, list[tuple[float, int, str]]] = {}
-        all_of_them = commands(arguments.bundle, Path(folder), arguments.threads)
+        all_of_them = commands(arguments.bundle, Path(folder), arguments.threads, arguments.python)
         for command in all_of_them.values():
             timed(machine, command)  # what it reads is in the system's cache
         for _ in range(arguments.rounds):
