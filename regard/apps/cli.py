@@ -6,6 +6,7 @@ Exit codes: 0 done, 2 a mistake that the user can mend (said in a message, witho
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 import warnings
@@ -156,6 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     finally:
         warnings.showwarning = show
+        if arguments is None:
+            gc.freeze()  # the process ends: nobody needs to look for what could be freed
     return code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -118,8 +119,19 @@ def load(path: str | Path) -> Bundle:
     """
     path = Path(path)
     card, whole = _card(path)
+    with ThreadPoolExecutor(1) as beside:  # of large weights this takes as long as all the rest
+        weighed = [beside.submit(_check_file, path / name, card.files[name]) for name in card.files if name == WEIGHTS]
+        bundle = _read(path, card, whole)
+        for each in weighed:
+            each.result()
+    return bundle
+
+
+def _read(path: Path, card: Card, whole: str) -> Bundle:
+    """What `load` returns, all but the weights checked."""
     for name, known in card.files.items():
-        _check_file(path / name, known)
+        if name != WEIGHTS:
+            _check_file(path / name, known)
     models = (JOINT, JOINT) if JOINT in card.files else SEPARATE
     for name in (WEIGHTS, RECIPE, GOLDEN, *models):
         if name not in card.files:
