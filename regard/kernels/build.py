@@ -248,8 +248,8 @@ def default_threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     most = int(asked) if asked.isdecimal() and int(asked) else max(1, min(here, math.ceil(min(quota(), here))))
-    torch = sys.modules.get("torch")
-    return most if torch is None else min(most, torch.get_num_threads())
+    number = getattr(sys.modules.get("torch"), "get_num_threads", None)  # not while another thread is loading it
+    return most if number is None else min(most, number())
 
 
 _here = threading.local()

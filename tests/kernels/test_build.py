@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -264,3 +265,9 @@ def test_what_control_groups_allow(tmp_path, group, files, processors):
         (tmp_path / name).write_text(text + "\n", "ascii")
     assert build.quota(tmp_path) == processors
     assert build.quota(tmp_path / "nowhere") == math.inf
+
+
+def test_threads_are_counted_while_pytorch_is_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may be at it: a server's first request for the explorer, beside translations."""
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    assert build.default_threads() >= 1
