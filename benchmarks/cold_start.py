@@ -99,9 +99,7 @@ def timed(machine: Machine, command: list[str]) -> tuple[float, int, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--bundle", type=Path, required=True)
-    parser.add_argument(
-        "--python", default=sys.executable, help="that has Regard's wheel and CTranslate2"
-    )
+    parser.add_argument("--python", default=sys.executable, help="that has Regard's wheel and CTranslate2")
     parser.add_argument("--rounds", type=at_least(1), default=7)
     parser.add_argument("--results", type=Path, default=RESULTS / "cold_start.json")
     threads_option(parser)
