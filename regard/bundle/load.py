@@ -120,10 +120,11 @@ def load(path: str | Path) -> Bundle:
     path = Path(path)
     card, whole = _card(path)
     with ThreadPoolExecutor(1) as beside:  # of large weights this takes as long as all the rest
-        weighed = [beside.submit(_check_file, path / name, card.files[name]) for name in card.files if name == WEIGHTS]
+        known = card.files.get(WEIGHTS)  # without them `_read` says so
+        weighed = beside.submit(_check_file, path / WEIGHTS, known) if known else None
         bundle = _read(path, card, whole)
-        for each in weighed:
-            each.result()
+        if weighed:
+            weighed.result()
     return bundle
 
 

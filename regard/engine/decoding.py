@@ -239,6 +239,7 @@ class Decoder:
                 self._searched(Search(self, sources, limits, beam, lists), sources, beam, progress) if sources else []
             )
         done, stopped = [0] * threads, threading.Event()
+        part = replace(beam, batch=-(-beam.batch // threads))
 
         def some(first: int) -> list[list[Found]]:
             def tell(count: int) -> None:
@@ -251,8 +252,6 @@ class Decoder:
             rows = slice(first, None, threads)
             search = Search(self, sources[rows], limits[rows], part, lists and lists[rows], threads=1)
             return self._searched(search, sources[rows], beam, tell)
-
-        part = replace(beam, batch=-(-beam.batch // threads))
 
         found: list[list[Found]] = [[]] * len(sources)
         with ThreadPoolExecutor(threads) as pool:

@@ -21,6 +21,7 @@ MOST_TOGETHER = 128
 """Sentences of one call: the decoder fills up what is done, so more would only let others wait."""
 FEWEST_TOGETHER = 8
 """Fewer are not shared out between the two that compute."""
+_TOO_LONG = "The translation takes too long; send less text at a time"
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Queue:
         try:
             return [item.done.result(max(until - time.monotonic(), 0.0) + 1.0) for item in mine]
         except TimeoutError:
-            raise Refused(504, "The translation takes too long; send less text at a time") from None
+            raise Refused(504, _TOO_LONG) from None
         finally:
             for item in mine:  # of a request that failed nothing more is begun
                 item.until = 0.0
@@ -141,7 +142,7 @@ class Queue:
             while items and of_this < share:
                 if items[0].until < time.monotonic():
                     self._waiting -= 1
-                    items.popleft().done.set_exception(Refused(504, "The translation takes too long; send less text"))
+                    items.popleft().done.set_exception(Refused(504, _TOO_LONG))
                 elif batch and not _same(items[0], batch[0]):
                     break
                 else:

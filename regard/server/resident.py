@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 
 _MOST_POOLS = -8  # M_ARENA_MAX of glibc's malloc.h
@@ -17,5 +16,5 @@ def share_pools() -> None:
 
 def release_memory() -> None:
     """Gives memory that was freed back to the system, where the C library keeps it (glibc)."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None:
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None:
         trim(0)
