@@ -22,10 +22,10 @@ import regard
 from regard import pictures
 from regard.metrics.reliability import reliability
 from regard.tasks.align import words
-from regard.tasks.calibrate import calibrate
 from regard.tasks.details import sums_of
 from regard.tasks.forced import forced
 from regard.text import read_lines
+from regard.tuning.calibrate import calibrate
 
 
 def judged(translator: regard.Translator, directory: Path, lines: int) -> dict[str, Any]:

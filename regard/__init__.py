@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from regard.tasks.measure import perplexities
     from regard.tasks.translate import Translator, load
     from regard.tasks.translation import Translation
+    from regard.tuning.tune import tune
 
     __version__: str
 
@@ -53,7 +54,7 @@ __all__ = ["Attention", "Attribution", "Bundle", "BundleError", "CheckpointError
 __all__ += ["DataError", "Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe", "RecipeError"]
 __all__ += ["RegardError", "TextError", "TrainingError", "Translation", "Translator", "__version__", "adapt"]
 __all__ += ["attribute", "classify", "embed", "evaluate", "fill", "fit", "generate", "heads", "inspect", "load"]
-__all__ += ["load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines"]
+__all__ += ["load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines", "tune"]
 
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own
@@ -81,6 +82,7 @@ _HOMES = {
     "tasks.forced": ("score_lines",),
     "tasks.translate": ("Translator", "load"),
     "tasks.translation": ("Translation",),
+    "tuning.tune": ("tune",),
 }
 _PLACES = {name: (home, name) for home, names in _HOMES.items() for name in names} | {"load_recipe": ("recipe", "load")}
 """Where each public name lives, and what it is called there."""

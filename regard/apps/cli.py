@@ -31,6 +31,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("apps.use:score", "The log-probability of given translations, a line each."),
     "align": ("apps.use:align", "Which word translates which: links like 0-0 1-2."),
     "calibrate": ("apps.use:calibrate", "Measure how far a model's confidence may be believed, and put it right."),
+    "tune": ("tuning.command:tune", "Choose a bundle's length penalty and beam on validation data."),
     "parse": ("parsing.commands:parse", "Parse sentences: a line of words in, its tree out."),
     "inspect": ("apps.use:inspect", "What a bundle is, where it came from, how good it is."),
     "generate": ("apps.language:generate", "Go on with a text by a language model."),

@@ -234,9 +234,9 @@ def calibrate(
     """Measure how far a model's confidence may be believed, put it right, and keep that in the bundle."""
     from regard import pictures
     from regard.bundle import add_calibration
-    from regard.tasks.calibrate import calibrate as measure
     from regard.tasks.translate import load
     from regard.text import read_lines
+    from regard.tuning.calibrate import calibrate as measure
 
     translator = load(bundle, device=device)
     lines, references = read_lines(source), read_lines(reference)

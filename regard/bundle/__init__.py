@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .format import FORMAT, SCALE, Calibration, Golden, Provenance, on_curve, versions
 from .load import Bundle, check_golden, load
-from .save import add_calibration, add_shortlist, save
+from .save import add_calibration, add_shortlist, save, with_recipe
 
 __all__ = [
     "FORMAT",
@@ -20,4 +20,5 @@ __all__ = [
     "on_curve",
     "save",
     "versions",
+    "with_recipe",
 ]

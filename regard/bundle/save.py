@@ -38,6 +38,8 @@ from .load import Bundle, digest_of, earlier, load
 if TYPE_CHECKING:
     from torch import Tensor
 
+Write = Callable[[Path], object]
+
 
 def save(
     path: str | Path,
@@ -65,8 +67,8 @@ def save(
         models = {JOINT: source} if joint else dict(zip(SEPARATE, (source, target), strict=True))
         for name, tokenizer in models.items():
             (part / name).write_bytes(tokenizer.to_bytes())
-        (part / RECIPE).write_text(to_toml(recipe), encoding="utf-8")
-        _write_json(part / GOLDEN, [g.model_dump(mode="json") for g in golden])
+        for name, write_one in _told(recipe, golden).items():
+            write_one(part / name)
         parameters = sum(tensor.numel() for name, tensor in contiguous.items() if not name.endswith(SCALE))
         seal(part, recipe.model.family, parameters, provenance)
 
@@ -76,12 +78,19 @@ def save(
 
 def add_calibration(bundle: Bundle, calibration: Calibration) -> Bundle:
     """The bundle with this calibration in place of any that it had, saved as `save` does, and loaded."""
-    return _with(bundle, CALIBRATION, lambda file: _write_json(file, calibration.model_dump(mode="json")))
+    return _with(bundle, {CALIBRATION: lambda file: _write_json(file, calibration.model_dump(mode="json"))})
 
 
 def add_shortlist(bundle: Bundle, shortlist: Shortlist) -> Bundle:
     """The bundle with this shortlist in place of any that it had, saved as `save` does, and loaded."""
-    return _with(bundle, SHORTLIST, lambda file: plain.save_file(dict(vars(shortlist)), file))
+    return _with(bundle, {SHORTLIST: lambda file: plain.save_file(dict(vars(shortlist)), file)})
+
+
+def with_recipe(
+    bundle: Bundle, recipe: Recipe, golden: Sequence[Golden], notes: Mapping[str, object], out: Path | None = None
+) -> Bundle:
+    """The bundle with another recipe of the same model and what it answers by it, saved in its place or in `out`."""
+    return _with(bundle, _told(recipe, golden), notes, out)
 
 
 def seal(part: Path, family: str, parameters: int, provenance: Provenance) -> None:
@@ -99,20 +108,33 @@ def seal(part: Path, family: str, parameters: int, provenance: Provenance) -> No
         sync(file)
 
 
-def _with(bundle: Bundle, name: str, write_one: Callable[[Path], None]) -> Bundle:
-    """The bundle with one more file, or with another in its place."""
+def _with(
+    bundle: Bundle, files: Mapping[str, Write], notes: Mapping[str, object] = {}, out: Path | None = None
+) -> Bundle:
+    """The bundle with more files, or others in their place, and with these notes; saved where it is, or in `out`."""
 
     def write(part: Path) -> None:
-        for other in bundle.files.keys() - {name}:
+        for other in bundle.files.keys() - files.keys():
             shutil.copyfile(bundle.path / other, part / other)
-        write_one(part / name)
-        seal(part, bundle.recipe.model.family, bundle.parameters, bundle.provenance)
+        for name, write_one in files.items():
+            write_one(part / name)
+        came = bundle.provenance.model_copy(update={"notes": {**bundle.provenance.notes, **notes}})
+        seal(part, bundle.recipe.model.family, bundle.parameters, came)
 
-    _replace(bundle.path, write)
-    return load(bundle.path)
+    _replace(out or bundle.path, write)
+    return load(out or bundle.path)
 
 
-def _replace(path: Path, write: Callable[[Path], None]) -> None:
+def _told(recipe: Recipe, golden: Sequence[Golden]) -> dict[str, Write]:
+    """How the files of a recipe and of golden sentences are written."""
+    plainly = [g.model_dump(mode="json") for g in golden]
+    return {
+        RECIPE: lambda file: file.write_text(to_toml(recipe), encoding="utf-8"),
+        GOLDEN: lambda file: _write_json(file, plainly),
+    }
+
+
+def _replace(path: Path, write: Write) -> None:
     """Put a directory that `write` fills in the place of a bundle, or of nothing."""
     if path.exists() and not (path.is_dir() and ((path / CARD).exists() or not any(path.iterdir()))):
         raise BundleError(f"{path}: is in the way and is no bundle; move it, or choose another place for the bundle.")

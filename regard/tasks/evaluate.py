@@ -116,7 +116,7 @@ def evaluate_lines(
 
     def score_some(chosen: Sequence[int], resamples: int) -> dict[str, Score]:
         lines = [[side[i] for i in chosen] for side in (hypotheses, source, *sets)]
-        language = _language(translator, lines[1], options.to)
+        language = language_of(translator, lines[1], options.to)
         found = score(lines[0], lines[2:], wanted, language=language, resamples=resamples)
         return {**found, "perplexity": perplexity_of([likely[i] for i in chosen])} if likely else found
 
@@ -146,7 +146,7 @@ def wanted_of(metrics: Iterable[str]) -> list[str]:
     return wanted
 
 
-def _language(translator: Translator, source: Sequence[str], to: str | None) -> str:
+def language_of(translator: Translator, source: Sequence[str], to: str | None) -> str:
     """The one target language of these lines, or "" if there are several or it is not known."""
     if not translator.languages.targets:
         return translator.languages.target

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from regard import bundle as bundles
-from regard.bundle import SCALE, Bundle, Golden
+from regard.bundle import SCALE, Bundle
 from regard.errors import ModelError, TextError
 from regard.metrics import score
 from regard.text import split_tag, tag
 
-from .golden import answers
+from .golden import answered
 from .translate import load
 
 KINDS = ("int8", "bfloat16")
@@ -112,11 +112,7 @@ def _save(bundle: Bundle, out: Path, to: str) -> Path:
         scale = stored[name + SCALE][:, None] if name + SCALE in stored else 1
         parameter.copy_(stored[name].float() * scale)
     # The golden answers are those of the weights as they are now.
-    found = answers(model, bundle.recipe, bundle.source, [golden.source_ids for golden in bundle.golden])
-    golden = [
-        Golden(source=g.source, source_ids=g.source_ids, target_ids=tuple(ids), output=bundle.target.decode(ids))
-        for g, ids in zip(bundle.golden, found, strict=True)
-    ]
+    golden = answered([g.source for g in bundle.golden], model, bundle.recipe, bundle.source, bundle.target)
     bundles.save(
         out,
         recipe=bundle.recipe.model_copy(update={"search": bundle.recipe.search.model_copy(update={"precision": to})}),

@@ -21,7 +21,6 @@ from regard.errors import BundleError, DataError, TextError
 from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.transformer import TransformerConfig, build
 from regard.pictures import reliability as reliability_picture
-from regard.tasks.calibrate import calibrate, fit_temperature, mutual_information
 from regard.tasks.constraints import Constraints
 from regard.tasks.details import links_of, steps_of, sums_of, words_of
 from regard.tasks.forced import forced, score_lines
@@ -29,6 +28,7 @@ from regard.tasks.lines import LongTranslation, translate_long
 from regard.tasks.translate import Translator, load
 from regard.text import END, PAD, TextConfig, Tokenizer
 from regard.text.sentences import words
+from regard.tuning.calibrate import calibrate, fit_temperature, mutual_information
 
 LINES = [*ENGLISH[:4], "", "A 😀 can't — 3.5 %", "▁ cafe\u0301 \u05e9\u05dc\u05d5\u05dd"]
 

@@ -28,14 +28,13 @@ from regard.bundle import Calibration, on_curve
 from regard.errors import DataError
 from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.interface import EncoderDecoder
+from regard.tasks.details import links_of, steps_of, sums_of, target_spans
+from regard.tasks.forced import forced, hidden_of, logits_of
+from regard.tasks.lines import check_counts
+from regard.tasks.translate import Translator
+from regard.tasks.translation import Candidate
 from regard.text import PAD
 from regard.text.sentences import words
-
-from .details import links_of, steps_of, sums_of, target_spans
-from .forced import forced, hidden_of, logits_of
-from .lines import check_counts
-from .translate import Translator
-from .translation import Candidate
 
 _BATCH = 32
 _COLDEST, _HOTTEST = 0.05, 20.0
