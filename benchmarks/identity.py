@@ -24,8 +24,7 @@ from record import RESULTS, circumstances, write
 import regard
 from regard.exchange.ctranslate2 import CTranslate2
 from regard.exchange.export import export
-from regard.search.hypotheses import penalty_of
-from regard.search.table import SearchConfig
+from regard.search.table import SearchConfig, penalty_of
 from regard.tasks.decode import decode
 from regard.tasks.engine import backend_of, exact_copy
 from regard.tasks.forced import forced

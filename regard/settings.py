@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from regard.extensions import load_installed
 from regard.text.formats import FIELDS, holds_both
-from regard.text.languages import is_code, split_tag
+from regard.text.lines import is_code, split_tag
 
 
 @dataclass(frozen=True)

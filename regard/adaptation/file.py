@@ -21,7 +21,8 @@ from safetensors import numpy as plain
 
 from regard import bundle as bundles
 from regard.bundle import Bundle
-from regard.bundle.format import WEIGHTS, Weights
+from regard.bundle.format import WEIGHTS
+from regard.bundle.load import Weights
 from regard.disk import atomic_rename
 from regard.errors import BundleError
 

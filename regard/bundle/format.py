@@ -1,4 +1,4 @@
-"""What the files of a bundle hold, and its weights as arrays, each read when it is asked for.
+"""What the files of a bundle hold, and what is no bundle.
 
     weights.safetensors    parameters by name (never pickle)
     subwords.model         the SentencePiece model; or source.model and target.model
@@ -15,20 +15,14 @@ can write its digest anew. Compare `Bundle.digest` with one that its maker gives
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
-from safetensors import SafetensorError, safe_open
-
-from regard.errors import BundleError
 
 FORMAT = 1
 
@@ -45,13 +39,6 @@ LARGEST = {
 
 SCALE = ":scale"
 """Behind a parameter's name: what its rows are multiplied by, where they are stored as whole numbers."""
-
-_HEADER = 16 << 20
-"""Bytes of the longest header of weights that is read."""
-_REPEATS = ("layers", "hops")
-"""Ends of the keys that say how many parts a model has, each with weights of its own."""
-_KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I8": "i1"}
-"""Kinds of numbers that weights are stored in. Of BF16, which NumPy has not, the bits: the upper half of a float32."""
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -178,94 +165,32 @@ def on_curve(curve: Sequence[tuple[float, float]], probability: float) -> float:
     return float(np.interp(probability, [p for p, _ in curve], [confidence for _, confidence in curve]))
 
 
-class Weights(Mapping[str, NDArray[np.float32]]):
-    """Parameters by name, in float32 whatever they are stored in; they are never in memory all at once.
+_FOREIGN = {
+    "tensors.safetensors": "this is a checkpoint, to go on from with `regard train --resume`; a bundle is made when "
+    "training ends, in the directory `bundle` of the run.",
+    "model.bin": "this is a model of CTranslate2, which cannot be brought back; use the bundle that it was made from.",
+    "config.json": "this is a model of another library, if anything; `regard import` makes bundles of Marian's.",
+}
+"""Files of other directories that people try, and what to do with these."""
 
-    What cannot be read, or is not finite, raises BundleError when it is asked for.
-    """
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        try:
-            with file.open("rb") as stored:
-                size = int.from_bytes(stored.read(8), "little")
-                if size > min(_HEADER, os.fstat(stored.fileno()).st_size):
-                    raise BundleError(f"{file}: has no header of safetensors; get the bundle again.")
-                header = stored.read(size)
-            with safe_open(file, "np") as opened:  # which checks that the header is in order
-                names = list(opened.keys())
-        except (SafetensorError, OSError) as error:
-            raise self._unread(error) from None
-        known = json.loads(header)
-        self._begin, self._stored = 8 + size, {name: known[name] for name in names}
-        self._names = frozenset(name for name in names if not name.endswith(SCALE))
+def earlier(path: Path) -> Path:
+    """Where the bundle before this one stands for the moment between two renames."""
+    whole = path.resolve()
+    return whole.with_name(f".{whole.name}.old")
 
-    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raises BundleError unless names, shapes and kinds of number are those of a model with these parameters."""
-        if missing := sorted(shapes.keys() - self._names) or sorted(self._names - shapes.keys()):
-            raise BundleError(f"{self.file}: does not fit the recipe's model: {missing[0]} stands in only one of them.")
-        for name, known in sorted(self._stored.items()):
-            shape, kind = tuple(known["shape"]), known["dtype"]
-            scales = name.endswith(SCALE) and name not in shapes
-            needed = shapes.get(name.removesuffix(SCALE), ())[:1] if scales else shapes[name]
-            if shape != needed:
-                raise BundleError(f"{self.file}: {name} is {shape} and the recipe's model needs {needed}.")
-            if kind not in _KINDS or (kind == "I8") != (name + SCALE in self._stored):
-                raise BundleError(
-                    f"{self.file}: {name} is stored as {kind}, which no bundle of ours does; get it again."
-                )
 
-    def check_repeats(self, config: BaseModel) -> None:
-        """Raises BundleError for a model of more layers than there are tensors, before anything is made of them."""
-        for key, value in dict(config).items():
-            if key.endswith(_REPEATS) and isinstance(value, int) and value > len(self._stored):
-                raise BundleError(
-                    f"{self.file}: holds {len(self._stored):,} tensors, and [model] {key} = {value:,} of its recipe "
-                    "needs one for each or more; get the bundle again."
-                )
-
-    def __getitem__(self, name: str) -> NDArray[np.float32]:
-        if name not in self._names:
-            raise KeyError(name)
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = self._floats(name)
-            if name + SCALE in self._stored:
-                scale = self._floats(name + SCALE)
-                found *= scale.reshape(-1, *[1] * (found.ndim - 1))
-        return self._finite(name, found)
-
-    def whole(self, name: str) -> tuple[NDArray[np.int8], NDArray[np.float32]] | None:
-        """A matrix's whole numbers and what each of its rows is multiplied by; None if it is not stored so."""
-        if name + SCALE not in self._stored:
-            return None
-        return self._read(name).astype(np.int8, copy=False), self._finite(name, self._floats(name + SCALE))
-
-    def _finite(self, name: str, found: NDArray[np.float32]) -> NDArray[np.float32]:
-        if found.size and not np.isfinite([found.min(), found.max()]).all():
-            raise BundleError(
-                f"{self.file}: {name} has numbers that are not finite, as if training had diverged; train again."
-            )
-        return found
-
-    def _floats(self, name: str) -> NDArray[np.float32]:
-        found = self._read(name)
-        if self._stored[name]["dtype"] == "BF16":
-            return (found.astype(np.uint32) << 16).view(np.float32)
-        return found.astype(np.float32, copy=False)
-
-    def _read(self, name: str) -> NDArray[np.generic]:
-        known = self._stored[name]
-        kind, begin = np.dtype(_KINDS[known["dtype"]]), self._begin + known["data_offsets"][0]
-        try:
-            return np.fromfile(self.file, kind, math.prod(known["shape"]), offset=begin).reshape(known["shape"])
-        except (OSError, ValueError) as error:
-            raise self._unread(error) from None
-
-    def _unread(self, error: Exception) -> BundleError:
-        return BundleError(f"{self.file}: cannot be read ({error}); get the bundle again.")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+def no_bundle(path: Path) -> str:
+    """Why no bundle can be read from there, and what to do."""
+    if earlier(path).exists() and not path.exists():
+        return f"{path}: replacing it was cut short; the bundle before is whole: `mv {earlier(path)} {path}`."
+    if not path.exists():
+        return f"{path}: there is no such bundle; `regard train` makes one."
+    if not path.is_dir():
+        return f"{path}: a bundle is a directory, and this is a file."
+    for file, what in _FOREIGN.items():
+        if (path / file).is_file():
+            return f"{path}: {what}"
+    inside = [p.parent.name for p in sorted(path.glob(f"*/{CARD}"))]
+    hint = f"; did you mean {path / inside[0]}?" if inside else "; `regard train` makes one."
+    return f"{path}: no bundle is in this directory ({CARD} is missing){hint}"

@@ -1,17 +1,21 @@
-"""A bundle read from disk and checked. Nothing in it is believed: it may come from a stranger."""
+"""A bundle read from disk and checked, its weights as arrays. Nothing is believed: it may come from a stranger."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors import numpy as plain
 
 from regard.errors import BundleError, RecipeError, TextError
@@ -27,6 +31,7 @@ from .format import (
     JOINT,
     LARGEST,
     RECIPE,
+    SCALE,
     SEPARATE,
     SHORTLIST,
     WEIGHTS,
@@ -36,19 +41,18 @@ from .format import (
     Golden,
     Provenance,
     Shown,
-    Weights,
+    no_bundle,
 )
 
 if TYPE_CHECKING:
     from torch import nn
 
-_FOREIGN = {
-    "tensors.safetensors": "this is a checkpoint, to go on from with `regard train --resume`; a bundle is made when "
-    "training ends, in the directory `bundle` of the run.",
-    "model.bin": "this is a model of CTranslate2, which cannot be brought back; use the bundle that it was made from.",
-    "config.json": "this is a model of another library, if anything; `regard import` makes bundles of Marian's.",
-}
-"""Files of other directories that people try, and what to do with these."""
+_HEADER = 16 << 20
+"""Bytes of the longest header of weights that is read."""
+_REPEATS = ("layers", "hops")
+"""Ends of the keys that say how many parts a model has, each with weights of its own."""
+_KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I8": "i1"}
+"""Kinds of numbers that weights are stored in. Of BF16, which NumPy has not, the bits: the upper half of a float32."""
 
 
 @dataclass(frozen=True)
@@ -194,12 +198,6 @@ def check_golden(bundle: Bundle) -> None:
             )
 
 
-def earlier(path: Path) -> Path:
-    """Where the bundle before this one stands for the moment between two renames."""
-    whole = path.resolve()
-    return whole.with_name(f".{whole.name}.old")
-
-
 def _json(file: Path) -> Any:
     """The value in a JSON file of ours."""
     try:
@@ -216,7 +214,7 @@ def _card(path: Path) -> tuple[Card, str]:
     """`bundle.json`, checked, and the digest of it that it names."""
     file = path / CARD
     if not file.is_file():
-        raise BundleError(_no_bundle(path))
+        raise BundleError(no_bundle(path))
     _check_size(file)
     card = _json(file)
     known = card.pop("sha256", None) if isinstance(card, dict) else None
@@ -239,21 +237,6 @@ def _card(path: Path) -> tuple[Card, str]:
 def digest_of(card: Mapping[str, Any]) -> str:
     """SHA-256 of a card's content, however it is laid out."""
     return hashlib.sha256(json.dumps(card, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
-
-
-def _no_bundle(path: Path) -> str:
-    if earlier(path).exists() and not path.exists():
-        return f"{path}: replacing it was cut short; the bundle before is whole: `mv {earlier(path)} {path}`."
-    if not path.exists():
-        return f"{path}: there is no such bundle; `regard train` makes one."
-    if not path.is_dir():
-        return f"{path}: a bundle is a directory, and this is a file."
-    for file, what in _FOREIGN.items():
-        if (path / file).is_file():
-            return f"{path}: {what}"
-    inside = [p.parent.name for p in sorted(path.glob(f"*/{CARD}"))]
-    hint = f"; did you mean {path / inside[0]}?" if inside else "; `regard train` makes one."
-    return f"{path}: no bundle is in this directory ({CARD} is missing){hint}"
 
 
 def _check_size(file: Path) -> None:
@@ -297,3 +280,99 @@ def computes_otherwise(model: BaseModel, version: str) -> str | None:
     if settings["family"] == "self-attentive" and settings.get("pool") == "end":
         return 'pool = "end" takes the last state of each direction since version 0.2'
     return None
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+class Weights(Mapping[str, NDArray[np.float32]]):
+    """Parameters by name, in float32 whatever they are stored in; they are never in memory all at once.
+
+    What cannot be read, or is not finite, raises BundleError when it is asked for.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        try:
+            with file.open("rb") as stored:
+                size = int.from_bytes(stored.read(8), "little")
+                if size > min(_HEADER, os.fstat(stored.fileno()).st_size):
+                    raise BundleError(f"{file}: has no header of safetensors; get the bundle again.")
+                header = stored.read(size)
+            with safe_open(file, "np") as opened:  # which checks that the header is in order
+                names = list(opened.keys())
+        except (SafetensorError, OSError) as error:
+            raise self._unread(error) from None
+        known = json.loads(header)
+        self._begin, self._stored = 8 + size, {name: known[name] for name in names}
+        self._names = frozenset(name for name in names if not name.endswith(SCALE))
+
+    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Raises BundleError unless names, shapes and kinds of number are those of a model with these parameters."""
+        if missing := sorted(shapes.keys() - self._names) or sorted(self._names - shapes.keys()):
+            raise BundleError(f"{self.file}: does not fit the recipe's model: {missing[0]} stands in only one of them.")
+        for name, known in sorted(self._stored.items()):
+            shape, kind = tuple(known["shape"]), known["dtype"]
+            scales = name.endswith(SCALE) and name not in shapes
+            needed = shapes.get(name.removesuffix(SCALE), ())[:1] if scales else shapes[name]
+            if shape != needed:
+                raise BundleError(f"{self.file}: {name} is {shape} and the recipe's model needs {needed}.")
+            if kind not in _KINDS or (kind == "I8") != (name + SCALE in self._stored):
+                raise BundleError(
+                    f"{self.file}: {name} is stored as {kind}, which no bundle of ours does; get it again."
+                )
+
+    def check_repeats(self, config: BaseModel) -> None:
+        """Raises BundleError for a model of more layers than there are tensors, before anything is made of them."""
+        for key, value in dict(config).items():
+            if key.endswith(_REPEATS) and isinstance(value, int) and value > len(self._stored):
+                raise BundleError(
+                    f"{self.file}: holds {len(self._stored):,} tensors, and [model] {key} = {value:,} of its recipe "
+                    "needs one for each or more; get the bundle again."
+                )
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        if name not in self._names:
+            raise KeyError(name)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = self._floats(name)
+            if name + SCALE in self._stored:
+                scale = self._floats(name + SCALE)
+                found *= scale.reshape(-1, *[1] * (found.ndim - 1))
+        return self._finite(name, found)
+
+    def whole(self, name: str) -> tuple[NDArray[np.int8], NDArray[np.float32]] | None:
+        """A matrix's whole numbers and what each of its rows is multiplied by; None if it is not stored so."""
+        if name + SCALE not in self._stored:
+            return None
+        return self._read(name).astype(np.int8, copy=False), self._finite(name, self._floats(name + SCALE))
+
+    def _finite(self, name: str, found: NDArray[np.float32]) -> NDArray[np.float32]:
+        if found.size and not np.isfinite([found.min(), found.max()]).all():
+            raise BundleError(
+                f"{self.file}: {name} has numbers that are not finite, as if training had diverged; train again."
+            )
+        return found
+
+    def _floats(self, name: str) -> NDArray[np.float32]:
+        found = self._read(name)
+        if self._stored[name]["dtype"] == "BF16":
+            return (found.astype(np.uint32) << 16).view(np.float32)
+        return found.astype(np.float32, copy=False)
+
+    def _read(self, name: str) -> NDArray[np.generic]:
+        known = self._stored[name]
+        kind, begin = np.dtype(_KINDS[known["dtype"]]), self._begin + known["data_offsets"][0]
+        try:
+            return np.fromfile(self.file, kind, math.prod(known["shape"]), offset=begin).reshape(known["shape"])
+        except (OSError, ValueError) as error:
+            raise self._unread(error) from None
+
+    def _unread(self, error: Exception) -> BundleError:
+        return BundleError(f"{self.file}: cannot be read ({error}); get the bundle again.")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

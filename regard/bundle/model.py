@@ -15,10 +15,8 @@ from regard.models.interface import NeedsVocabulary
 from regard.recipe import Recipe
 from regard.text import PAD, Tokenizer
 
-from .format import Weights
-
 if TYPE_CHECKING:
-    from .load import Bundle
+    from .load import Bundle, Weights
 
 _TABLES = 1 << 28
 """Numbers in the tables that a model computes for itself, such as sinusoids, that are still taken for reasonable."""

@@ -32,8 +32,9 @@ from .format import (
     Calibration,
     Golden,
     Provenance,
+    earlier,
 )
-from .load import Bundle, digest_of, earlier, load
+from .load import Bundle, digest_of, load
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,8 +21,7 @@ from regard.disk import atomic_rename, digest
 from regard.errors import DataError
 from regard.settings import DataConfig, check_set_name
 from regard.text.formats import FIELDS, Pair, format_of, holds_both, read_labelled, read_pairs, read_texts, texts_of
-from regard.text.languages import split_tag, tag
-from regard.text.lines import check_line, read_lines, references_of, write_lines
+from regard.text.lines import check_line, read_lines, references_of, split_tag, tag, write_lines
 
 # -- what is named -----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from regard.disk import alone_in, atomic_rename, digest
+from regard.disk import alone_in, atomic_rename
 from regard.errors import KernelError
 
 SOURCES = Path(__file__).parent
@@ -217,9 +217,13 @@ def _library(path: Path, source: Path, command: tuple[str, ...]) -> ctypes.CDLL:
 def _whole(path: Path) -> bool:
     """Whether a library is there, with the contents that it was built with: one that is cut short would kill us."""
     try:
-        return path.with_suffix(".sha256").read_text("ascii").strip() == digest(path)
+        return path.with_suffix(".sha256").read_text("ascii").strip() == _sha256(path)
     except (OSError, ValueError):
         return False
+
+
+def _sha256(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()
 
 
 def _build(path: Path, source: Path, command: tuple[str, ...]) -> None:
@@ -231,7 +235,7 @@ def _build(path: Path, source: Path, command: tuple[str, ...]) -> None:
             raise OSError("no space is left")
         if done.returncode:
             raise KernelError(_complaint(done))
-        said.write_text(digest(made), "ascii")
+        said.write_text(_sha256(made), "ascii")
         atomic_rename(made, path)
         atomic_rename(said, path.with_suffix(".sha256"))
 

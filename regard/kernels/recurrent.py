@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.nn.layers import applied
 
-from . import native, products
+from . import native
 from .native import TYPES, Part
 
 _PART = Part("recurrent")
@@ -36,14 +36,14 @@ def refuses_lstm(sums: Tensor, cells: Tensor) -> str | None:
 
 def layer_unavailable(device: str, dtype: torch.dtype) -> str | None:
     """None if an LSTM's layer can run here, on such a device and in such numbers, else why not."""
-    return products.unavailable(device, dtype) or _PART.lacking()
+    return native.linear_unavailable(device, dtype) or _PART.lacking()
 
 
 def refuses_layer(x: Tensor, given: Tensor, bias: Tensor, before: Tensor) -> str | None:
     """None if an LSTM of these inputs and weights can be worked on, else why not."""
     if before.shape[1] % 16:
         return "its width is no multiple of 16"
-    return products.refuses(x, given, bias, before) or _PART.lacking()
+    return native.refuses_linear(x, given, bias, before) or _PART.lacking()
 
 
 def _call(name: str, like: Tensor, *tensors: Tensor) -> None:
@@ -124,8 +124,8 @@ class _LSTMLayer(torch.autograd.Function):
         of_all, *of_ends = (None if g is None else g.contiguous() for g in gradients)
         found = before, held, kept, of_all, *of_ends, last, of_sums, of_hidden, of_cells
         _PART.call_with_workspace("lstm_layer_back", *found, *ctx.sizes, before.shape[1])
-        of_x, of_given, of_bias = products.back(of_sums, x, given, ctx.needs_input_grad[0], True)
-        _, of_before, _ = products.back(of_sums, passed[:-1], before, False, False)
+        of_x, of_given, of_bias = native.linear_back(of_sums, x, given, ctx.needs_input_grad[0], True)
+        _, of_before, _ = native.linear_back(of_sums, passed[:-1], before, False, False)
         return of_x, of_given, of_bias, of_before, of_hidden, of_cells, None
 
 

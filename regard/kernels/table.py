@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard.nn.layers import STAND_INS, StandIn
 
-from . import native, products, recurrent
+from . import native, recurrent
 
 STAND_INS.update(
     {
@@ -12,9 +12,9 @@ STAND_INS.update(
         "layer_norm": StandIn(native.layer_norm, native.unavailable, native.refuses_norm),
         "dropout": StandIn(native.drop_add, native.unavailable, native.refuses),
         "loss": StandIn(native.smoothed, native.unavailable, native.refuses),
-        "linear": StandIn(products.linear, products.unavailable, products.refuses),
-        "feedforward": StandIn(products.feedforward, products.unavailable, products.refuses),
-        "projected_loss": StandIn(products.projected_loss, products.unavailable, products.refuses),
+        "linear": StandIn(native.linear, native.linear_unavailable, native.refuses_linear),
+        "feedforward": StandIn(native.feedforward, native.linear_unavailable, native.refuses_linear),
+        "projected_loss": StandIn(native.projected_loss, native.linear_unavailable, native.refuses_linear),
         "lstm_cell": StandIn(recurrent.lstm_cell, recurrent.unavailable, recurrent.refuses_lstm),
         "gru_cell": StandIn(recurrent.gru_cell, recurrent.unavailable, recurrent.refuses),
         "lstm_layer": StandIn(recurrent.lstm_layer, recurrent.layer_unavailable, recurrent.refuses_layer),

@@ -1,17 +1,14 @@
-"""What every search is given and gives back, and how hypotheses are ranked.
+"""What every search is given and gives back.
 
 Sizes: B sentences, N rows, V vocabulary. Log-probabilities are natural logarithms; higher is better.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
-
-from regard.errors import NOT_FINITE, ModelError
 
 from .arrays import Array, Indices, Numbers, like
 
@@ -34,35 +31,13 @@ Choose = Callable[[Array, Numbers, int, S], tuple[Numbers, Indices]]
 """Log-probabilities (B·K, V), totals (B, K), a number and the state after the step -> that many candidates of each
 sentence, those that go on first in front: their totals (B, number) and indices into K·V."""
 
-Penalty = Callable[[int], float]
-"""Of a hypothesis of L tokens, its end counted: it is ranked by log-probability / penalty(L)."""
-
-
-def gnmt(length: int, alpha: float) -> float:
-    """((5 + L) / 6)^alpha (Wu et al. 2016, equation 14; Vaswani et al. 2017, section 6.1)."""
-    return math.pow((5.0 + length) / 6.0, alpha)
-
-
-def power(length: int, alpha: float) -> float:
-    """L^alpha: the mean log-probability at alpha = 1, the lectures' 1 / L^0.75 at alpha = 0.75."""
-    return math.pow(length, alpha)
-
-
-PENALTIES: dict[str, Callable[[int, float], float]] = {"gnmt": gnmt, "power": power, "none": lambda length, alpha: 1.0}
-
-
-def penalty_of(name: str, alpha: float) -> Penalty:
-    """The named penalty with its alpha filled in."""
-    penalty = PENALTIES[name]
-    return lambda length: penalty(length, alpha)
-
 
 @dataclass(frozen=True)
 class Problem(Generic[S]):
     """Sentences to be continued from their first token, and what ends, ranks and chooses hypotheses.
 
     A hypothesis finishes with `end`, or is cut at max_length[sentence] tokens, the end counted. It is ranked by
-    log-probability / penalty(length), plus `bonus` of the state that finished it.
+    log-probability / penalty(length) (see `Penalty` in table.py), plus `bonus` of the state that finished it.
     """
 
     step: StepFunction[S]
@@ -70,7 +45,7 @@ class Problem(Generic[S]):
     first: Array  # (B,), the token that each sentence starts from, in NumPy or PyTorch
     max_length: Array  # (B,)
     end: int
-    penalty: Penalty = lambda length: 1.0
+    penalty: Callable[[int], float] = lambda length: 1.0
     bonus: Bonus[S] | None = None
     choose: Choose[S] | None = None  # which candidates of a beam go on; None: the likeliest
     lines: Sequence[int] = ()  # of each sentence, by which draws and messages go; empty: they are lines 1 and on
@@ -103,18 +78,6 @@ def run_through(steps: Generator[Stop, None, R], seen: Callable[[Stop], object] 
         except StopIteration as finished:
             found: R = finished.value
             return found
-
-
-def check_found(hypotheses: Sequence[Hypothesis], line: int) -> None:
-    """Raises ModelError where a line has no translation: its rules forbid all, or the weights are not numbers."""
-    scores = [each.log_probability for each in hypotheses]
-    if any(map(math.isnan, scores)):
-        raise ModelError(NOT_FINITE)
-    if not scores or -math.inf in scores:
-        raise ModelError(
-            f"line {line}: no translation keeps all of its rules within the length limit; loosen one, or raise "
-            "max_length or extra_length."
-        )
 
 
 def expected_utilities(outputs: Sequence[str], utility: Callable[[str, str], float]) -> list[float]:

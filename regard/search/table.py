@@ -1,4 +1,4 @@
-"""The searches by their names, each with all that the rest of the program needs to know of it.
+"""The searches by their names, each with all that must be known of it; and how hypotheses are ranked.
 
 A search of your own is one entry: `SEARCHES["mine"] = Search(run)`, from then on `method = "mine"` in a recipe's
 [search], `--search mine` on the command line, and `translate(lines, method="mine")`.
@@ -6,13 +6,14 @@ A search of your own is one entry: `SEARCHES["mine"] = Search(run)`, from then o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import math
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from regard.errors import ModelError
+from regard.errors import NOT_FINITE, ModelError
 from regard.extensions import entry
 
 if TYPE_CHECKING:
@@ -288,3 +289,40 @@ def _derived(settings: SearchConfig, step_by_step: bool, n_best: int, constraine
     ruled = constrained or settings.min_length > 0 or settings.no_repeat_ngram_size > 0
     one = settings.beam == 1 and n_best == 1 and not settings.coverage
     return "greedy" if one and not ruled else "beam"
+
+
+# -- what is found -----------------------------------------------------------------------------------------------------
+
+Penalty = Callable[[int], float]
+"""Of a hypothesis of L tokens, its end counted: it is ranked by log-probability / penalty(L)."""
+
+
+def gnmt(length: int, alpha: float) -> float:
+    """((5 + L) / 6)^alpha (Wu et al. 2016, equation 14; Vaswani et al. 2017, section 6.1)."""
+    return math.pow((5.0 + length) / 6.0, alpha)
+
+
+def power(length: int, alpha: float) -> float:
+    """L^alpha: the mean log-probability at alpha = 1, the lectures' 1 / L^0.75 at alpha = 0.75."""
+    return math.pow(length, alpha)
+
+
+PENALTIES: dict[str, Callable[[int, float], float]] = {"gnmt": gnmt, "power": power, "none": lambda length, alpha: 1.0}
+
+
+def penalty_of(name: str, alpha: float) -> Penalty:
+    """The named penalty with its alpha filled in."""
+    penalty = PENALTIES[name]
+    return lambda length: penalty(length, alpha)
+
+
+def check_found(hypotheses: Sequence[Hypothesis], line: int) -> None:
+    """Raises ModelError where a line has no translation: its rules forbid all, or the weights are not numbers."""
+    scores = [each.log_probability for each in hypotheses]
+    if any(map(math.isnan, scores)):
+        raise ModelError(NOT_FINITE)
+    if not scores or -math.inf in scores:
+        raise ModelError(
+            f"line {line}: no translation keeps all of its rules within the length limit; loosen one, or raise "
+            "max_length or extra_length."
+        )

@@ -28,8 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics.aer import Gold, Link, alignment_error_rate, parse_gold
 from regard.models import FAMILIES
-from regard.text.languages import tag
-from regard.text.lines import read_lines
+from regard.text.lines import read_lines, tag
 from regard.text.sentences import unspaced
 from regard.text.tokenizer import Tokenizer
 

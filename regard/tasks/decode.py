@@ -18,9 +18,9 @@ from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder, MaskPredictor
 from regard.search.arrays import Numbers, like
 from regard.search.constraints import Rule, Rules, allot, constrained
-from regard.search.hypotheses import Hypothesis, Problem, StepFunction, check_found, penalty_of
+from regard.search.hypotheses import Hypothesis, Problem, StepFunction
 from regard.search.steps import Lists, Together, coverage_penalty, covered, ensemble, masked_step, shortlist_union
-from regard.search.table import Search, SearchConfig, search_of
+from regard.search.table import Search, SearchConfig, check_found, penalty_of, search_of
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, PAD
 

@@ -32,15 +32,15 @@ from regard.errors import NO_TORCH, BundleError, ModelError, RegardWarning
 from regard.models import FAMILIES
 from regard.models.interface import EncoderDecoder, HasParameters, Kind
 from regard.recipe import Recipe
-from regard.search.hypotheses import Hypothesis, check_found, penalty_of
-from regard.search.table import PRECISIONS, SEARCHES, SearchConfig, search_of
+from regard.search.hypotheses import Hypothesis
+from regard.search.table import PRECISIONS, SEARCHES, SearchConfig, check_found, penalty_of, search_of
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, MASK, Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
-    from regard.bundle.format import Weights
+    from regard.bundle.load import Weights
     from regard.engine.decoding import Decoder
 
 Model = TypeVar("Model", bound=HasParameters)

@@ -18,8 +18,8 @@ from regard.errors import ModelError
 from regard.models.interface import LanguageModel
 from regard.models.modules import device_of
 from regard.nn.state import State
-from regard.search.hypotheses import Hypothesis, Problem, penalty_of
-from regard.search.table import SearchConfig, search_of
+from regard.search.hypotheses import Hypothesis, Problem
+from regard.search.table import SearchConfig, penalty_of, search_of
 from regard.text import BEGIN, END, PAD
 
 from .open import Pipeline, open_bundle

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from regard.errors import ModelError, TextError
 from regard.text.languages import name as language_name
-from regard.text.languages import split_tag, tag
 from regard.text.lines import check_line as check_text
+from regard.text.lines import split_tag, tag
 from regard.text.sentences import split_long, split_sentences, unspaced, words
 from regard.text.tokenizer import PAD, Tokenizer
 

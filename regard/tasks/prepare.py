@@ -28,8 +28,7 @@ from regard.recipe import Recipe
 from regard.settings import DataConfig, Filters
 from regard.text import PAD
 from regard.text.formats import Pair
-from regard.text.languages import split_tag, tag
-from regard.text.lines import iter_lines
+from regard.text.lines import iter_lines, split_tag, tag
 from regard.text.subwords import Kind, TextConfig
 from regard.text.tokenizer import Tokenizer
 from regard.train import OBJECTIVES, Inputs

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from regard.text.languages import split_tag, tag
-from regard.text.lines import iter_lines, read_lines, write_lines
+from regard.text.lines import iter_lines, read_lines, split_tag, tag, write_lines
 from regard.text.shortlist import Shortlist
 from regard.text.subwords import TextConfig
 from regard.text.tokenizer import BEGIN, END, GAPS, MASK, PAD, UNK, Tokenizer

@@ -1,14 +1,10 @@
-"""Languages by code, and the tag that tells a multilingual model which one to write: `<2de> Good morning.`
+"""Languages by code.
 
 A language has several codes: ISO 639-1 has one of two letters (de), ISO 639-2 one or two of three (deu, ger), ISO 639-3
 one of three (deu), and a script or region may follow (de-AT). `primary` maps all of them alike.
 """
 
 from __future__ import annotations
-
-import re
-
-from regard.errors import TextError
 
 NAMES = {
     "ar": "Arabic",
@@ -62,19 +58,10 @@ _PRIMARY = {
 CHINESE = frozenset({"zh", "lzh", "yue", "wuu"})
 """Languages written in Chinese characters, as `primary` gives them."""
 
-_ANY_CODE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
-_CODE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")
-_TAG = re.compile(rf"<2({_CODE.pattern})> ?")
-
 
 def name(code: str) -> str:
     """The English name of a language, or the code itself where no name is known."""
     return NAMES.get(code, NAMES.get(_PRIMARY.get(code, ""), code))
-
-
-def is_code(code: str) -> bool:
-    """Whether this has the form of a language code: letters, and parts behind hyphens."""
-    return _ANY_CODE.fullmatch(code) is not None
 
 
 def primary(code: str) -> str:
@@ -90,16 +77,3 @@ def matches(code: str, wanted: str) -> bool:
 
 def _short(code: str) -> str:
     return "-".join([primary(code), *code.lower().replace("_", "-").split("-")[1:]])
-
-
-def tag(code: str) -> str:
-    """The tag that asks for a target language: "de" gives "<2de>". Raises TextError for what is no language code."""
-    if not _CODE.fullmatch(code):
-        raise TextError(f"{code!r} is not a language code; use one like 'de', 'zh' or 'zh-Hant'.")
-    return f"<2{code}>"
-
-
-def split_tag(line: str) -> tuple[str | None, str]:
-    """(code, rest) of a tagged line, without the space after the tag; (None, line) of any other line."""
-    found = _TAG.match(line)
-    return (found.group(1), line[found.end() :]) if found else (None, line)

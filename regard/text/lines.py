@@ -1,10 +1,14 @@
-"""Lines of text from and to files: UTF-8, one segment a line, "\\n" the only separator; gzip and zstd are seen."""
+"""Lines of text from and to files: UTF-8, one segment a line, "\\n" the only separator; and a tag before a line.
+
+What is compressed by gzip or zstd is seen by its first bytes.
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -218,3 +222,28 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
             raise TextError(f"{name}: it is named {suffix} but is not {named.name} data; rename it or fetch it again.")
         else:
             yield raw
+
+
+# -- the tag that tells a multilingual model which language to write: `<2de> Good morning.` ----------------------------
+
+_ANY_CODE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
+_CODE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")
+_TAG = re.compile(rf"<2({_CODE.pattern})> ?")
+
+
+def is_code(code: str) -> bool:
+    """Whether this has the form of a language code: letters, and parts behind hyphens."""
+    return _ANY_CODE.fullmatch(code) is not None
+
+
+def tag(code: str) -> str:
+    """The tag that asks for a target language: "de" gives "<2de>". Raises TextError for what is no language code."""
+    if not _CODE.fullmatch(code):
+        raise TextError(f"{code!r} is not a language code; use one like 'de', 'zh' or 'zh-Hant'.")
+    return f"<2{code}>"
+
+
+def split_tag(line: str) -> tuple[str | None, str]:
+    """(code, rest) of a tagged line, without the space after the tag; (None, line) of any other line."""
+    found = _TAG.match(line)
+    return (found.group(1), line[found.end() :]) if found else (None, line)

@@ -28,8 +28,8 @@ from regard.disk import atomic_rename, digest, sync
 from regard.errors import CheckpointError, ParallelError, TrainingError
 from regard.settings import TrainConfig
 
-from .optimizers import Plateau
 from .parallel import Parallel
+from .step import Plateau
 
 _VERSION = 3
 

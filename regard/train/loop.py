@@ -29,10 +29,10 @@ from regard.settings import TrainConfig
 from . import checkpoint
 from .checkpoint import Averaging, Event, Progress, Report
 from .objectives import OBJECTIVES, Objective
-from .optimizers import OPTIMIZERS, SCHEDULES, Plateau, Schedule, restore_state, state_of
+from .optimizers import OPTIMIZERS, restore_state, state_of
 from .parallel import Parallel, like, whole
 from .regularizers import REGULARIZERS, Counts, terms_of
-from .step import Step, Weights, halves, inputs, is_out_of_memory, resolve_precision
+from .step import SCHEDULES, Plateau, Schedule, Step, Weights, halves, inputs, is_out_of_memory, resolve_precision
 
 TABLES: dict[str, Mapping[str, object]] = {
     "objective": OBJECTIVES,

@@ -1,12 +1,11 @@
-"""How weights are changed: optimisers, and learning rates over time. One more is one more entry of its table.
+"""How weights are changed: optimisers, and what checkpoints keep of them. One more is one more entry of `OPTIMIZERS`.
 
-An entry of `OPTIMIZERS` builds PyTorch optimisers; the loop sets the learning rate of all their groups before each
-step, as an entry of `SCHEDULES` says. Checkpoints hold whatever tensors and numbers an optimiser keeps for a parameter.
+An entry builds PyTorch optimisers; the loop sets the learning rate of all their groups before each step, as an entry
+of `SCHEDULES` (step.py) says. Checkpoints hold whatever tensors and numbers an optimiser keeps for a parameter.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -152,60 +151,3 @@ def _like(value: Tensor, key: str, parameter: nn.Parameter, group: State) -> Ten
     # PyTorch keeps the count of steps on the CPU, except where one kernel does all of an update.
     on_cpu = key == "step" and not (group.get("fused") or group.get("capturable"))
     return value if on_cpu else value.to(parameter.device)
-
-
-# -- learning rates ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What a schedule may depend on."""
-
-    peak: float  # the highest learning rate; with the paper's schedule a factor
-    warmup: int  # updates of warm-up
-    total: int  # updates in all
-    width: int  # of the model
-    scale: float = 1.0  # what validations without gain have made of the peak so far: see `Plateau`
-
-    def ramp(self, update: int) -> float:
-        """The rise from 0 to 1 in the warm-up."""
-        return min(1.0, update / self.warmup) if self.warmup else 1.0
-
-    def done(self, update: int) -> float:
-        """How much of what comes after the warm-up is over, from 0 to 1."""
-        return min(1.0, max(0, update - self.warmup) / max(1, self.total - self.warmup))
-
-
-def paper(s: Schedule, update: int) -> float:
-    """peak · d_model^-0.5 · min(n^-0.5, n · warmup^-1.5) (Vaswani et al. 2017, equation 3, with peak 1)."""
-    return s.peak / math.sqrt(s.width) * min(1 / math.sqrt(update), update / math.pow(max(s.warmup, 1), 1.5))
-
-
-SCHEDULES: dict[str, Callable[[Schedule, int], float]] = {
-    "paper": paper,
-    # a linear rise to the peak, then the paper's curve with its height given
-    "inverse-sqrt": lambda s, update: s.peak * min(s.ramp(update), math.sqrt(max(s.warmup, 1) / update)),
-    # after the rise half a cosine, or a line, down to 0 at the last update
-    "cosine": lambda s, update: s.peak * s.ramp(update) * 0.5 * (1.0 + math.cos(math.pi * s.done(update))),
-    "linear": lambda s, update: s.peak * s.ramp(update) * (1.0 - s.done(update)),
-    "constant": lambda s, update: s.peak * s.ramp(update),
-    "plateau": lambda s, update: s.peak * s.ramp(update) * s.scale,
-}
-"""What `train.schedule` names: settings and the update's number, counted from 1 -> the learning rate."""
-
-
-@dataclass
-class Plateau:
-    """A scale of the learning rate, multiplied by `factor` when `patience` validations in a row bring no gain."""
-
-    factor: float = 0.5
-    patience: int = 3
-    scale: float = 1.0
-    waited: int = 0  # validations without gain since the last gain, or since the scale was last lowered
-
-    def validated(self, improved: bool) -> None:
-        """Count one validation."""
-        self.waited = 0 if improved else self.waited + 1
-        if self.waited > self.patience:
-            self.scale *= self.factor
-            self.waited = 0

@@ -1,4 +1,4 @@
-"""One training step's forward pass, a batch in, its summed loss out; the weights it computes with; want of memory.
+"""One training step: a batch in, its summed loss out; the weights it computes with; how far they go; want of memory.
 
 `Step` is the module that is wrapped for many processes and compiled, so everything that needs a gradient is inside it.
 Sizes: B sentences, S and T longest source and target, L all tokens of a side, padding included.
@@ -6,10 +6,11 @@ Sizes: B sentences, S and T longest source and target, L all tokens of a side, p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,7 @@ class Step(nn.Module):
             targets = F.pad(targets[kept[:count]], (0, len(kept) - count), value=-1)
         outputs = Outputs(x, hidden, targets, part, lines, observe.weights.get(part))
         weights = [entry.weigh(value, targets.clamp(min=0)) for entry, value in active if entry.weigh]
-        counts = prod(weights[1:], start=weights[0]) if weights else None
+        counts = math.prod(weights[1:], start=weights[0]) if weights else None
         loss = self.objective.loss(self.model, outputs, LossSettings(self.smoothing, self.chunk, self.compiled, counts))
         if not adding:
             return loss
@@ -243,3 +244,60 @@ def halves(batch: Batch) -> tuple[Batch, Batch]:
             "lower data.filters.max_length or train.chunk, choose a smaller model, or free some memory."
         )
     return batch.part(0, (rows + 1) // 2), batch.part((rows + 1) // 2, rows)
+
+
+# -- learning rates ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a schedule may depend on."""
+
+    peak: float  # the highest learning rate; with the paper's schedule a factor
+    warmup: int  # updates of warm-up
+    total: int  # updates in all
+    width: int  # of the model
+    scale: float = 1.0  # what validations without gain have made of the peak so far: see `Plateau`
+
+    def ramp(self, update: int) -> float:
+        """The rise from 0 to 1 in the warm-up."""
+        return min(1.0, update / self.warmup) if self.warmup else 1.0
+
+    def done(self, update: int) -> float:
+        """How much of what comes after the warm-up is over, from 0 to 1."""
+        return min(1.0, max(0, update - self.warmup) / max(1, self.total - self.warmup))
+
+
+def paper(s: Schedule, update: int) -> float:
+    """peak · d_model^-0.5 · min(n^-0.5, n · warmup^-1.5) (Vaswani et al. 2017, equation 3, with peak 1)."""
+    return s.peak / math.sqrt(s.width) * min(1 / math.sqrt(update), update / math.pow(max(s.warmup, 1), 1.5))
+
+
+SCHEDULES: dict[str, Callable[[Schedule, int], float]] = {
+    "paper": paper,
+    # a linear rise to the peak, then the paper's curve with its height given
+    "inverse-sqrt": lambda s, update: s.peak * min(s.ramp(update), math.sqrt(max(s.warmup, 1) / update)),
+    # after the rise half a cosine, or a line, down to 0 at the last update
+    "cosine": lambda s, update: s.peak * s.ramp(update) * 0.5 * (1.0 + math.cos(math.pi * s.done(update))),
+    "linear": lambda s, update: s.peak * s.ramp(update) * (1.0 - s.done(update)),
+    "constant": lambda s, update: s.peak * s.ramp(update),
+    "plateau": lambda s, update: s.peak * s.ramp(update) * s.scale,
+}
+"""What `train.schedule` names: settings and the update's number, counted from 1 -> the learning rate."""
+
+
+@dataclass
+class Plateau:
+    """A scale of the learning rate, multiplied by `factor` when `patience` validations in a row bring no gain."""
+
+    factor: float = 0.5
+    patience: int = 3
+    scale: float = 1.0
+    waited: int = 0  # validations without gain since the last gain, or since the scale was last lowered
+
+    def validated(self, improved: bool) -> None:
+        """Count one validation."""
+        self.waited = 0 if improved else self.waited + 1
+        if self.waited > self.patience:
+            self.scale *= self.factor
+            self.waited = 0

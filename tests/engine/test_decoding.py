@@ -15,8 +15,7 @@ from regard.engine import decoding
 from regard.engine.packing import compiled, refuses
 from regard.models.transformer import TransformerConfig
 from regard.search.constraints import Rules
-from regard.search.hypotheses import penalty_of
-from regard.search.table import SearchConfig
+from regard.search.table import SearchConfig, penalty_of
 from regard.tasks.decode import decode
 from regard.tasks.engine import Backend
 from regard.text import BEGIN, END

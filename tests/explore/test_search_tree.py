@@ -11,7 +11,7 @@ from bundles import ENGLISH, small_bundle
 from regard.apps.cli import main
 from regard.errors import ModelError, TextError
 from regard.explore.search import SearchTree, search_tree
-from regard.search.hypotheses import penalty_of
+from regard.search.table import penalty_of
 from regard.tasks.translate import Translator, load
 
 MADE = Path(__file__).resolve().parents[1] / "bundle" / "made-by-0.1" / "transformer"

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.kernels import products
+from regard.kernels import native
 from regard.nn.layers import Dropout, FeedForward, LayerNorm, Linear
 from regard.train import label_smoothed, projected_loss
 
-pytestmark = pytest.mark.skipif(products.lacking() is not None, reason=str(products.lacking()))
+pytestmark = pytest.mark.skipif(native.products_lacking() is not None, reason=str(native.products_lacking()))
 
 
 @pytest.fixture(autouse=True)
 def _taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are used although this machine may have faster ones, so that they are tested here."""
-    monkeypatch.setattr(products, "beaten", lambda: None)
+    monkeypatch.setattr(native, "beaten", lambda: None)
 
 
 def _drawn(*shapes: tuple[int, ...]) -> list[Tensor]:
@@ -50,9 +50,9 @@ def _compare(fast: Callable[..., Tensor], exact: Callable[..., Tensor], leaves: 
 def test_a_linear_map_agrees_with_float64(rows: int, width: int, outputs: int, biased: bool) -> None:
     leaves = _drawn((rows, width), (outputs, width), (outputs,))
     if not biased:
-        _compare(lambda x, w: products.linear(x, w, None), F.linear, leaves[:2])
+        _compare(lambda x, w: native.linear(x, w, None), F.linear, leaves[:2])
     else:
-        _compare(products.linear, F.linear, leaves)
+        _compare(native.linear, F.linear, leaves)
 
 
 @pytest.mark.parametrize(("rows", "width", "inner"), [(1, 2, 4), (67, 30, 70), (601, 64, 256), (40, 128, 2050)])
@@ -60,7 +60,7 @@ def test_a_feed_forward_network_agrees_with_float64(rows: int, width: int, inner
     def exact(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
         return F.linear(F.linear(x, w1, b1).relu(), w2, b2)
 
-    _compare(products.feedforward, exact, _drawn((rows, width), (inner, width), (inner,), (width, inner), (width,)))
+    _compare(native.feedforward, exact, _drawn((rows, width), (inner, width), (inner,), (width, inner), (width,)))
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -79,7 +79,7 @@ def test_the_loss_behind_a_projection_agrees_with_float64(rows: int, width: int,
     def exact(h: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         return label_smoothed(F.linear(h, w, b), targets, 0.1)
 
-    assert products.refuses(hidden, weight, bias if biased else None) is None
+    assert native.refuses_linear(hidden, weight, bias if biased else None) is None
     _compare(fast, exact, leaves)
 
 
@@ -91,9 +91,11 @@ def test_the_loss_has_the_same_bits_and_hardly_more_memory_however_many_threads_
     try:
         for many in (1, 3, 8):
             torch.set_num_threads(many)
-            assert products.refuses(hidden, weight, bias) is None
-            found.append(products.projected_loss(hidden, weight, bias, targets, 0.1))
-            bytes_.append(products._PART.call("projected_loss", *[None] * 5, ctypes.c_float(0.1), *[None] * 4, *sizes))
+            assert native.refuses_linear(hidden, weight, bias) is None
+            found.append(native.projected_loss(hidden, weight, bias, targets, 0.1))
+            bytes_.append(
+                native._PRODUCTS.call("projected_loss", *[None] * 5, ctypes.c_float(0.1), *[None] * 4, *sizes)
+            )
     finally:
         torch.set_num_threads(threads)
     for other in found[1:]:
@@ -120,10 +122,10 @@ def test_modules_use_them_and_no_row_knows_its_neighbours_or_the_threads() -> No
 
 def test_what_they_cannot_take_goes_to_pytorch() -> None:
     odd, even = torch.zeros(40, 3, dtype=torch.bfloat16), torch.zeros(40, 4, dtype=torch.bfloat16)
-    assert products.refuses(even, even) is None
-    assert "of even sizes" in str(products.refuses(odd, odd))
-    assert "for bfloat16" in str(products.refuses(even.float(), even.float()))
-    assert "so few rows" in str(products.refuses(even[:2], even))
+    assert native.refuses_linear(even, even) is None
+    assert "of even sizes" in str(native.refuses_linear(odd, odd))
+    assert "for bfloat16" in str(native.refuses_linear(even.float(), even.float()))
+    assert "so few rows" in str(native.refuses_linear(even[:2], even))
     assert Linear(3, 5).bfloat16()(odd).shape == (40, 5)
 
 

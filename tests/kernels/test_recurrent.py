@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import regard.kernels.table  # noqa: F401  (fills the table of stand-ins)
-from regard.kernels import native, products
+from regard.kernels import native
 from regard.nn.layers import only_references
 from regard.nn.recurrent import CELLS, LSTM, Maxout, Products, Stack, gru_cell, lstm_cell
 
@@ -108,13 +108,13 @@ def test_the_compiled_cells_agree_with_their_references(
         _agree(lstm_cell, [sums[2], cells], dtype, bound)
 
 
-@pytest.mark.skipif(products.lacking() is not None, reason=str(products.lacking()))
+@pytest.mark.skipif(native.products_lacking() is not None, reason=str(native.products_lacking()))
 @pytest.mark.parametrize("bounded", [True, False])
 @pytest.mark.parametrize(("inputs", "width", "places", "rows"), [(6, 16, 3, 11), (64, 80, 7, 33), (300, 48, 2, 64)])
 def test_a_whole_layer_agrees_with_its_reference_in_float64(
     inputs: int, width: int, places: int, rows: int, bounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "beaten", lambda: None)
+    monkeypatch.setattr(native, "beaten", lambda: None)
     torch.manual_seed(0)
     given = LSTM(inputs, width).bfloat16()
     lengths = torch.randint(1, places + 1, (rows,)) if bounded else None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import regard.kernels.table  # noqa: F401  (fills the table of stand-ins)
 from regard.errors import KernelError
-from regard.kernels import products
+from regard.kernels import native
 from regard.nn.attention import Causal, Dot
 from regard.nn.attention.multihead import Call, choose, run
 from regard.nn.layers import (
@@ -97,7 +97,7 @@ def _with_gradients(name: str, dtype: torch.dtype) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", STAND_INS)
 def test_it_agrees_with_its_reference_in_float64(name, monkeypatch):
-    monkeypatch.setattr(products, "beaten", lambda: None)
+    monkeypatch.setattr(native, "beaten", lambda: None)
     dtype = WORK[name][2]
     if reason := unavailable(name, "cpu", dtype):
         pytest.skip(reason)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.kernels import native, products, recurrent
+from regard.kernels import native, recurrent
 from regard.kernels.native import _openmp
 from regard.nn.layers import LayerNorm
 from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
@@ -42,25 +42,25 @@ def leaves(*shapes: tuple[int, ...]) -> list[Tensor]:
 
 def maps() -> None:
     """A linear map, a feed-forward network and the loss behind a projection, with all gradients."""
-    if products.lacking():
+    if native.products_lacking():
         return
     x, w1, b1, w2, b2, g = leaves(
         (ROWS, WIDTH), (OUTPUTS, WIDTH), (OUTPUTS,), (WIDTH, OUTPUTS), (WIDTH,), (ROWS, OUTPUTS)
     )
-    dx, dw, db = products.back(g, x, w1, True, True)
+    dx, dw, db = native.linear_back(g, x, w1, True, True)
     near(dx, g.double() @ w1.double(), 0.01)
     near(dw, g.double().T @ x.double(), 0.01)
     near(db, g.double().sum(0), 0.01)
     fast = [t.clone().requires_grad_() for t in (x, w1, b1, w2, b2)]
     exact = [t.double().requires_grad_() for t in (x, w1, b1, w2, b2)]
-    ours = products.feedforward(*fast)
+    ours = native.feedforward(*fast)
     theirs = F.linear(F.linear(*exact[:3]).relu(), *exact[3:])
     ours.backward(x)
     theirs.backward(x.double())
     for one, other in zip([ours, *(t.grad for t in fast)], [theirs, *(t.grad for t in exact)], strict=True):
         near(one, other, 0.01)
     targets = torch.arange(ROWS) % OUTPUTS
-    losses, *made = products.projected_loss(x, w1, b1, targets, 0.1)
+    losses, *made = native.projected_loss(x, w1, b1, targets, 0.1)
     exact = [t.double().requires_grad_() for t in (x, w1, b1)]
     total = label_smoothed(F.linear(*exact), targets, 0.1)
     total.backward()
@@ -118,7 +118,7 @@ def one_step() -> None:
 
 def layer() -> None:
     """An LSTM's whole layer, with its gradients."""
-    if products.lacking():
+    if native.products_lacking():
         return
     module = LSTM(32, 48).bfloat16()
     exact = copy.deepcopy(module).double()
@@ -177,8 +177,8 @@ def kernels_alone() -> list[Any]:
         native.smoothed(g.clone(), starts[:1].expand(ROWS).long(), 0.1),
     ]
     made += recurrent.lstm_cell(torch.randn(ROWS, 4 * WIDTH), torch.randn(ROWS, WIDTH))
-    if not products.lacking():
-        made += products.back(g.bfloat16(), x.bfloat16(), w.bfloat16(), True, True)
+    if not native.products_lacking():
+        made += native.linear_back(g.bfloat16(), x.bfloat16(), w.bfloat16(), True, True)
     return [each.float().numpy() for each in made]
 
 

@@ -23,7 +23,7 @@ from regard.parsing.parse import MOST_OPEN, Bracketing, Symbols, evaluate_trees,
 from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
 from regard.search.beam import beam_search
 from regard.search.constraints import constrained
-from regard.search.hypotheses import penalty_of
+from regard.search.table import penalty_of
 from regard.studies.lectures.exhaustive import exhaustive_search
 from regard.tasks.open import use_of
 from regard.tasks.translate import load

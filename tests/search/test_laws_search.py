@@ -17,10 +17,10 @@ from torch import Tensor
 
 from regard.search import arrays
 from regard.search.beam import beam_search, beam_steps, diverse_search
-from regard.search.hypotheses import Problem, expected_utilities, penalty_of, run_through
+from regard.search.hypotheses import Problem, expected_utilities, run_through
 from regard.search.paths import Draw, _uniform
 from regard.search.steps import Together, coverage_penalty, covered, ensemble
-from regard.search.table import SEARCHES, SearchConfig
+from regard.search.table import SEARCHES, SearchConfig, penalty_of
 from regard.studies.lectures.exhaustive import exhaustive_search
 from regard.tasks.decode import decode, step_of
 

@@ -20,8 +20,8 @@ from regard.models.interface import EncoderDecoder
 from regard.search import automaton
 from regard.search.automaton import Terms, occurs
 from regard.search.beam import beam_search, diverse_search
-from regard.search.hypotheses import Hypothesis, Problem, penalty_of
-from regard.search.table import SEARCHES, Search, SearchConfig, search_of
+from regard.search.hypotheses import Hypothesis, Problem
+from regard.search.table import SEARCHES, Search, SearchConfig, penalty_of, search_of
 from regard.tasks.options import Constraints, Options
 from regard.tasks.translate import Translator, load
 from regard.text import write_lines

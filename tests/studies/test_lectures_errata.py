@@ -23,7 +23,7 @@ from regard.settings import TrainConfig
 from regard.studies.lectures import attention, generation, measures
 from regard.studies.lectures.every import lecture
 from regard.studies.lectures.positions import rotation_matrix
-from regard.train.optimizers import Schedule, paper
+from regard.train.step import Schedule, paper
 
 ROOT = Path(__file__).resolve().parents[2]
 SLIPS = tomllib.loads((ROOT / "docs/lectures/errata.toml").read_text("utf-8"))["slip"]

@@ -6,7 +6,8 @@ import pytest
 
 from regard.metrics import score
 from regard.metrics.sacre import tokenizer_for
-from regard.text.languages import is_code, matches, name, primary
+from regard.text.languages import matches, name, primary
+from regard.text.lines import is_code
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any, Literal
 
 from regard.errors import DataError, install
-from regard.text.languages import tag
+from regard.text.lines import tag
 
 Split = Literal["train", "valid", "heldout"]
 Kind = Literal["date", "time", "datetime", "number", "amount"]

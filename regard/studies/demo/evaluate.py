@@ -21,8 +21,7 @@ from regard.models.transformer import TransformerConfig
 from regard.recipe import Recipe
 from regard.search.table import SearchConfig
 from regard.settings import DataConfig, TrainConfig
-from regard.text.languages import split_tag, tag
-from regard.text.lines import write_lines
+from regard.text.lines import split_tag, tag, write_lines
 from regard.text.subwords import TextConfig
 
 from .corpus import KINDS, LANGUAGES, Example, Kind, Value, corpus, typed, write

@@ -229,7 +229,7 @@ def reply(line: str, translate: Callable[[str], str]) -> list[str]:
 
 def _tagged(line: str, read: Callable[[str], str]) -> str | None:
     """The line with a tag; the target language is asked for where it has none. None if the answer is no language."""
-    from regard.text.languages import split_tag, tag
+    from regard.text.lines import split_tag, tag
 
     from .corpus import LANGUAGES
 

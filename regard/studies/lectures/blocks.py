@@ -15,7 +15,7 @@ from regard.nn import ACTIVATIONS, Padded
 from regard.nn.layers import BatchNorm, FeedForward, LayerNorm, PostNorm
 from regard.pictures import bars, curves
 from regard.train.objectives import label_smoothed
-from regard.train.optimizers import Schedule, paper
+from regard.train.step import Schedule, paper
 
 from .page import Lecture, heat, listed
 

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from regard.pictures import bars, curves
 from regard.search.beam import beam_search
-from regard.search.hypotheses import Hypothesis, Problem, penalty_of, run_through
+from regard.search.hypotheses import Hypothesis, Problem, run_through
 from regard.search.paths import greedy_steps
+from regard.search.table import penalty_of
 
 from .exhaustive import exhaustive_search
 from .page import Lecture, heat

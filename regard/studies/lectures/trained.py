@@ -31,7 +31,7 @@ from regard.tasks.forced import hidden_of, logits_of
 from regard.tasks.lines import pad
 from regard.tasks.open import Pipeline, open_bundle
 from regard.tasks.translate import Translator
-from regard.text.languages import tag
+from regard.text.lines import tag
 from regard.text.sentences import words
 
 from .page import Value
