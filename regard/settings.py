@@ -349,8 +349,8 @@ class TrainConfig(BaseModel):
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread evenly over the vocabulary")
     regularizers: dict[str, float] = Field(
         default_factory=dict,
-        description="what is added to training, each with its strength: token-weights, input-weights, attention-cost "
-        "or word-dropout",
+        description="what is added to training, each with its strength: token-weights, input-weights, attention-cost, "
+        "word-dropout, word-replacement or r-drop",
     )
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
     precision: Literal["auto", "float32", "bfloat16"] = Field(

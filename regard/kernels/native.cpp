@@ -25,6 +25,20 @@ void smoothed(T* logits, int64_t n, int64_t V, const int64_t* targets, float smo
     });
 }
 
+// Two predictions' logits (n, V) become the gradients of their divergence, in place, and zeros where the target is < 0.
+template <class T> void diverging(T* x, T* y, int64_t n, int64_t V, const int64_t* targets, float* found) {
+    const int64_t most = threads();
+    std::unique_ptr<float[]> space(new float[checked_product({most, 2, V})]);
+    together(int(most), [&](Team team) {
+        team.each(n, [&](int64_t i) {
+            T *one = x + i * V, *other = y + i * V;
+            found[i] = targets[i] < 0 ? 0 : diverging_row(one, other, V, space.get() + team.id * 2 * V);
+            if (targets[i] < 0)
+                for (T* row : {one, other}) std::memset((void*)row, 0, V * sizeof(T));
+        });
+    });
+}
+
 }  // namespace
 
 #define FOR(T, NAME)                                                                                                   \
@@ -54,6 +68,9 @@ void smoothed(T* logits, int64_t n, int64_t V, const int64_t* targets, float smo
     }                                                                                                                  \
     ENTRY(int64_t, smoothed_##NAME)(T* x, int64_t n, int64_t V, const int64_t* y, float smoothing, float* losses) { \
         return guarded([&] { return smoothed<T>(x, n, V, y, smoothing, losses), 0; });                                 \
+    }                                                                                                                  \
+    ENTRY(int64_t, diverging_##NAME)(T* x, T* y, int64_t n, int64_t V, const int64_t* targets, float* found) {      \
+        return guarded([&] { return diverging<T>(x, y, n, V, targets, found), 0; });                                   \
     }                                                                                                                  \
     ENTRY(int64_t, drop_add_##NAME)(const T* x, const T* y, T* out, int64_t n, uint32_t dropped, float scale,       \
                                        uint32_t seed, uint32_t other) {                                                \

@@ -167,6 +167,14 @@ def smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     return losses
 
 
+def diverging(one: Tensor, other: Tensor, targets: Tensor) -> Tensor:
+    """KL(p, q) + KL(q, p) (n,) of two contiguous logits (n, V), which become its gradients in place."""
+    found = one.new_empty(len(one), dtype=torch.float32)
+    n, width = one.shape
+    _call("diverging", one, one, other, _LONG(n), _LONG(width), targets, found)
+    return found
+
+
 def _drawn(probability: float) -> tuple[object, ...]:
     """A probability in 2^-32ths, the scale that makes up for it, and the seeds of one call's mask."""
     dropped = min(round(probability * 2**32), 2**32 - 1)

@@ -12,6 +12,7 @@ STAND_INS.update(
         "layer_norm": StandIn(native.layer_norm, native.unavailable, native.refuses_norm),
         "dropout": StandIn(native.drop_add, native.unavailable, native.refuses),
         "loss": StandIn(native.smoothed, native.unavailable, native.refuses),
+        "divergence": StandIn(native.diverging, native.unavailable, native.refuses),
         "linear": StandIn(native.linear, native.linear_unavailable, native.refuses_linear),
         "feedforward": StandIn(native.feedforward, native.linear_unavailable, native.refuses_linear),
         "projected_loss": StandIn(native.projected_loss, native.linear_unavailable, native.refuses_linear),

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.errors import ModelError
 from regard.extensions import entry as found
+from regard.nn.layers import applied, stand_in
 from regard.nn.positions import scale_rows
 from regard.text.tokenizer import END, UNK
 
@@ -45,6 +48,9 @@ class Regularizer:
     """Targets (N,), those below 0 set to 0 -> what each counts in the loss, (N,)."""
     add: Callable[[Tensor, Model, Outputs], Tensor] | None = None
     """The model and what it computed -> what is added to the summed loss. It shows in the gradient, not in the log."""
+    agree: Callable[[Tensor, Model, Outputs, Outputs, int], Tensor] | None = None
+    """The model, what it computed of a batch with one dropout and with another, and how many targets may be projected
+    at a time -> what is added to the summed loss, which is the mean of both. Takes each batch twice."""
     attention: bool = False  # whether `add` needs the attention weights, which takes the slower way of computing them
 
 
@@ -113,6 +119,88 @@ def _drop_words(share: Tensor, x: Inputs) -> Inputs:
     return replace(x, source=dropped(x.source), tokens=dropped(x.tokens))
 
 
+def _replace_words(drawn: Tensor, x: Inputs) -> Inputs:
+    """Replace a share of the tokens that the model is given by others, as frequent as they are in the corpus."""
+    share, read, written = drawn[0], *drawn[1:].chunk(2)
+
+    def replaced(ids: Tensor, cumulated: Tensor) -> Tensor:
+        places = (torch.rand(ids.shape, device=ids.device) < share) & (ids > END)
+        others = torch.searchsorted(cumulated, torch.rand(ids.shape, device=ids.device))
+        return torch.where(places, others.clamp(max=len(cumulated) - 1), ids)
+
+    return replace(x, source=replaced(x.source, read), tokens=replaced(x.tokens, written))
+
+
+def _cumulated(counts: Tensor, size: int) -> Tensor:
+    """The cumulated shares of the tokens that are words, (size,), those beyond the vocabulary included as ones."""
+    words = counts.double().clone()
+    words[: END + 1] = 0
+    return F.pad((words.cumsum(0) / words.sum()).float(), (0, size - len(words)), value=1.0)
+
+
+def _word_shares(share: float, counts: Counts) -> Tensor:
+    """(1 + 2 V,): the share that is replaced, and the cumulated shares of the tokens read and of those written."""
+    size = max(len(counts.read), len(counts.written))
+    return torch.cat([torch.tensor([share]), _cumulated(counts.read, size), _cumulated(counts.written, size)])
+
+
+def _diverging(one: Tensor, other: Tensor, targets: Tensor) -> Tensor:
+    """KL(p, q) + KL(q, p) of two predictions' logits (n, V), (n,), and its gradients in their place; 0 for padding."""
+    if (fast := stand_in("divergence", one, other)) is not None:
+        return fast(one, other, targets)
+    exact = torch.promote_types(one.dtype, torch.float32)
+    p, q = (logits.log_softmax(-1, dtype=exact) for logits in (one, other))
+    odds = p - q
+    p, q = p.exp_(), q.exp_()
+    seen = targets[:, None] >= 0
+    means = [(side * odds).sum(-1, keepdim=True) for side in (p, q)]
+    # d/dz of the sum over tokens of (p - q)(log p - log q) is p (log p - log q - KL(p, q)) + p - q.
+    one.copy_((p * (odds - means[0]) + p - q) * seen)
+    other.copy_((q * (means[1] - odds) + q - p) * seen)
+    return ((means[0] - means[1]) * seen)[:, 0]
+
+
+class _Divergence(torch.autograd.Function):
+    """Makes the gradients beside the divergence, `chunk` targets at a time, so that N V logits never stand at once."""
+
+    @staticmethod
+    def forward(ctx: Any, one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
+        targets, chunk = settings
+        total = one.new_zeros((), dtype=torch.promote_types(one.dtype, torch.float32))
+        project = stand_in("linear", one, weight, bias) or F.linear
+        of_weight, of_bias = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
+        both = torch.empty_like(one), torch.empty_like(other)
+        for start in range(0, len(one), chunk):
+            part = slice(start, start + chunk)
+            p, q = (project(hidden[part], weight, bias) for hidden in (one, other))
+            total += _diverging(p, q, targets[part]).sum()
+            for gradient, hidden, into in zip((p, q), (one, other), both, strict=True):
+                torch.mm(gradient, weight, out=into[part])
+                of_weight.addmm_(gradient.T, hidden[part])
+                if of_bias is not None:
+                    of_bias.add_(gradient.sum(0))
+        ctx.save_for_backward(*both, of_weight, of_bias)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return (*(None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors), None, None)
+
+
+def divergence(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int) -> Tensor:
+    """The sum over targets of KL(p, q) + KL(q, p) between what two hidden states (N, D) predict -> a scalar.
+
+    They are projected by weight (V, D) and bias (V,). Targets (N,) below 0 are padding. Needs memory for `chunk`
+    targets' logits only.
+    """
+    return applied(_Divergence, one, other, weight, bias, targets, chunk)
+
+
+def _r_drop(strength: Tensor, model: Model, one: Outputs, other: Outputs, chunk: int) -> Tensor:
+    output = model.output
+    return strength / 4 * divergence(one.hidden, other.hidden, output.weight, output.bias, one.targets, chunk)
+
+
 REGULARIZERS: dict[str, Regularizer] = {
     "token-weights": Regularizer(
         "frequent target tokens count less in the loss: a token of share p has the weight a / (a + p), scaled so that "
@@ -137,6 +225,17 @@ REGULARIZERS: dict[str, Regularizer] = {
         "share of the tokens that the model is given which are replaced by the unknown token (Bowman et al. 2016, "
         "section 3.1); try 0.1",
         inputs=_drop_words,
+    ),
+    "word-replacement": Regularizer(
+        "share of the tokens that the model is given which are replaced by other words, drawn as often as they occur "
+        "(after Wang et al. 2018, SwitchOut); try 0.1",
+        prepare=_word_shares,
+        inputs=_replace_words,
+    ),
+    "r-drop": Regularizer(
+        "weight of the disagreement between two passes of each batch with different dropout, as alpha of Liang et al. "
+        "2021 (R-Drop); takes twice the time; try 5",
+        agree=_r_drop,
     ),
 }
 """What the keys of `train.regularizers` name."""

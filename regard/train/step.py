@@ -26,7 +26,7 @@ from regard.nn.layers import unavailable
 from regard.nn.state import Observer, Packed
 
 from .objectives import OBJECTIVES, Inputs, LossSettings, Objective, Outputs, token_losses
-from .regularizers import Term
+from .regularizers import Regularizer, Term
 
 _ROWS, _COLUMNS, _TOKENS, _LINES = 8, 4, 128, 256
 _ANY = 16
@@ -130,6 +130,16 @@ class Step(nn.Module):
 
     def forward(self, x: Inputs) -> Tensor:
         active = [(term.entry, term.value) for term in self.terms] if self.training else []
+        agreeing = [(entry.agree, value) for entry, value in active if entry.agree]
+        loss, outputs = self._pass(x, active)
+        if not agreeing:
+            return loss
+        other, again = self._pass(x, active)
+        added = torch.stack([agree(value, self.model, outputs, again, self.chunk) for agree, value in agreeing]).sum()
+        return (loss + other) / 2 + added - added.detach()  # what is reported is the model's own loss
+
+    def _pass(self, x: Inputs, active: Sequence[tuple[Regularizer, Tensor]]) -> tuple[Tensor, Outputs]:
+        """The batch's summed loss, what the regularisers add in its gradient, and what the model computed."""
         for entry, value in active:
             x = x if entry.inputs is None else entry.inputs(value, x)
         part = self.objective.attention
@@ -150,10 +160,10 @@ class Step(nn.Module):
         counts = math.prod(weights[1:], start=weights[0]) if weights else None
         loss = self.objective.loss(self.model, outputs, LossSettings(self.smoothing, self.chunk, self.compiled, counts))
         if not adding:
-            return loss
+            return loss, outputs
         added = [entry.add(value, self.model, outputs) for entry, value in active if entry.add]
         total = torch.stack([*self._auxiliary(outputs, observe.losses), *added]).sum()
-        return loss + total - total.detach()  # what is reported is the model's own loss
+        return loss + total - total.detach(), outputs
 
     def _lines(self, x: Inputs) -> Tensor:
         """Which line of the batch each target is of, (N,); B: of none."""

@@ -32,6 +32,7 @@ from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
 from regard.nn.state import Packed
 from regard.train import projected_loss
 from regard.train.objectives import _loss_and_gradient
+from regard.train.regularizers import _diverging
 
 ROWS, WIDTH = 64, 32
 TARGETS = torch.arange(ROWS) % WIDTH
@@ -54,6 +55,13 @@ def _loss(module: nn.Module, x: Tensor) -> Tensor:
     return torch.cat((losses[:, None].to(x.dtype), gradient), 1)
 
 
+def _divergence(module: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        both = x.clone(), (x + 0.5 * x.sin()).contiguous()
+        found = _diverging(*both, TARGETS)
+    return torch.cat((found[:, None].to(x.dtype), *both), 1)
+
+
 def _lstm(module: nn.Module, x: Tensor) -> Tensor:
     cells = torch.ones(ROWS, WIDTH // 4, dtype=torch.promote_types(x.dtype, torch.float32))
     return torch.cat(lstm_cell(x, cells), 1)
@@ -64,6 +72,7 @@ WORK: dict[str, tuple[nn.Module, Callable[[Any, Tensor], Tensor], torch.dtype]] 
     "layer_norm": (LayerNorm(WIDTH), lambda module, x: module(x), torch.float32),
     "dropout": (nn.Identity(), _dropout, torch.float32),
     "loss": (nn.Identity(), _loss, torch.float32),
+    "divergence": (nn.Identity(), _divergence, torch.float32),
     "linear": (Linear(WIDTH, 48), lambda module, x: module(x), torch.bfloat16),
     "feedforward": (FeedForward(WIDTH, 64, "relu", 0.0), lambda module, x: module(x), torch.bfloat16),
     "projected_loss": (
