@@ -18,6 +18,7 @@ from regard.machine import is_busy as _is_busy
 if TYPE_CHECKING:
     from regard.adaptation.adapt import adapt
     from regard.bundle import Bundle
+    from regard.cleaning.clean import Cleaned, clean
     from regard.errors import (
         BundleError,
         CheckpointError,
@@ -50,11 +51,11 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["Attention", "Attribution", "Bundle", "BundleError", "CheckpointError", "Choice", "Continuation"]
-__all__ += ["DataError", "Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe", "RecipeError"]
-__all__ += ["RegardError", "TextError", "TrainingError", "Translation", "Translator", "__version__", "adapt"]
-__all__ += ["attribute", "classify", "embed", "evaluate", "fill", "fit", "generate", "heads", "inspect", "load"]
-__all__ += ["load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines", "tune"]
+__all__ = ["Attention", "Attribution", "Bundle", "BundleError", "CheckpointError", "Choice", "Cleaned"]
+__all__ += ["Continuation", "DataError", "Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe"]
+__all__ += ["RecipeError", "RegardError", "TextError", "TrainingError", "Translation", "Translator", "__version__"]
+__all__ += ["adapt", "attribute", "classify", "clean", "embed", "evaluate", "fill", "fit", "generate", "heads"]
+__all__ += ["inspect", "load", "load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines", "tune"]
 
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own
@@ -66,6 +67,7 @@ if os.environ.keys().isdisjoint({"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_PO
 _HOMES = {
     "adaptation.adapt": ("adapt",),
     "bundle": ("Bundle",),
+    "cleaning.clean": ("Cleaned", "clean"),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "explore.attribution": ("Attribution", "attribute"),
     "explore.heads": ("heads",),

@@ -65,7 +65,7 @@ def learn(
     counts[[PAD, UNK, END]] = 0
     frequent = np.argsort(-counts, kind="stable")[:always]
     common = np.union1d(frequent[counts[frequent] > 0], [UNK, END]).astype(np.int32)
-    keys, chances = _first_model(pairs, width)
+    keys, chances = first_model(pairs, width)
     rows, columns = np.divmod(keys, width)
     good = np.flatnonzero((chances >= _LEAST) & (rows != PAD) & ~np.isin(columns, common))
     good = good[np.lexsort((-chances[good], rows[good]))]  # each row's likeliest first
@@ -76,7 +76,7 @@ def learn(
     return Shortlist(common, np.searchsorted(rows, np.arange(len(source) + 1)), columns.astype(np.int32))
 
 
-def _first_model(pairs: Sequence[tuple[Ids, Ids]], width: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def first_model(pairs: Sequence[tuple[Ids, Ids]], width: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Pairs of tokens as source · T + target (n,), in order, and how likely the one becomes the other (n,).
 
     The source's padding stands for what comes from none of its tokens.
