@@ -3,8 +3,8 @@
     REGARD_DATA=… python benchmarks/clean.py
 
 The first pairs of two corpora of Tatoeba, some of which are given the translation of another: what is found of these is
-counted, and what else goes, by rule. Corpora of people have wrong and very free translations too, so that not all of the
-latter is a mistake. The default of `--worse` was chosen on the same pairs with another draw (seed 0).
+counted, and what else goes, by rule. Corpora of people have wrong and very free translations too, so that not all of
+the latter is a mistake. The default of `--worse` was chosen on the same pairs with another draw (seed 0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 
 from record import RESULTS, circumstances, write
 
-from regard.cleaning import Rules, clean
+from regard.cleaning.clean import clean
+from regard.cleaning.rules import Rules
 
 CORPORA = (("tatoeba_en-de", "de", 20_000), ("tatoeba_en-zh", "zh", 12_000))
 WRONG = 300

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Any, TextIO
+from typing import TextIO
 
 from regard.disk import atomic_rename
 from regard.errors import DataError
@@ -44,7 +44,7 @@ class Cleaned:
     likeness: dict[str, float] = field(default_factory=dict)  # of the pairs judged by the last rule, and of chance
     files: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
         return {**vars(self), "meaning": {name: RULES[name][0] for name in self.gone}}
 
@@ -105,7 +105,7 @@ def clean(
 
 def _writers(files: ExitStack, names: Iterable[str]) -> list[TextIO]:
     """Files that are not there under their names yet; what is left of them goes with `files`."""
-    made = []
+    made: list[TextIO] = []
     for name in names:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         files.callback(Path(f"{name}.part").unlink, missing_ok=True)

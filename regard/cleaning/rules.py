@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.errors import DataError, install
 from regard.text.languages import primary
 from regard.text.sentences import words
+
+if TYPE_CHECKING:
+    from lingua import ConfidenceValue, Language, LanguageDetector
 
 
 class Rules(BaseModel):
@@ -174,16 +177,16 @@ def detector(languages: tuple[str, str], rules: Rules) -> Callable[[list[str], i
     quick = LanguageDetectorBuilder.from_all_languages().with_low_accuracy_mode().build()
 
     @cache
-    def thorough(*two: Any) -> Any:
+    def thorough(*two: Language) -> LanguageDetector:
         return LanguageDetectorBuilder.from_languages(*two).build()
 
     def others(lines: list[str], side: int) -> list[bool]:
         found = quick.compute_language_confidence_values_in_parallel(lines)
         return [_surely(line, each, wanted[side]) for line, each in zip(lines, found, strict=True)]
 
-    def _surely(line: str, found: list[Any], own: Any) -> bool:
+    def _surely(line: str, found: list[ConfidenceValue], own: Language) -> bool:
         if not found or found[0].language == own or found[0].value < rules.sure:
             return False
-        return bool(thorough(own, found[0].language).compute_language_confidence(line, own) <= 1 - rules.sure)
+        return thorough(own, found[0].language).compute_language_confidence(line, own) <= 1 - rules.sure
 
     return others

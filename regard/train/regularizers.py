@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from torch.nn import functional as F
 
 from regard.errors import ModelError
 from regard.extensions import entry as found
-from regard.nn.layers import applied, stand_in
+from regard.nn.layers import Saves, applied, stand_in
 from regard.nn.positions import scale_rows
 from regard.text.tokenizer import END, UNK
 
@@ -164,8 +163,9 @@ class _Divergence(torch.autograd.Function):
     """Makes the gradients beside the divergence, `chunk` targets at a time, so that N V logits never stand at once."""
 
     @staticmethod
-    def forward(ctx: Any, one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
-        targets, chunk = settings
+    def forward(
+        ctx: Saves, one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int
+    ) -> Tensor:
         total = one.new_zeros((), dtype=torch.promote_types(one.dtype, torch.float32))
         project = stand_in("linear", one, weight, bias) or F.linear
         of_weight, of_bias = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
@@ -179,12 +179,13 @@ class _Divergence(torch.autograd.Function):
                 of_weight.addmm_(gradient.T, hidden[part])
                 if of_bias is not None:
                     of_bias.add_(gradient.sum(0))
-        ctx.save_for_backward(*both, of_weight, of_bias)
+        ctx.save_for_backward(*both, of_weight, *([] if of_bias is None else [of_bias]))
         return total
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return (*(None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors), None, None)
+    def backward(ctx: Saves, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        made = [gradient * gradients[0].to(gradient.dtype) for gradient in ctx.saved_tensors]
+        return (*made, *[None] * (6 - len(made)))
 
 
 def divergence(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int) -> Tensor:

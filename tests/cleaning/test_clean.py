@@ -12,8 +12,7 @@ import pytest
 
 import regard
 from regard.apps.cli import main
-from regard.cleaning import RULES, Rules
-from regard.cleaning.rules import Corpus, Pair, numbers
+from regard.cleaning.rules import RULES, Corpus, Pair, Rules, numbers
 from regard.errors import DataError, TextError
 
 CORPUS = Corpus(("en", "de"), 0.1)
