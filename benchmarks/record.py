@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.bundle import versions
-from regard.kernels.build import SHIPPED, compiler
+from regard.kernels import build
 
 __all__ = ["RESULTS", "circumstances", "write"]
 
@@ -28,10 +28,15 @@ def circumstances() -> dict[str, Any]:
         "command": f"python benchmarks/{shlex.join(words)}",
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "instructions": _instructions(),
-        "compiler": "zig c++ (a wheel's library)" if SHIPPED.is_file() else compiler()[1].partition("\n")[0],
+        "compiler": "zig c++ (a wheel's library)" if _is_shipped() else build.compiler()[1].partition("\n")[0],
         "commit": _commit(),
         "versions": versions(),
     }
+
+
+def _is_shipped() -> bool:
+    """Whether compiled parts are taken from the library of a wheel: one that other sources made is not."""
+    return build._shipped(build.SOURCES / "native.cpp", "")[0] is not None
 
 
 def _commit() -> str:

@@ -60,6 +60,8 @@ class Server:
                 httpx.get(f"{self.address}/health").raise_for_status()
                 break
             except httpx.HTTPError:
+                if self.process.poll() is not None:
+                    raise BenchmarkError(f"the server ended with status {self.process.returncode}: {words}") from None
                 time.sleep(0.01)
         self.start_s = time.perf_counter() - start
 

@@ -47,7 +47,7 @@ def make_app(service: Service, clients: Clients, *, cors: tuple[str, ...] = ()) 
         anyio.to_thread.current_default_thread_limiter().total_tokens = service.limits.max_requests
         with contextlib.suppress(ValueError, RuntimeError, AttributeError, NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, service)
-        releasing = asyncio.create_task(_release(metrics))
+        releasing = asyncio.create_task(_release(metrics, app.state.documents))
         yield
         releasing.cancel()
         await anyio.to_thread.run_sync(app.state.documents.close)
@@ -158,7 +158,7 @@ class Guard:
         self._metrics.working.set(self._working)
         try:
             if self._working > self._limits.max_requests and not scope["path"].startswith(("/health", "/metrics")):
-                await refuse(503, "The server is busy; try again in a moment")
+                await refuse(429, "The server is busy; try again in a moment")
             else:
                 await self._app(scope, self._bounded(scope, receive), sending)
         except ClientDisconnect:
@@ -233,11 +233,12 @@ class Metrics:
         return PlainTextResponse(generate_latest(self._registry), media_type="text/plain; version=0.0.4")
 
 
-async def _release(metrics: Metrics) -> None:
+async def _release(metrics: Metrics, uploads: documents.Documents) -> None:
     """Gives freed memory back now and then, which the C library would keep: large requests would be seen for days."""
     before = 0
     while True:
         await asyncio.sleep(_RELEASE)
+        await anyio.to_thread.run_sync(uploads.forget)
         if metrics.answered != before:
             before = metrics.answered
             await anyio.to_thread.run_sync(release_memory)

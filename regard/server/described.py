@@ -21,9 +21,9 @@ _REFUSALS = {
     404: "There is no such thing",
     408: "The request did not come in time",
     413: "The request, or its text, is too large",
-    429: "Too many requests; wait as long as Retry-After says",
+    429: "Too many requests, or too much is waiting; wait as long as Retry-After says",
     456: "The quota is used up",
-    503: "Too much is waiting; wait as long as Retry-After says",
+    503: "The server is stopping, or the document is not done; wait as long as Retry-After says",
     504: "The translation takes too long",
 }
 _ERROR: Described = {

@@ -96,7 +96,7 @@ def check_length(translator: Translator, asked: Explored, to: str | None) -> Non
 def computing(work: Work) -> Iterator[None]:
     """One exploration at a time. Raises Refused where the request's time ends before its turn comes."""
     if not _one.acquire(timeout=max(work.until - time.monotonic(), 0)):
-        raise Refused(503, "The explorer is busy; try again in a moment")
+        raise Refused(429, "The explorer is busy; try again in a moment")
     try:
         yield
     finally:

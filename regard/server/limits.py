@@ -28,7 +28,8 @@ class Limits(BaseModel):
     max_characters: int = Field(50_000, ge=1, description="characters of all texts of a request")
     max_texts: int = Field(128, ge=1, description="texts of a request")
     max_document: int = Field(20_000_000, ge=1000, description="bytes of a request that brings a document")
-    max_documents: int = Field(64, ge=1, description="documents that are worked on or wait to be fetched")
+    max_documents: int = Field(256, ge=1, description="documents that are worked on or wait to be fetched")
+    max_stored: int = Field(1_000_000_000, ge=1000, description="bytes of documents that lie on disk for this")
     max_waiting: int = Field(4096, ge=1, description="sentences that wait to be translated, of all requests")
     max_requests: int = Field(256, ge=1, description="requests that are worked on at once")
     max_seconds: float = Field(

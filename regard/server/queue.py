@@ -67,15 +67,15 @@ class Queue:
     ) -> list[Translation]:
         """What `translator.translate` gives, together with what others ask for. `until` is by the monotonic clock.
 
-        Raises what the translator raises; Refused: 503 where too much waits already or the server stops, 504 where the
-        time is over.
+        Raises what the translator raises; Refused: 429 where too much waits already, 503 where the server stops, 504
+        where the time is over.
         """
         items = deque(_Item(line, translator, options, until) for line in lines)
         with self._change:
             if not self._open:
                 raise Refused(503, "The server is stopping")
             if self._waiting + len(items) > self._most and self._waiting:
-                raise Refused(503, f"Too much is waiting: {self._waiting} sentences; try again in a moment")
+                raise Refused(429, f"Too much is waiting: {self._waiting} sentences; try again in a moment")
             self._waiting += len(items)
             mine = list(items)
             if items:

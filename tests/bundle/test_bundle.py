@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,18 @@ def test_every_file_is_guarded_against_a_flipped_bit_and_a_missing_end(made: bun
             bundles.load(copy)
         file.write_bytes(content)
     bundles.load(copy)
+
+
+def test_a_bundle_is_checked_where_no_thread_can_be_started(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    bundles.load(copy)
+    file = copy / "weights.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(BundleError, match=r"weights.safetensors: changed"):
+        bundles.load(copy)
 
 
 def test_a_tokeniser_that_reads_differently_is_found_by_the_golden_ids(made: bundles.Bundle, tmp_path: Path) -> None:

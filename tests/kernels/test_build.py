@@ -29,6 +29,19 @@ def test_every_source_is_built_where_there_is_a_compiler(source):
     assert library is not None, reason
 
 
+@needs_compiler
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_library_that_came_is_taken_only_with_the_sources_that_made_it(tmp_path, monkeypatch, stale):
+    digest = "of others" if stale else build.sources_digest()
+    kind = [*build.KINDS[build._MACHINE]][-1]
+    text = f'const char* sources_digest() {{ return "{digest}"; }}\nint can_run(const char*) {{ return 1; }}\n'
+    (tmp_path / "made.cpp").write_text(f'extern "C" {{\n{text}void {kind}_native_error_message() {{}}\n}}\n')
+    monkeypatch.setattr(build, "SHIPPED", tmp_path / "made.so")
+    words = [build.compiler()[0], "-shared", "-fPIC", str(tmp_path / "made.cpp"), "-o", str(build.SHIPPED)]
+    subprocess.run(words, check=True)
+    assert (build._shipped(SOURCES / "native.cpp", "")[0] is None) == stale
+
+
 # -- what is kept ------------------------------------------------------------------------------------------------------
 
 

@@ -41,5 +41,5 @@ def test_a_good_client_beside_bad_ones(hostile: ModuleType) -> None:
         counted = hostile.statuses(address)
         gone = httpx.get(f"{address}/metrics").text
     assert good.answers.keys() == {"right"}
-    assert {code for code in (*answers, *counted) if code.startswith("5")} <= {"503"}
+    assert not {code for code in (*answers, *counted) if code.startswith("5")}
     assert "regard_faults_total 0.0" in gone

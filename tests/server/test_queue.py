@@ -9,6 +9,7 @@ import pytest
 from serving import BUNDLES
 
 import regard
+from regard.server.limits import Refused
 from regard.server.queue import Queue, _Item
 from regard.tasks.options import Options
 from regard.tasks.translate import Translator
@@ -60,3 +61,14 @@ def test_two_threads_give_what_the_translator_gives(translator: Translator) -> N
     queue.close()
     assert found == translator.translate(lines)
     assert queue.waiting == 0
+
+
+def test_what_is_too_much_is_too_many_requests_and_what_stops_is_unavailable(translator: Translator) -> None:
+    queue = Waiting(2)
+    put(queue, translator, 1, 2)
+    with pytest.raises(Refused) as full:
+        queue.translate(translator, ["abc"], Options(), time.monotonic() + 60)
+    queue.close()
+    with pytest.raises(Refused) as stopping:
+        queue.translate(translator, ["abc"], Options(), time.monotonic() + 60)
+    assert (full.value.status, stopping.value.status) == (429, 503)
