@@ -6,9 +6,11 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -125,10 +127,11 @@ def load(path: str | Path) -> Bundle:
     card, whole = _card(path)
     with ThreadPoolExecutor(1) as beside:  # of large weights this takes as long as all the rest
         known = card.files.get(WEIGHTS)  # without them `_read` says so
-        weighed = beside.submit(_check_file, path / WEIGHTS, known) if known else None
+        weigh: Callable[[], object] = partial(_check_file, path / WEIGHTS, known) if known else bool
+        with suppress(RuntimeError):  # where no thread can be started, this one does it
+            weigh = beside.submit(weigh).result
         bundle = _read(path, card, whole)
-        if weighed:
-            weighed.result()
+        weigh()
     return bundle
 
 
