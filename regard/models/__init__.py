@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .interface import EncoderDecoder, Families, Family, Kind, NeedsVocabulary
+from .choices import Families
+from .interface import EncoderDecoder, Family, Kind, NeedsVocabulary
 
 __all__ = ["FAMILIES", "EncoderDecoder", "Families", "Family", "Kind", "NeedsVocabulary"]
 

@@ -20,8 +20,8 @@ from regard.nn.positions import look_up
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 from regard.nn.state import KeysValues, Layout, Observer, Rows, in_rows, show, whole
 
-from .choices import CellName, Chance, Config, NormalizerName, ScoreName, ScoreWidth, Size, TokenWidth, family_of
-from .modules import Projecting, zero_padding
+from .choices import Chance, Config, NormalizerName, ScoreName, ScoreWidth, Size, TokenWidth, family_of
+from .modules import CellName, Projecting, zero_padding
 
 
 class BahdanauConfig(Config):

@@ -16,8 +16,7 @@ from regard.nn.layers import GATES, NORM_KINDS, NORMS, FeedForward, GatedFeedFor
 from regard.nn.positions import POSITIONS, ROTARY, Added, Bias, Embedding, NoPosition, biases
 from regard.nn.state import Cache, KeysValues, Layout, Observer, Rows, whole
 
-from .choices import EncoderDecoderConfig, StackConfig
-from .interface import check_shared
+from .choices import EncoderDecoderConfig, StackConfig, check_shared
 from .modules import Projecting, zero_padding
 
 

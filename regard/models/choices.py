@@ -1,4 +1,4 @@
-"""What the configs of several families have in common: names of parts, settings of one meaning, sizes of Transformers.
+"""Families by their names, and what the configs of several have in common: parts, settings, sizes of Transformers.
 
 A part is named by its entry in a dict. Names are looked up when a config is made, so entries that a script adds count;
 those of the paper need no looking up, so that its configs are read without the parts themselves and without PyTorch.
@@ -7,6 +7,7 @@ those of the paper need no looking up, so that its configs are read without the 
 from __future__ import annotations
 
 import json
+from collections import UserDict
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
+
+from regard.errors import ModelError
 
 from .interface import Family
 
@@ -58,6 +61,23 @@ def one_of(*tables: str, key: str = "") -> AfterValidator:
     return AfterValidator(check)
 
 
+class Families(UserDict[str, Family]):
+    """Families by their names; the page that holds one is imported when it is asked for, and not for its name alone."""
+
+    data: dict[str, Any]
+
+    def __init__(self, pages: Mapping[str, str]) -> None:
+        """`pages`: of each name the module that has it."""
+        super().__init__()
+        self.data.update(pages)
+
+    def __getitem__(self, name: str) -> Family:
+        if isinstance(page := self.data[name], str):
+            self.data[name] = import_module(page).FAMILIES[name]
+        found: Family = self.data[name]
+        return found
+
+
 # -- settings of one meaning -------------------------------------------------------------------------------------------
 
 Size = Annotated[int, Field(gt=0)]
@@ -72,7 +92,6 @@ ActivationName = Annotated[
     ),
 ]
 AttentionDropout = Annotated[Chance, Field(description="dropout of attention weights")]
-CellName = Annotated[str, one_of("recurrent.CELLS"), Field(description="the recurrence: elman, gru or lstm")]
 HeadCount = Annotated[Size, Field(description="attentions side by side")]
 HeadsLeft = Annotated[
     tuple[Size, ...], Field(description="heads of each layer, where some were pruned; their width stays; []: none was")
@@ -113,9 +132,6 @@ AddedName = Annotated[
     one_of("positions.POSITIONS", key="positions"),
     Field(description="how a token knows its position: sinusoidal, sinusoidal-halves, learned or none"),
 ]
-RecurrentDropout = Annotated[Chance, Field(description="on embeddings, between layers and before the output")]
-RecurrentLayers = Annotated[Size, Field(description="recurrent layers: of a translator, on each side")]
-RecurrentWidth = Annotated[Size, Field(description="features of a recurrent layer")]
 ScoreName = Annotated[
     str,
     one_of("attention.SCORES", key="score"),
@@ -180,39 +196,6 @@ family_of = partial(
     shares_parts=lambda config: config.shares_parts,
 )
 """A family whose config is a `Config`, which says all that depends on its settings."""
-
-
-class RecurrentConfig(Config):
-    """Sizes of recurrent layers; the defaults are those of Sutskever et al. 2014 (section 3.4)."""
-
-    cell: CellName = "lstm"
-    width: RecurrentWidth = 1000
-    embedding: TokenWidth = 1000
-    layers: RecurrentLayers = 4
-    dropout: RecurrentDropout = 0.0
-    init_range: InitRange = 0.08
-
-
-class RecurrentEncoder(RecurrentConfig):
-    """The same, of which the encoder reads in one direction or in both."""
-
-    bidirectional: bool = Field(False, description="the encoder reads in both directions, each with half of the width")
-    reverse_source: bool = Field(True, description="the encoder reads the source from its end to its beginning")
-
-    @model_validator(mode="after")
-    def _reads(self) -> Self:
-        if self.bidirectional and self.width % 2:
-            raise ValueError(
-                f"width ({self.width}) must be even, half for each direction of the encoder; try {self.width + 1}"
-            )
-        if self.bidirectional and self.reverse_source:
-            raise ValueError("bidirectional reads the source both ways; set reverse_source = false")
-        return self
-
-    @property
-    def direction(self) -> Literal["forwards", "backwards", "both"]:
-        """In which the encoder reads."""
-        return "both" if self.bidirectional else "backwards" if self.reverse_source else "forwards"
 
 
 SMALL = {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1}
@@ -397,3 +380,12 @@ def _divisors(number: int, near: int) -> str:
     """The two divisors of a number that are nearest to another."""
     found = sorted((n for n in range(1, number + 1) if number % n == 0), key=lambda n: (abs(n - near), n))
     return listed(*sorted(found[:2]))
+
+
+def check_shared(share: str, source_vocabulary: int, target_vocabulary: int) -> None:
+    """Raises ModelError where one matrix is to serve two vocabularies."""
+    if share == "all" and source_vocabulary != target_vocabulary:
+        raise ModelError(
+            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} tokens and the target '
+            f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
+        )

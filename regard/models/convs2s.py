@@ -22,8 +22,18 @@ from regard.nn.layers import Dropout, Map
 from regard.nn.positions import POSITIONS, Embedding
 from regard.nn.state import KeysValues, Layout, Observer, Packed, Rows, show, wanted, whole
 
-from .choices import AddedName, Chance, Config, NormalizerName, ScoreName, ScoreWidth, Share, Size, family_of
-from .interface import check_shared
+from .choices import (
+    AddedName,
+    Chance,
+    Config,
+    NormalizerName,
+    ScoreName,
+    ScoreWidth,
+    Share,
+    Size,
+    check_shared,
+    family_of,
+)
 from .modules import Projecting
 
 _HALF = math.sqrt(0.5)

@@ -6,10 +6,8 @@ with a packed layout (B, T) becomes (L,).
 
 from __future__ import annotations
 
-from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel
@@ -52,23 +50,6 @@ class Family:
     """The model goes token by token in training too, which no compiler unrolls, and its weights are used in between."""
     shares_parts: Callable[[Any], bool] = lambda config: False
     """Config -> whether all layers share a part, which belongs to no one layer then."""
-
-
-class Families(UserDict[str, Family]):
-    """Families by their names; the page that holds one is imported when it is asked for, and not for its name alone."""
-
-    data: dict[str, Any]
-
-    def __init__(self, pages: Mapping[str, str]) -> None:
-        """`pages`: of each name the module that has it."""
-        super().__init__()
-        self.data.update(pages)
-
-    def __getitem__(self, name: str) -> Family:
-        if isinstance(page := self.data[name], str):
-            self.data[name] = import_module(page).FAMILIES[name]
-        found: Family = self.data[name]
-        return found
 
 
 class HasParameters(Protocol):
@@ -172,13 +153,4 @@ def check_one_vocabulary(source: int, target: int) -> None:
     if source != target:
         raise ModelError(
             f"a language model has one vocabulary, and here are {source} and {target} tokens; set text.joint = true"
-        )
-
-
-def check_shared(share: str, source_vocabulary: int, target_vocabulary: int) -> None:
-    """Raises ModelError where one matrix is to serve two vocabularies."""
-    if share == "all" and source_vocabulary != target_vocabulary:
-        raise ModelError(
-            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} tokens and the target '
-            f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
         )

@@ -1,8 +1,11 @@
-"""What is asked of any model as a module of PyTorch: its size, its device, the layout of what it reads."""
+"""What models share in PyTorch: their end, the settings of recurrent ones, their size, device and layouts."""
 
 from __future__ import annotations
 
+from typing import Annotated, Literal, Self
+
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 import regard.kernels.table  # noqa: F401  (fills the table of compiled kernels that `nn` asks)
@@ -12,7 +15,46 @@ from regard.nn.layers import Map
 from regard.nn.positions import Added
 from regard.nn.state import Layout, Packed, Padded
 
+from .choices import Chance, Config, InitRange, Size, TokenWidth, one_of
 from .interface import HasParameters
+
+CellName = Annotated[str, one_of("recurrent.CELLS"), Field(description="the recurrence: elman, gru or lstm")]
+RecurrentDropout = Annotated[Chance, Field(description="on embeddings, between layers and before the output")]
+RecurrentLayers = Annotated[Size, Field(description="recurrent layers: of a translator, on each side")]
+RecurrentWidth = Annotated[Size, Field(description="features of a recurrent layer")]
+
+
+class RecurrentConfig(Config):
+    """Sizes of recurrent layers; the defaults are those of Sutskever et al. 2014 (section 3.4)."""
+
+    cell: CellName = "lstm"
+    width: RecurrentWidth = 1000
+    embedding: TokenWidth = 1000
+    layers: RecurrentLayers = 4
+    dropout: RecurrentDropout = 0.0
+    init_range: InitRange = 0.08
+
+
+class RecurrentEncoder(RecurrentConfig):
+    """The same, of which the encoder reads in one direction or in both."""
+
+    bidirectional: bool = Field(False, description="the encoder reads in both directions, each with half of the width")
+    reverse_source: bool = Field(True, description="the encoder reads the source from its end to its beginning")
+
+    @model_validator(mode="after")
+    def _reads(self) -> Self:
+        if self.bidirectional and self.width % 2:
+            raise ValueError(
+                f"width ({self.width}) must be even, half for each direction of the encoder; try {self.width + 1}"
+            )
+        if self.bidirectional and self.reverse_source:
+            raise ValueError("bidirectional reads the source both ways; set reverse_source = false")
+        return self
+
+    @property
+    def direction(self) -> Literal["forwards", "backwards", "both"]:
+        """In which the encoder reads."""
+        return "both" if self.bidirectional else "backwards" if self.reverse_source else "forwards"
 
 
 class Projecting(nn.Module):

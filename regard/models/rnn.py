@@ -17,20 +17,20 @@ from regard.nn.positions import look_up
 from regard.nn.recurrent import Carry, Stack, as_columns, as_laid_out
 from regard.nn.state import Layout, Observer, Rows, whole
 
-from . import choices
+from . import choices, modules
 from .interface import check_one_vocabulary
 from .modules import Projecting, begin_uniform
 
 
-class RNNConfig(choices.RecurrentConfig):
+class RNNConfig(modules.RecurrentConfig):
     """Sizes of stacked recurrences; the defaults are Zaremba et al.'s medium model for the Penn Treebank."""
 
     family: Literal["rnn-lm"] = Field("rnn-lm", description="the model family")
-    width: choices.RecurrentWidth = 650
+    width: modules.RecurrentWidth = 650
     embedding: choices.TokenWidth = 650
-    layers: choices.RecurrentLayers = 2
+    layers: modules.RecurrentLayers = 2
     tied: choices.Tied = False
-    dropout: choices.RecurrentDropout = 0.5
+    dropout: modules.RecurrentDropout = 0.5
     init_range: choices.InitRange = 0.05
 
     @model_validator(mode="after")
