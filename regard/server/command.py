@@ -83,10 +83,12 @@ def serve(
         return
     if not bundles:
         raise ModelError("name at least one bundle to serve: regard serve runs/my-translator/bundle.")
+    from regard.server.address import check_address
     from regard.server.app import make_app, run
     from regard.server.limits import Clients
     from regard.server.service import Service
 
+    check_address(listening.host, listening.port)
     clients = Clients(limits, keys)
     service = Service(
         bundles,

@@ -60,10 +60,16 @@ def watch(
         raise ModelError(
             f"watch needs {', '.join(missing)}, not installed: {install('serve')}; or give --out FILE.html."
         )
+    from regard.server.address import check_address
+
     from .app import make_app, run
     from .following import Follower
     from .runs import named
 
+    check_address(watching.host, watching.port)
+    for path in runs:
+        if not path.is_dir():
+            sys.stderr.write(f"{path}: no run has begun there yet; it is shown when it begins.\n")
     follower = Follower(named(runs, watching.cache), translates=watching.translate, sentences=sentences)
     host = f"[{watching.host}]" if ":" in watching.host else watching.host
     sys.stderr.write(f"Watching {len(runs)} run(s) at http://{host}:{watching.port}; Ctrl-C stops.\n")

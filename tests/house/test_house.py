@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"kernels.build"},  # how many threads compute
     "watch": {
         *("text", "data", "models", "nn.positions", "train", "recipe", "bundle.model", "tasks", "explore"),
-        *("server.pages", "apps.options", "apps.terminal"),
+        *("server.address", "server.pages", "apps.options", "apps.terminal"),
     },
     "cluster": {"text", "tasks", "apps.options"},
     "tuning": {"text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"}
