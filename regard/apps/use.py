@@ -34,7 +34,9 @@ class Judging(Flags):
     """What is measured of translations, or of labels, and how that is shown."""
 
     metric: tuple[str, ...] = Field(
-        (), description="bleu (always), chrf, chrf++, ter, rouge, exact-match, per, wer, perplexity; may be repeated"
+        (),
+        description="bleu (always), chrf, chrf++, ter, rouge, exact-match, per, wer, perplexity, bleu-moses, "
+        "bleu-moses-lc, bleu-multi30k, bleu-compound; may be repeated",
     )
     groups: Path | None = Field(
         None, description="a file of labels of each line, between tabs; each label is scored on its own too"

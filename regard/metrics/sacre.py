@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BY_MORPHEME = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
 
-def _made(name: str, **settings: object) -> Implementation:
+def made(name: str, **settings: object) -> Implementation:
     """sacrebleu's metric of this name; DataError where the package is not installed, since translating needs none."""
     try:
         from sacrebleu import metrics
@@ -46,7 +46,7 @@ def tokenizer_for(language: str) -> str:
     if code not in _BY_MORPHEME:
         return "zh" if code == "zh" else "13a"
     try:
-        _made("BLEU", tokenize=_BY_MORPHEME[code])
+        made("BLEU", tokenize=_BY_MORPHEME[code])
     except (ImportError, RuntimeError):  # what sacrebleu raises without MeCab and its dictionary
         return "char"
     return _BY_MORPHEME[code]
@@ -57,11 +57,11 @@ def likeness(name: str, language: str = "") -> Callable[[str, str], float]:
 
     chrF, or BLEU of the n-grams that so short a text has (effective order).
     """
-    metric = _made("CHRF") if name == "chrf" else _made("BLEU", tokenize=tokenizer_for(language), effective_order=True)
+    metric = made("CHRF") if name == "chrf" else made("BLEU", tokenize=tokenizer_for(language), effective_order=True)
     return lambda hypothesis, reference: float(metric.sentence_score(hypothesis, [reference]).score)
 
 
-def _counting(
+def counting(
     make: Callable[[str], Implementation], detail: Callable[[Any], dict[str, object]]
 ) -> Callable[[Sequence[str], list[list[str]], str], Counts]:
     """A metric's `count`: `make(language)` gives sacrebleu's metric, `detail(result)` the figures worth keeping."""
@@ -83,10 +83,10 @@ def _counting(
 
 def _ter(language: str) -> Implementation:
     unspaced = primary(language) in ("zh", "ja")
-    return _made("TER", normalized=unspaced, asian_support=unspaced)
+    return made("TER", normalized=unspaced, asian_support=unspaced)
 
 
-def _of_bleu(result: Any) -> dict[str, object]:
+def of_bleu(result: Any) -> dict[str, object]:
     return {
         "precisions": [float(p) for p in result.precisions],
         "brevity_penalty": float(result.bp),
@@ -103,9 +103,9 @@ def _of_ter(result: Any) -> dict[str, object]:
     return {"edits": int(result.num_edits), "reference_words": float(result.ref_length)}
 
 
-_POINTS, _EDITS = "points of 100", "edits per 100 reference words"
-_bleu = _counting(lambda code: _made("BLEU", tokenize=tokenizer_for(code)), _of_bleu)
-bleu = Metric("BLEU", _bleu, _POINTS, default=True)
-chrf = Metric("chrF", _counting(lambda _: _made("CHRF"), _of_chrf), _POINTS, default=True)
-chrf_plus_plus = Metric("chrF++", _counting(lambda _: _made("CHRF", word_order=2), _of_chrf), _POINTS)
-ter = Metric("TER", _counting(_ter, _of_ter), _EDITS, higher_is_better=False, default=True)
+POINTS, _EDITS = "points of 100", "edits per 100 reference words"
+_bleu = counting(lambda code: made("BLEU", tokenize=tokenizer_for(code)), of_bleu)
+bleu = Metric("BLEU", _bleu, POINTS, default=True)
+chrf = Metric("chrF", counting(lambda _: made("CHRF"), _of_chrf), POINTS, default=True)
+chrf_plus_plus = Metric("chrF++", counting(lambda _: made("CHRF", word_order=2), _of_chrf), POINTS)
+ter = Metric("TER", counting(_ter, _of_ter), _EDITS, higher_is_better=False, default=True)

@@ -10,6 +10,7 @@ from regard.errors import DataError
 from regard.extensions import HINT, load_installed
 
 from .lines import exact_match, phoneme_error_rate, rouge_1, rouge_2, rouge_l, word_error_rate
+from .moses import MOSES
 from .result import Comparison, Metric, References, Score
 from .sacre import bleu, chrf, chrf_plus_plus, ter
 
@@ -20,6 +21,7 @@ METRICS: dict[str, Metric] = {
     "chrf": chrf,
     "chrf++": chrf_plus_plus,
     "ter": ter,
+    **MOSES,
     "rouge-1": rouge_1,
     "rouge-2": rouge_2,
     "rouge-l": rouge_l,

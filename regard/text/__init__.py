@@ -7,19 +7,5 @@ from regard.text.shortlist import Shortlist
 from regard.text.subwords import TextConfig
 from regard.text.tokenizer import BEGIN, END, GAPS, MASK, PAD, UNK, Tokenizer
 
-__all__ = [
-    "BEGIN",
-    "END",
-    "GAPS",
-    "MASK",
-    "PAD",
-    "UNK",
-    "Shortlist",
-    "TextConfig",
-    "Tokenizer",
-    "iter_lines",
-    "read_lines",
-    "split_tag",
-    "tag",
-    "write_lines",
-]
+__all__ = ["BEGIN", "END", "GAPS", "MASK", "PAD", "UNK", "Shortlist", "TextConfig", "Tokenizer", "iter_lines"]
+__all__ += ["read_lines", "split_tag", "tag", "write_lines"]
