@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from regard.parsing.parse import parse
     from regard.recipe import Recipe
     from regard.recipe import load as load_recipe
+    from regard.synthetic.backtranslate import backtranslate
+    from regard.synthetic.distill import distill
     from regard.tasks.evaluate import Evaluation, evaluate
     from regard.tasks.fill import Choice, classify, embed, fill
     from regard.tasks.fit import fit
@@ -56,6 +58,7 @@ __all__ += ["Continuation", "DataError", "Evaluation", "ExtensionError", "FetchE
 __all__ += ["RecipeError", "RegardError", "TextError", "TrainingError", "Translation", "Translator", "__version__"]
 __all__ += ["adapt", "attribute", "classify", "clean", "embed", "evaluate", "fill", "fit", "generate", "heads"]
 __all__ += ["inspect", "load", "load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines", "tune"]
+__all__ += ["backtranslate", "distill"]
 
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own
@@ -84,6 +87,8 @@ _HOMES = {
     "tasks.forced": ("score_lines",),
     "tasks.translate": ("Translator", "load"),
     "tasks.translation": ("Translation",),
+    "synthetic.backtranslate": ("backtranslate",),
+    "synthetic.distill": ("distill",),
     "tuning.tune": ("tune",),
 }
 _PLACES = {name: (home, name) for home, names in _HOMES.items() for name in names} | {"load_recipe": ("recipe", "load")}

@@ -10,20 +10,18 @@ get their lines and give their translations back through Ray.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
 from regard.apps.options import Cluster
-from regard.disk import locked, write_atomically
 from regard.errors import ModelError, TextError, install
 from regard.tasks.options import Options
+
+from .shards import Shards, measured, parts_of, shards_beside
 
 _TRIES = 5
 """How often a shard is begun before its worker's death is its own fault."""
@@ -50,7 +48,7 @@ def translate_file(
     """
     from regard.tasks.engine import stamp_of
     from regard.tasks.translate import load
-    from regard.text.lines import iter_lines, write_lines
+    from regard.text.lines import write_lines
 
     cluster, options = cluster or Cluster(), options or Options()
     if find_spec("ray") is None:
@@ -64,64 +62,26 @@ def translate_file(
         raise ModelError("a cluster gives one translation a line; leave out what asks for more.")
     bundle, file, output = Path(bundle).resolve(), Path(file), Path(output)
     load(bundle, device="cpu")  # what is wrong with it is said here, once
-    count, digest = _measured(file)
+    count, digest = measured(file)
     wanted = {"lines": count, "text": digest, "bundle": str(bundle), "stamp": stamp_of(bundle) or ()}
     wanted |= {"options": options.model_dump(mode="json"), "split": split, "shard_lines": cluster.shard_lines}
-    folder = output.with_name(f"{output.name}.shards")
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / "lock") as alone:
-        if not alone:
-            raise ModelError(f"{output}: another job is translating into this file; wait for it, or name another.")
-        _begin(folder, json.dumps(wanted, indent=1))
-        numbers = range(-(-count // cluster.shard_lines))
-        missing = [number for number in numbers if not _shard(folder, number).exists()]
-        if missing:
-            done, work = len(numbers) - len(missing), (str(bundle), options.model_dump(), split)
-            for part in _finished(file, folder, missing, work, cluster):
+    with shards_beside(output, wanted, count, cluster.shard_lines) as shards:
+        if missing := shards.missing:
+            done, work = shards.number - len(missing), (str(bundle), options.model_dump(), split)
+            for part in _finished(file, shards, missing, work, cluster):
                 done += part
                 if progress:
-                    progress(done, len(numbers))
-        written = write_lines(output, (line for number in numbers for line in iter_lines(_shard(folder, number))))
-        if written != count:
-            raise TextError(
-                f"{output}: {written:,} lines were written for {count:,}; remove {folder} and run it again."
-            )
-    shutil.rmtree(folder)
+                    progress(done, shards.number)
+        write_lines(output, shards.lines())
     return count
 
 
-def _measured(file: Path) -> tuple[int, str]:
-    """How many lines a file has, and the digest of its text."""
-    from regard.text.lines import iter_lines
-
-    digest, count = hashlib.sha256(), 0
-    for line in iter_lines(file):
-        digest.update(line.encode() + b"\n")
-        count += 1
-    return count, digest.hexdigest()
-
-
-def _shard(folder: Path, number: int) -> Path:
-    return folder / f"{number:08}.txt"
-
-
-def _begin(folder: Path, wanted: str) -> None:
-    """Shards of another text, bundle or other options are no help, and go."""
-    job = folder / "job.json"
-    if not job.exists() or job.read_text(encoding="utf-8") != wanted:
-        for old in folder.glob("*.txt"):
-            old.unlink()
-        write_atomically(job, wanted)
-
-
-def _finished(file: Path, folder: Path, missing: list[int], work: Work, cluster: Cluster) -> Iterator[int]:
+def _finished(file: Path, shards: Shards, missing: list[int], work: Work, cluster: Cluster) -> Iterator[int]:
     """Has the missing shards translated, a few at a time, and writes each when it comes; 1 for each."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
     if not cluster.address:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's word for: nobody else can join, on loopback only
     import ray
-
-    from regard.text.lines import write_lines
 
     from .worker import translated
 
@@ -129,7 +89,7 @@ def _finished(file: Path, folder: Path, missing: list[int], work: Work, cluster:
     try:
         workers = cluster.workers or _processors()
         remote = ray.remote(num_cpus=1, max_retries=_TRIES)(translated)
-        waiting, running = _shards(file, cluster.shard_lines, missing), dict[object, int]()
+        waiting, running = parts_of(file, cluster.shard_lines, missing), dict[object, int]()
         while True:
             for number, first, lines in islice(waiting, 2 * workers - len(running)):  # one to do, one to come
                 running[remote.remote(*work, lines, first)] = number
@@ -145,7 +105,7 @@ def _finished(file: Path, folder: Path, missing: list[int], work: Work, cluster:
                 ) from None
             if wrong:
                 raise TextError(f"{file}: {wrong}")
-            write_lines(_shard(folder, running.pop(one)), found)
+            shards.put(running.pop(one), found)
             yield 1
     finally:
         ray.shutdown()
@@ -168,14 +128,3 @@ def _start(address: str) -> None:
             ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ModelError(f"the cluster {address or 'of this machine'} cannot be used: {error}") from None
-
-
-def _shards(file: Path, size: int, missing: list[int]) -> Iterator[tuple[int, int, list[str]]]:
-    """Of each missing shard its number, the number of its first line, and its lines; one is in memory at a time."""
-    from regard.text.lines import iter_lines
-
-    lines, wanted = iter_lines(file), set(missing)
-    for number in range(max(missing) + 1):
-        part = list(islice(lines, size))
-        if number in wanted:
-            yield number, number * size + 1, part

@@ -1,0 +1,111 @@
+"""`regard backtranslate` and `regard distill`: corpora that a model makes for another one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from pydantic import Field
+
+from regard.apps.options import LANGUAGES, SEARCH, AsJson, BundlePath, Flags, takes
+from regard.apps.terminal import console_on, say, write, write_json
+from regard.errors import Interrupted, ModelError
+from regard.tasks.options import Options
+
+from .backtranslate import Cleaning
+from .backtranslate import backtranslate as make
+
+
+class Marking(Flags):
+    """How synthetic sources are marked, and what is printed."""
+
+    tag: str = Field(
+        "", description="a token that begins each source, such as <bt>; name it in text.symbols of a recipe"
+    )
+    as_json: AsJson = False
+
+
+@takes(*SEARCH, "set", *LANGUAGES, cleaning=Cleaning, marking=Marking)
+def backtranslate(
+    bundle: BundlePath,
+    options: Options,
+    cleaning: Cleaning,
+    marking: Marking,
+    monolingual: Annotated[Path, typer.Argument(metavar="MONOLINGUAL", help="Lines of what the bundle reads.")],
+    out: Annotated[
+        tuple[Path, Path],
+        typer.Option("--out", "-o", metavar="SOURCE TARGET", help="Two files: what the bundle writes, and its lines."),
+    ],
+) -> None:
+    """Make pairs of target-side text: a source for each line by a bundle of the reverse direction."""
+    errors = console_on(sys.stderr)
+    with errors.status("translating") as status:
+        found = make(
+            bundle,
+            monolingual,
+            out,
+            tag=marking.tag,
+            options=options,
+            cleaning=cleaning,
+            progress=lambda done, of: status.update(f"translated {done:,} of {of:,} lines"),
+        )
+    if marking.as_json:
+        write_json(found.model_dump())
+        return
+    write(f"{found.pairs:,} pairs of {found.lines:,} lines\n")
+    write("".join(f"left out: {number:,} {reason}\n" for reason, number in found.dropped.items()))
+    if marking.tag:
+        say(errors, f"In the recipe that learns from them:  [text] symbols = [{marking.tag!r}]")
+    write("".join(f"{file}\n" for file in out))
+
+
+class Distilling(Flags):
+    """What is taken of the teacher, and who learns it."""
+
+    reference: Path | None = Field(None, description="translations of SOURCE, by which one of --n-best is taken")
+    by: Literal["bleu", "chrf"] = Field("bleu", description="what makes one most like its reference: bleu or chrf")
+    recipe: Path | None = Field(None, description="a student's recipe, to be trained on what is made; with --run")
+    run: Path | None = Field(None, description="directory of the student's run")
+
+
+@takes("n_best", *SEARCH, "set", *LANGUAGES, distilling=Distilling)
+def distill(
+    teacher: Annotated[Path, typer.Argument(metavar="TEACHER", help="A bundle's directory.")],
+    options: Options,
+    distilling: Distilling,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Lines that a student is trained on.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File of what the teacher makes of them, line by line.")],
+) -> None:
+    """Have a teacher translate a training source, and a student learn its translations; again, and it goes on."""
+    from .distill import distill as learn
+
+    if (distilling.recipe is None) != (distilling.run is None):
+        raise ModelError("a student has a recipe and a directory of its run; give both --recipe and --run, or neither.")
+    student = (distilling.recipe, distilling.run) if distilling.recipe and distilling.run else None
+    errors = console_on(sys.stderr)
+    try:
+        with errors.status("translating") as status:
+
+            def hear(event: Mapping[str, object]) -> None:
+                if event["event"] == "distill":
+                    status.update(f"translated {event['done']:,} of {event['of']:,} lines")
+                elif event["event"] == "train":
+                    status.update(f"training the student: update {event['update']:,}, loss {event['loss']:.3f}")
+
+            made = learn(
+                teacher,
+                source,
+                out,
+                reference=distilling.reference,
+                by=distilling.by,
+                student=student,
+                options=options,
+                report=hear,
+            )
+    except Interrupted as stop:
+        say(errors, f"Stopped; everything is saved in {stop.checkpoint}. The same command goes on from there.")
+        raise typer.Exit(130) from None
+    write(f"{made}\n")
