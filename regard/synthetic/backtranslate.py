@@ -122,6 +122,8 @@ def _reasons(
             reason = "cut off"
         elif reason is None and len(ids) >= _LONG and len(set(ids)) < _DISTINCT * len(ids):
             reason = "endless"
+        elif reason is None and "\ufffd" in text:
+            reason = "broken"  # bytes that are no character
         elif reason is None and text.strip() == line.strip():
             reason = "copied"
         elif reason is None and digest in seen:

@@ -65,16 +65,17 @@ def test_a_tag_is_one_token_where_the_recipe_names_it():
 
 
 def test_pairs_that_teach_nothing_are_left_out(monkeypatch, made, place):
-    lines = ["eins zwei drei", "eins zwei drei", "", "gleich", "kurz", "rund", "still"]
+    lines = ["eins zwei drei", "eins zwei drei", "", "gleich", "kurz", "rund", "still", "halb"]
     says = {"eins zwei drei": "one two three", "gleich": "gleich", "kurz": "long " + "x y z u v w " * 9, "still": ""}
+    says["halb"] = "a h\ufffdlf"
     says["rund"] = "a b " * 12
     write_lines("mono.de", lines)
     saying(monkeypatch, lambda line: says.get(line, ""))
     found = regard.backtranslate(made.path, "mono.de", ("syn.en", "syn.de"), cleaning=Cleaning(max_ratio=12))
-    assert found.dropped == {"copied": 1, "duplicate": 1, "empty": 2, "endless": 1, "ratio": 1}
+    assert found.dropped == {"broken": 1, "copied": 1, "duplicate": 1, "empty": 2, "endless": 1, "ratio": 1}
     assert (read_lines("syn.en"), read_lines("syn.de")) == (["one two three"], ["eins zwei drei"])
     saying(monkeypatch, lambda line: f"{line}!", ended=False)
-    assert regard.backtranslate(made.path, "mono.de", ("a.en", "a.de")).dropped["cut off"] == 6
+    assert regard.backtranslate(made.path, "mono.de", ("a.en", "a.de")).dropped["cut off"] == 7
 
 
 def test_an_interrupted_job_does_only_what_is_missing(monkeypatch, made, place):
