@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard.adaptation.adapt import adapt
     from regard.bundle import Bundle
     from regard.cleaning.clean import Cleaned, clean
+    from regard.comparison.compare import Compared, Comparing, compare
     from regard.errors import (
         BundleError,
         CheckpointError,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = ["Attention", "Attribution", "Bundle", "BundleError", "CheckpointError", "Choice", "Cleaned"]
 __all__ += ["Continuation", "DataError", "Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe"]
 __all__ += ["RecipeError", "RegardError", "TextError", "TrainingError", "Translation", "Translator", "__version__"]
+__all__ += ["Compared", "Comparing", "compare"]
 __all__ += ["adapt", "attribute", "classify", "clean", "embed", "evaluate", "fill", "fit", "generate", "heads"]
 __all__ += ["inspect", "load", "load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines", "tune"]
 __all__ += ["backtranslate", "distill"]
@@ -71,6 +73,7 @@ _HOMES = {
     "adaptation.adapt": ("adapt",),
     "bundle": ("Bundle",),
     "cleaning.clean": ("Cleaned", "clean"),
+    "comparison.compare": ("Compared", "Comparing", "compare"),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "explore.attribution": ("Attribution", "attribute"),
     "explore.heads": ("heads",),

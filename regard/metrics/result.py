@@ -103,7 +103,7 @@ class Metric:
         self, hypotheses: Sequence[str], references: References, *, language: str = "", resamples: int = 1000
     ) -> Score:
         """The score of detokenised hypotheses; no interval where `resamples` is 0."""
-        return self.score(self._counts(hypotheses, references, language), resamples)
+        return self.score(self.counts(hypotheses, references, language), resamples)
 
     def score(self, counts: Counts, resamples: int = 1000) -> Score:
         """The score of what has been counted; the interval lies between percentiles of the resampled figures.
@@ -133,7 +133,7 @@ class Metric:
         resamples: int = 1000,
     ) -> Comparison:
         """Paired bootstrap (Koehn 2004) of `system` against `baseline` on the same lines, at least 100 resamples."""
-        first, second = (self._counts(lines, references, language) for lines in (baseline, system))
+        first, second = (self.counts(lines, references, language) for lines in (baseline, system))
         every = np.arange(len(baseline))
         before, after = first.of(every), second.of(every)
         kept = max(FEWEST, resamples)
@@ -143,7 +143,7 @@ class Metric:
             self.name, before, after, p_value, interval_of(draws), signature, higher_is_better=self.higher_is_better
         )
 
-    def _counts(self, hypotheses: Sequence[str], references: References, language: str) -> Counts:
+    def counts(self, hypotheses: Sequence[str], references: References, language: str) -> Counts:
         """What is counted, references as a list of sets, each as long as the hypotheses.
 
         Raises DataError for no lines, for unequal counts, and for one string where a sequence of lines belongs.
