@@ -163,6 +163,7 @@ class DataConfig(BaseModel):
     )
     source_language: str = Field("", description="Code of the source language, like 'en'; may be left empty.")
     target_language: str = Field("", description="Code of the target language, like 'de'; may be left empty.")
+    licence: str = Field("", description="Licence of the text, for the bundle's model card.")
     target_languages: tuple[str, ...] = Field(
         (), description="Several target languages: each source line then starts with a tag, like '<2de> '."
     )
@@ -349,8 +350,7 @@ class TrainConfig(BaseModel):
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="mass spread evenly over the vocabulary")
     regularizers: dict[str, float] = Field(
         default_factory=dict,
-        description="what is added to training, each with its strength: token-weights, input-weights, attention-cost, "
-        "word-dropout, word-replacement or r-drop",
+        description="r-drop, word-dropout, word-replacement, token-weights, … each with its strength: docs/training.md",
     )
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
     precision: Literal["auto", "float32", "bfloat16"] = Field(

@@ -28,6 +28,7 @@ FORMAT = 1
 
 WEIGHTS, RECIPE, GOLDEN, CARD = "weights.safetensors", "recipe.toml", "golden.json", "bundle.json"
 CALIBRATION, SHORTLIST = "calibration.json", "shortlist.safetensors"
+MODEL_CARD = "MODEL_CARD.md"
 JOINT, SEPARATE = "subwords.model", ("source.model", "target.model")
 
 _METADATA, _TOKENIZER = 8 << 20, 64 << 20

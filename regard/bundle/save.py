@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,14 @@ from regard.errors import BundleError
 from regard.recipe import Recipe, to_toml
 from regard.text import Shortlist, Tokenizer
 
+from .card import model_card
 from .format import (
     CALIBRATION,
     CARD,
     FORMAT,
     GOLDEN,
     JOINT,
+    MODEL_CARD,
     RECIPE,
     SCALE,
     SEPARATE,
@@ -71,7 +74,7 @@ def save(
         for name, write_one in _told(recipe, golden).items():
             write_one(part / name)
         parameters = sum(tensor.numel() for name, tensor in contiguous.items() if not name.endswith(SCALE))
-        seal(part, recipe.model.family, parameters, provenance)
+        seal(part, recipe, parameters, provenance, golden)
 
     _replace(path, write)
     return path
@@ -91,14 +94,16 @@ def with_recipe(
     bundle: Bundle, recipe: Recipe, golden: Sequence[Golden], notes: Mapping[str, object], out: Path | None = None
 ) -> Bundle:
     """The bundle with another recipe of the same model and what it answers by it, saved in its place or in `out`."""
-    return _with(bundle, _told(recipe, golden), notes, out)
+    told = replace(bundle, recipe=recipe, golden=[*golden])
+    return _with(told, _told(recipe, golden), notes, out)
 
 
-def seal(part: Path, family: str, parameters: int, provenance: Provenance) -> None:
-    """Write the card of all that is there, and force everything to disk."""
+def seal(part: Path, recipe: Recipe, parameters: int, provenance: Provenance, golden: Sequence[Golden]) -> None:
+    """Write both cards, the model's and that of all files there are, and force everything to disk."""
+    (part / MODEL_CARD).write_text(model_card(recipe, parameters, provenance, golden), "utf-8")
     card = {
         "format": FORMAT,
-        "family": family,
+        "family": recipe.model.family,
         "parameters": parameters,
         "provenance": provenance.model_dump(mode="json"),
         "files": {f.name: {"size": f.stat().st_size, "sha256": digest(f)} for f in sorted(part.iterdir())},
@@ -120,7 +125,7 @@ def _with(
         for name, write_one in files.items():
             write_one(part / name)
         came = bundle.provenance.model_copy(update={"notes": {**bundle.provenance.notes, **notes}})
-        seal(part, bundle.recipe.model.family, bundle.parameters, came)
+        seal(part, bundle.recipe, bundle.parameters, came, bundle.golden)
 
     _replace(out or bundle.path, write)
     return load(out or bundle.path)
