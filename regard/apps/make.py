@@ -102,8 +102,8 @@ def shortlist(
     as_json: Json = False,
 ) -> None:
     """Learn which target tokens go with each source token, kept in the bundle for `regard translate --shortlist`."""
-    from regard.tasks.shortlist import shortlist as learn
     from regard.text import read_lines
+    from regard.tuning.shortlist import shortlist as learn
 
     sides = read_lines(source), read_lines(target)
     with console_on(sys.stderr).status("learning"):

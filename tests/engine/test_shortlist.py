@@ -24,10 +24,10 @@ from regard.tasks.decode import decode
 from regard.tasks.engine import Backend
 from regard.tasks.options import Constraints
 from regard.tasks.quantize import quantize
-from regard.tasks.shortlist import shortlist
 from regard.tasks.translate import load
 from regard.text import END, PAD, UNK, Shortlist, Tokenizer
 from regard.text.shortlist import learn
+from regard.tuning.shortlist import shortlist
 
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [4, 5], [6, 6, 6, 6, 6, 6, 6, 6, 6], [18, 4]]
 SMALL = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=2, decoder_layers=2, dropout=0.0)

@@ -12,9 +12,9 @@ from bundles import ENGLISH, GERMAN, small_bundle
 from regard import bundle as bundles
 from regard.bundle.save import _with
 from regard.errors import BundleError, RegardError
-from regard.tasks.shortlist import shortlist
 from regard.tasks.translate import load
 from regard.text import END, UNK
+from regard.tuning.shortlist import shortlist
 
 LINE = ["Two dogs."]
 

@@ -15,11 +15,11 @@ from regard.errors import DataError, ModelError, TextError
 from regard.metrics import score
 from regard.tasks.evaluate import Evaluation
 from regard.tasks.golden import answers
-from regard.tasks.shortlist import shortlist
 from regard.tasks.translate import Translator
 from regard.text import write_lines
 from regard.tuning import tune as module
 from regard.tuning.settings import Grid
+from regard.tuning.shortlist import shortlist
 
 
 @pytest.fixture(scope="module")

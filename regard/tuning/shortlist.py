@@ -9,10 +9,9 @@ from typing import Any
 
 from regard import bundle as bundles
 from regard.errors import DataError, TextError
+from regard.tasks.engine import check_kind
 from regard.text import Shortlist
 from regard.text.shortlist import learn
-
-from .engine import check_kind
 
 _KEPT_BACK, _MOST_KEPT_BACK = 50, 1000
 """One pair of so many, and at most so many, are not learnt from: the list is measured on them."""
