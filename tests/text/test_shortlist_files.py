@@ -73,7 +73,7 @@ def test_bytes_changed_at_random_end_in_a_message(listed):
             changed = bytearray(whole)
             for _ in range(draw.randint(1, 8)):
                 changed[draw.randrange(min(len(changed), draw.choice([200, len(changed)])))] = draw.randrange(256)
-            again = _with(bundle, "shortlist.safetensors", lambda file, made=changed: file.write_bytes(made))
+            again = _with(bundle, {"shortlist.safetensors": lambda file, made=changed: file.write_bytes(made)})
             try:
                 again.shortlist()
             except RegardError as error:
