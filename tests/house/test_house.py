@@ -118,6 +118,7 @@ WITHOUT_TORCH = {
     "server",
     "cluster",
     "cleaning",
+    "comparison",
     "apps",
 }
 
