@@ -61,7 +61,9 @@ def compare(bundle: Bundle, other: Other, *, exact: bool = True, model: EncoderD
     the bundle's, if it is at hand.
     """
     if not bundle.golden:
-        raise ModelError(f"{bundle.path}: has no golden sentences to verify with; --no-verify exports without.")
+        raise ModelError(
+            f"{bundle.path}: has no golden sentences to verify with; `regard export --no-verify` does without."
+        )
     # A bundle does not say of what kind its model is; what is exchanged translates.
     network = model if model is not None else cast(EncoderDecoder, bundle.model())
     own = bundle.recipe.search

@@ -369,7 +369,7 @@ def test_weights_of_another_model_under_a_bundles_name(place: Path, capsys: pyte
     bundle = bundles.load("bundle")
     shutil.copyfile("wide/weights.safetensors", "bundle/weights.safetensors")
     Path("bundle/bundle.json").unlink()
-    seal(Path("bundle"), "transformer", bundle.parameters, bundle.provenance)
+    seal(Path("bundle"), bundle.recipe, bundle.parameters, bundle.provenance, bundle.golden)
     refused(["translate", "bundle", "good.en"], r"weights.safetensors: .* is \(\d+,.*\) and .* needs \(64", capsys)
 
 

@@ -128,7 +128,7 @@ def test_the_choice_is_written_and_all_else_kept(files, capsys):
     assert after.recipe.search.alpha == told["chosen"]["search"]["alpha"]
     assert after.recipe.search.extra_length == 5
     assert after.recipe.model_copy(update={"search": before.recipe.search}) == before.recipe
-    changed = {"recipe.toml", "golden.json"}
+    changed = {"recipe.toml", "golden.json", "MODEL_CARD.md"}
     assert {name for name in before.files if after.files[name] != before.files[name]} <= changed
     assert after.calibration == before.calibration
     note = after.provenance.notes["tuned"]
