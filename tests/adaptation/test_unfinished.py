@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from regard import bundle as bundles
 from regard.adaptation.adapt import adapt
@@ -120,7 +121,8 @@ def test_the_command_goes_on_after_a_signal(
     learn = ["adapt", str(BUNDLE), "--pairs", str(table), "--replay", str(home), *given, "--out"]
     out = tmp_path / "a.safetensors"
     command = [sys.executable, "-m", "regard", *learn, str(out)]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    # Bits are those of a number of threads, and a test before this one may have set this process's.
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(torch.get_num_threads())}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
         said, sent = "", False
