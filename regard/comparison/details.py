@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -11,10 +10,10 @@ import numpy as np
 
 from regard.metrics import Counts, likeness
 from regard.metrics.lines import words
+from regard.server.guard import lost, repeats
 
 LENGTHS = ((1, 10), (11, 20), (21, 30), (31, 40), (41, 60), (61, None))
 FREQUENCIES = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 99), (100, 999), (1000, None))
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 def label(bounds: tuple[int, int | None]) -> str:
@@ -68,10 +67,7 @@ def by_frequency(
 def errors(lines: Sequence[str], reference: Sequence[str], source: Sequence[str] | None) -> dict[str, float | None]:
     """Kinds of errors of one system, counted in lines but for the ratio of lengths and the numbers."""
     said, right = [words(line) for line in lines], [words(line) for line in reference]
-    pairs = list(zip(said, right, strict=True))
-    numbers = [
-        (Counter(_NUMBER.findall(r)), Counter(_NUMBER.findall(h))) for h, r in zip(lines, reference, strict=True)
-    ]
+    pairs, lines_and_right = list(zip(said, right, strict=True)), list(zip(lines, reference, strict=True))
     copied = None
     if source is not None:
         copied = float(sum(h == words(s) != r for (h, r), s in zip(pairs, source, strict=True) if h))
@@ -79,18 +75,9 @@ def errors(lines: Sequence[str], reference: Sequence[str], source: Sequence[str]
         "length ratio": sum(map(len, said)) / max(1, sum(map(len, right))),
         "empty lines": float(sum(not h and bool(r) for h, r in pairs)),
         "untranslated copies": copied,
-        "repeated n-grams": float(sum(repeats(h) and not repeats(r) for h, r in pairs)),
-        "lost numbers": float(sum((wanted - found).total() for wanted, found in numbers)),
+        "repeated n-grams": float(sum(repeats(h) > repeats(r) for h, r in lines_and_right)),
+        "lost numbers": float(sum(each[0].isdigit() for h, r in lines_and_right for each in lost(r, h))),
     }
-
-
-def repeats(line: Sequence[str]) -> bool:
-    """Whether one to four words stand twice in a row."""
-    return any(
-        list(line[at : at + size]) == list(line[at + size : at + 2 * size])
-        for size in range(1, 5)
-        for at in range(len(line) - 2 * size + 1)
-    )
 
 
 def most_different(systems: Sequence[Sequence[str]], reference: Sequence[str], count: int) -> list[dict[str, object]]:

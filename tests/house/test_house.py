@@ -98,7 +98,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "synthetic": {"settings", "text", "metrics", "recipe", "tasks", "cluster", "apps.options", "apps.terminal"},
     "tuning": {"text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"}
     | {"apps.options", "apps.terminal"},
-    "comparison": {"text", "metrics", "tasks", "apps.options", "apps.terminal"},
+    "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.terminal"},
     "cleaning": {"text", "apps.options", "apps.terminal"},
     "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster"},
     "studies": EVERYTHING,
