@@ -80,6 +80,9 @@ def clean(
     made = Cleaned(characters_ratio=math.exp(corpus.log_ratio))
     names = [f"{out}.{side}" for side in sides]
     rejected = f"{out}.rejected.tsv"
+    read = {Path(file).resolve() for file in (source, target) if file is not None}
+    if over := [name for name in (*names, rejected) if Path(name).resolve() in read]:
+        raise DataError(f"--out {out}: would replace {over[0]}, which is read; choose another beginning.")
     with ExitStack() as files:
         writers = _writers(files, [*names, rejected])
         survivors = _survivors(pairs(), rules, corpus, made, writers[2], tell)

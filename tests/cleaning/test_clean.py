@@ -143,6 +143,14 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out)["gone"] == {"numbers": 2}
 
 
+def test_what_is_read_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = _write(tmp_path, GOOD)
+    before = [Path(name).read_bytes() for name in names]
+    assert main(["clean", *names, "--from", "en", "--to", "de", "--out", str(tmp_path / "in")]) == 2
+    assert "which is read; choose another beginning" in capsys.readouterr().err
+    assert [Path(name).read_bytes() for name in names] == before
+
+
 def test_mistakes_are_told_with_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = _write(tmp_path, GOOD)
     with pytest.raises(DataError, match="no such rule; choose among empty"):
