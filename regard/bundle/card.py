@@ -6,6 +6,7 @@ Its head is what model hubs read.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -22,8 +23,9 @@ def model_card(recipe: Recipe, parameters: int, provenance: Provenance, golden: 
     """The card as Markdown."""
     data = recipe.data
     codes = [*dict.fromkeys(code for code in (*data.languages, *data.target_languages) if code)]
-    head = ["---", "library_name: regard", f"tags: [{', '.join(_tags(recipe))}]"]
-    head += [f"language: [{', '.join(codes)}]"] if codes else []
+    # JSON is YAML too, in which a bare "no" is false and not Norwegian.
+    head = ["---", "library_name: regard", f"tags: {json.dumps([recipe.model.family, recipe.objective])}"]
+    head += [f"language: {json.dumps(codes)}"] if codes else []
     parts = [
         "\n".join([*head, "---"]),
         f"# {_plain(recipe.name or recipe.model.family)}",
@@ -32,15 +34,11 @@ def model_card(recipe: Recipe, parameters: int, provenance: Provenance, golden: 
         *_training(provenance),
         *_scores(provenance),
         *_notes(provenance),
-        _limits(recipe),
+        _limits(recipe, provenance),
         "## Examples\n\n" + _table(("input", "output"), [(g.source, g.output) for g in golden[:_SHOWN]]),
         f"## Licence\n\nOf the data: {_plain(data.licence) or 'not stated by the recipe; ask whoever trained this'}.",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _tags(recipe: Recipe) -> list[str]:
-    return [recipe.model.family, recipe.objective]
 
 
 def _what(recipe: Recipe, parameters: int, languages: Sequence[str]) -> str:
@@ -90,8 +88,8 @@ def _scores(provenance: Provenance) -> Iterable[str]:
             value = f"{score['value']:.2f}" + ("" if low is None else f" ({low:.2f} to {high:.2f})")
             rows.append((each.get("set", ""), f"{score['name']}, {score['unit']}", value, f"`{score['signature']}`"))
     if rows:
-        text = "Intervals are of 95 %, by bootstrap. Choices were made on the set `dev`."
-        yield f"## Scores\n\n{_table(('set', 'metric', 'value', 'signature'), rows)}\n\n{text}"
+        table = _table(("set", "metric", "value", "signature"), rows)
+        yield f"## Scores\n\n{table}\n\nIntervals are of 95 %, by bootstrap."
 
 
 def _notes(provenance: Provenance) -> Iterable[str]:
@@ -99,10 +97,12 @@ def _notes(provenance: Provenance) -> Iterable[str]:
         yield "## What happened since\n\n" + _table(("", ""), [(key, str(value)) for key, value in notes.items()])
 
 
-def _limits(recipe: Recipe) -> str:
-    filters = recipe.data.filters
-    said = [
-        f"It was trained on lines of at most {filters.max_length:,} tokens of a side, and has seen no longer ones.",
+def _limits(recipe: Recipe, provenance: Provenance) -> str:
+    said = []
+    if provenance.training and not recipe.data.context:  # else the filters were not those of its training
+        most = recipe.data.filters.max_length
+        said = [f"It was trained on lines of at most {most:,} tokens of a side, and has seen no longer ones."]
+    said += [
         "It knows the kind of text named above, and nothing says how it does on other kinds; score it on yours.",
         "It may leave out, add and mistake, numbers and names too, without any sign of it in the text.",
         "What it writes may have whatever its data had: wrong facts, prejudice, personal data.",
@@ -115,7 +115,7 @@ def _number(value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text of others on one line of a table, where nothing in it is markup."""
+    """Text of others on one line, in which nothing ends the cell of a table or begins a tag."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 

@@ -47,7 +47,7 @@ def test_it_says_what_the_files_say() -> None:
     golden = [Golden(source="A | b.", source_ids=[4], target_ids=[5], output="C\\n.")]
     card = model_card(parse(RECIPE), 7_066_624, CAME, golden)
     for wanted in (
-        "language: [en, de]", "7,066,624 parameters", "(English to German)", "| train.en | `abababababababab…` |",
+        'language: ["en", "de"]', "7,066,624 parameters", "(English to German)", "| train.en | `abababababababab…` |",
         "Read: 1,200; kept: 1,100; 100 left out: too long.", "| target tokens | 7,819,882 |",
         "| dev | BLEU, points of 100 | 38.88 (37.10 to 40.40) | `nrefs:1\\|case:mixed` |", "| tuned | alpha 1.2 |",
         "at most 256 tokens", "| A \\| b. | C\\\\n. |", "Of the data: CC BY 4.0.", "# a \\| &lt;b>name",
@@ -61,6 +61,7 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "## Scores" not in card
     assert "## Data" not in card
     assert "not stated by the recipe" in card
+    assert "tokens of a side" not in card, "what was not trained here was not filtered by this recipe"
 
 
 def test_a_bundle_has_its_card_which_follows_it(tmp_path: Path) -> None:
