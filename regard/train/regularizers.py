@@ -235,7 +235,7 @@ REGULARIZERS: dict[str, Regularizer] = {
     ),
     "r-drop": Regularizer(
         "weight of the disagreement between two passes of each batch with different dropout, as alpha of Liang et al. "
-        "2021 (R-Drop); takes twice the time; try 5",
+        "2021 (R-Drop), who use 5; takes twice the time",
         agree=_r_drop,
     ),
 }
