@@ -52,6 +52,11 @@ def _command(process: int) -> str:
         return ""
 
 
+def workers(job: int, name: str = "ray::") -> list[int]:
+    """Ray's workers below a job."""
+    return [process for process, line in descendants(job).items() if line.startswith(name)]
+
+
 def until(what: str, condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     limit = time.monotonic() + 120
     while not condition():
@@ -75,19 +80,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_workers_and_the_job_are_killed(folder: Path) -> None:
     """A worker dies, then the job with all of its processes; the same again gives the lines of an undisturbed run."""
     shards = folder / "out.txt.shards"
-    first = job(folder, "out.txt")
-    until("no shard is done", lambda: len(list(shards.glob("0*.txt"))) >= 2, first)
-    workers = [one for one, line in descendants(first.pid).items() if line.startswith("ray::translated")]
-    assert workers
-    os.kill(workers[0], signal.SIGKILL)
-    before = len(list(shards.glob("0*.txt")))
-    until("nothing goes on", lambda: len(list(shards.glob("0*.txt"))) >= before + 3, first)
-    began = descendants(first.pid)
-    with first:  # its pipe is closed, whoever else still holds it
-        first.kill()
+    with job(folder, "out.txt") as first:  # its pipe is closed, whoever else still holds it
+        try:
+            until("no shard is done", lambda: len(list(shards.glob("0*.txt"))) >= 2, first)
+            # A worker carries the name of its task only while it works on one; between two it is ray::IDLE.
+            found: list[int] = []
+            until("no worker works", lambda: found.extend(workers(first.pid, "ray::translated")) or bool(found), first)
+            os.kill(found[0], signal.SIGKILL)
+            before = len(list(shards.glob("0*.txt")))
+            until("nothing goes on", lambda: len(list(shards.glob("0*.txt"))) >= before + 3, first)
+            began = workers(first.pid)
+        finally:
+            first.kill()
     assert not (folder / "out.txt").exists()
     limit = time.monotonic() + 60
-    while left := [line for one, line in began.items() if "translated" in line and _command(one) == line]:
+    while left := [worker for worker in began if _command(worker).startswith("ray::translated")]:
         assert time.monotonic() < limit, left
         time.sleep(0.1)
     kept = {path.name: path.stat().st_mtime_ns for path in shards.glob("0*.txt")}
