@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from regard.bundle import Calibration
+    from regard.planning.plan import Plan
     from regard.tasks.doctor import Finding
     from regard.tasks.evaluate import Evaluation
     from regard.tasks.inspect import Inspection
-    from regard.tasks.plan import Plan
 
 _SHADES = " ░▒▓█"
 

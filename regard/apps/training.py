@@ -146,7 +146,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What a run will need, before it begins: memory, FLOPs, disk and time, here and on other hardware."""
-    from regard.tasks.plan import plan as foresee
+    from regard.planning.plan import plan as foresee
 
     recipe, out = _recipe_and_run(recipe_file, out, settings)
     with console_on(sys.stderr).status("looking at the data") as status:

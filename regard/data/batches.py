@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.shards import Ids
-from regard.data.store import Side, Store, Windows
+from regard.data.store import Sampling, Side, Store, Stream, Windows
 from regard.errors import DataError
-from regard.text.tokenizer import BEGIN, END, PAD, Tokenizer
+from regard.text.tokenizer import BEGIN, END, PAD
 
 Layout = Literal["padded", "packed"]
 Ints = NDArray[np.int64]
@@ -41,6 +41,7 @@ class Batch:
     target_output: Ints  # (B, T) or (L,): y1 … yn END
     target_lengths: Ints  # (B,) with END
     layout: Layout
+    continues: bool = False  # each row goes on where the same row of the batch before it ended
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -77,16 +78,6 @@ class Batch:
 View = Callable[[Batch, int], Batch]  # a batch, and a key for what is drawn -> the batch as an objective wants it
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Subword sampling: each epoch every line is cut into other tokens, drawn by seed, epoch and line."""
-
-    alpha: float  # see `Tokenizer.sample`
-    source: Tokenizer
-    target: Tokenizer
-    longest: tuple[int, int] = (0, 0)  # most tokens of a side, ends counted, beyond which a line stays as in the store
-
-
 class Batches:
     """An endless iterator of batches, epoch after epoch, each line exactly once an epoch.
 
@@ -104,13 +95,13 @@ class Batches:
         seed: int = 0,
         pool: int = 50_000,
         sampling: Sampling | None = None,
-        context: int = 0,
+        stream: Stream | None = None,
         view: View | None = None,
     ) -> None:
         """Starts at the first batch; `seek` leads elsewhere. `epoch`, counted from 0, is that of the next batch.
 
-        With `context` the targets are one stream (`Windows`), whose windows, cut elsewhere each epoch, are the rows;
-        they are never sampled. Every batch is seen through `view`. Raises DataError for a wrong size or layout.
+        With `stream` the targets are one text (`Windows`), whose windows, cut elsewhere each epoch, are the rows; they
+        are never sampled. Every batch is seen through `view`. Raises DataError for a wrong size or layout.
         """
         if batch_tokens < 1 or pool < 1:
             raise DataError(f"batch_tokens ({batch_tokens}) and pool ({pool}) must be at least 1.")
@@ -118,9 +109,11 @@ class Batches:
             raise DataError(f"layout {layout!r} is unknown; choose 'padded' or 'packed'.")
         self._store, self._seed, self._sampling, self._view = store, seed, sampling, view
         self.batch_tokens, self._layout = batch_tokens, layout
-        self._windows = Windows(store.target, context) if context else None
+        stream = stream or Stream()
+        self._windows = Windows(store.target, stream.context) if stream.context else None
         self._rows_in_all = len(self._windows or store)
-        self._pools = -(-self._rows_in_all // pool)
+        self._lanes = min(self._rows_in_all, max(1, batch_tokens // stream.context)) if stream.carry else 0
+        self._pools = 1 if self._lanes else -(-self._rows_in_all // pool)
         self.epoch, self._pool, self._batch = 0, 0, 0
         self._plan: _Plan | None = None
 
@@ -162,7 +155,7 @@ class Batches:
         """Every line once, unshuffled and never sampled; with `sort` by length within each pool, to pad less."""
         for pool in range(self._pools):
             lines = self._positions(pool)
-            plan = self._cut(lines, None, lines if sort else None)
+            plan = self._in_lanes(None) if self._lanes else self._cut(lines, None, lines if sort else None)
             for index in range(len(plan.cuts)):
                 yield self._seen(plan.make(index, self._layout), 0)
 
@@ -173,12 +166,24 @@ class Batches:
 
     def _planned(self, epoch: int, pool: int) -> _Plan:
         """The plan of a pool: a pure function of the store, the settings and the arguments."""
+        if self._lanes:
+            return self._in_lanes(epoch)
         lines = _permuted(self._positions(pool), self._rows_in_all, key_of(self._seed, epoch, _ORDER))
         plan = self._cut(lines, epoch, mixed(lines, key_of(self._seed, epoch, _TIES)))
         batches = np.arange(len(plan.cuts), dtype=np.int64)
         shuffled = np.argsort(mixed(batches, key_of(self._seed, epoch, _SHUFFLE, pool)), kind="stable")
         plan.cuts = [plan.cuts[i] for i in shuffled.tolist()]
         return plan
+
+    def _in_lanes(self, epoch: int | None) -> _Plan:
+        """The stream cut into as many equal parts as a batch has rows, all read side by side from their beginnings."""
+        lengths = self._rows_in_all // self._lanes + (np.arange(self._lanes) < self._rows_in_all % self._lanes)
+        steps = np.arange(lengths[0])[:, None]
+        there = steps < lengths  # (steps, lanes); in the last step the first lanes alone
+        windows = (np.cumsum(lengths) - lengths + steps)[there]
+        ends = np.cumsum(there.sum(1)).tolist()
+        cuts = list(zip([0, *ends[:-1]], ends, strict=True))
+        return _Plan(windows, *self._sides(windows, epoch), cuts, carry=True)
 
     def _seen(self, batch: Batch, epoch: int) -> Batch:
         return batch if self._view is None else self._view(batch, key_of(self._seed, epoch, _VIEW))
@@ -250,6 +255,7 @@ class _Plan:
     source: _Rows
     target: _Rows
     cuts: list[tuple[int, int]]
+    carry: bool = False  # each batch but the first goes on where the one before it ended
 
     def make(self, index: int, layout: Layout) -> Batch:
         rows = slice(*self.cuts[index])
@@ -263,6 +269,7 @@ class _Plan:
             target.laid(layout, written, begin=False),
             target.lengths + 1,
             layout,
+            continues=self.carry and index > 0,
         )
 
 

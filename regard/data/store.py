@@ -15,7 +15,7 @@ import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate, chain, islice
 from pathlib import Path
@@ -72,6 +72,25 @@ class Side:
             found += np.bincount(column.ids, minlength=tokens)
         found[END] += len(self.lengths)
         return found
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Subword sampling: each epoch every line is cut into other tokens, drawn by seed, epoch and line."""
+
+    alpha: float  # see `Tokenizer.sample`
+    source: Tokenizer
+    target: Tokenizer
+    longest: tuple[int, int] = (0, 0)  # most tokens of a side, ends counted, beyond which a line stays as in the store
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Lines read as one text, in windows of so many tokens; with `carry` each row of a batch goes on where the same row
+    of the batch before ended."""
+
+    context: int = 0  # tokens of a window; 0: line by line
+    carry: bool = False
 
 
 class Windows:

@@ -50,6 +50,8 @@ class Family:
     """The model goes token by token in training too, which no compiler unrolls, and its weights are used in between."""
     shares_parts: Callable[[Any], bool] = lambda config: False
     """Config -> whether all layers share a part, which belongs to no one layer then."""
+    carries: bool = False
+    """With `carry` in its config windows of a stream begin with the state in which the one before ended: `Carries`."""
 
 
 class HasParameters(Protocol):
@@ -117,6 +119,17 @@ class LanguageModel(Decodes, Protocol):
 
     def start(self, capacity: int | None = None) -> State:
         """The state before the first token, whatever the number of rows; capacity as above."""
+        ...
+
+
+class Carries(LanguageModel, Protocol):
+    """A language model whose state can be taken from window to window, and kept in a checkpoint.
+
+    Its states have `packed()`: all that they hold as one tensor (…, B, D) of float32.
+    """
+
+    def resume(self, packed: Tensor) -> State:
+        """The state that was packed, without its history."""
         ...
 
 

@@ -1,20 +1,25 @@
 """A plain recurrent language model (Mikolov et al. 2010), of stacked LSTMs (Zaremba, Sutskever and Vinyals 2014).
 
+With `carry`, `locked`, `embedding_dropout` and `weight_dropout` it is regularised as the AWD-LSTM (Merity et al. 2018).
+
 What stands beside `gpt` and `lstmn` and looks back at nothing: all of the text so far is in one state of fixed size.
 Sizes: B rows, T tokens, E width of embeddings, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.nn.layers import Dropout, Map
 from regard.nn.positions import look_up
-from regard.nn.recurrent import Carry, Stack, as_columns, as_laid_out
+from regard.nn.recurrent import Carry, Recurrence, Stack, as_columns, as_laid_out
 from regard.nn.state import Layout, Observer, Rows, whole
 
 from . import choices, modules
@@ -32,6 +37,14 @@ class RNNConfig(modules.RecurrentConfig):
     tied: choices.Tied = False
     dropout: modules.RecurrentDropout = 0.5
     init_range: choices.InitRange = 0.05
+    carry: bool = Field(
+        False, description="each window of a stream begins with the state in which the one before it ended"
+    )
+    locked: bool = Field(False, description="dropout drops the same features at every position of a row")
+    embedding_dropout: float = Field(
+        0.0, ge=0, lt=1, description="words of the vocabulary that are dropped wherever they are read in a batch"
+    )
+    weight_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the weights from hidden state to hidden")
 
     @model_validator(mode="after")
     def _fits(self) -> RNNConfig:
@@ -49,6 +62,24 @@ class RNNState(Rows):
 
     carries: tuple[Carry, ...] = ()
 
+    def packed(self) -> Tensor:
+        """All carries as one tensor without history: (layers, tensors of a carry, B, D), float32 at least."""
+        whole = [x.detach() for carry in self.carries for x in carry]
+        wide = torch.promote_types(whole[0].dtype, torch.float32)
+        packed = torch.stack([x.to(wide) for x in whole])
+        return packed.view(len(self.carries), -1, *packed.shape[1:])
+
+
+class LockedDropout(Dropout):
+    """Drops the same features at every position of a row (Gal and Ghahramani 2016)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (T, B, D) as it is, or with features dropped and the others scaled."""
+        if not self.drops:
+            return x
+        mask: Tensor = F.dropout(x.new_ones(1, *x.shape[1:]), self.probability)
+        return x * mask
+
 
 class RNN(Projecting):
     """Embeddings, recurrent layers and projection."""
@@ -61,6 +92,11 @@ class RNN(Projecting):
         self.table = nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad)
         self.layers = Stack(c.cell, c.embedding, c.width, c.layers, c.dropout)
         self.output, self.dropout = Map(c.width, target_vocabulary), Dropout(c.dropout)
+        self.embedding_dropout = c.embedding_dropout
+        if c.locked:
+            self.dropout = self.layers.dropout = LockedDropout(c.dropout)
+        for layer in cast("Iterable[Recurrence]", self.layers.forwards):
+            layer.weight_dropout = c.weight_dropout
         if c.tied:
             self.output.weight = self.table.weight
         begin_uniform(self, c.init_range, pad)
@@ -68,12 +104,21 @@ class RNN(Projecting):
     def start(self, capacity: int | None = None) -> RNNState:
         return RNNState()
 
+    def resume(self, packed: Tensor) -> RNNState:
+        dtype = self.table.weight.dtype  # of hidden states; an LSTM's cells stay as they are
+        return RNNState(tuple((carry[0].to(dtype), *carry[1:].unbind()) for carry in packed))
+
     def decode(
         self, tokens: Tensor, state: RNNState, layout: Layout | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, RNNState]:
         """Ids (B, T) or (L,) -> hidden (…, D) and the next state; there is no attention to observe."""
         layout = layout or whole(tokens)
-        x = self.dropout(look_up(as_columns(tokens, layout), self.table))  # (T, B, E)
+        columns = as_columns(tokens, layout)
+        x = look_up(columns, self.table)  # (T, B, E)
+        if self.training and self.embedding_dropout:
+            words = F.dropout(x.new_ones(self.table.num_embeddings), self.embedding_dropout)
+            x = x * words[columns][..., None]
+        x = self.dropout(x)
         x, carries = self.layers(x, state.carries)
         return as_laid_out(self.dropout(x), layout), RNNState(carries)
 
@@ -87,5 +132,6 @@ FAMILIES = {
         has_attention=False,
         vectors=True,
         loops=True,
+        carries=True,
     )
 }

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .layers import Dropout, Saves, applied, references_only, stand_in
 from .state import Layout
@@ -145,6 +146,11 @@ class Recurrence(nn.Module):
         self.width = width
         self.input = nn.Linear(inputs, self.sums * width)
         self.hidden = nn.Linear(width, self.sums * width, bias=self.bias)
+        self.weight_dropout = 0.0
+
+    def recurrent(self) -> Tensor:
+        """The weight of the hidden state, some of it dropped in training for the whole pass (Merity et al. 2018)."""
+        return F.dropout(self.hidden.weight, self.weight_dropout, self.training)
 
     def nothing(self, like: Tensor) -> Carry:
         """The carry before the first position of (T, B, I): zeros."""
@@ -180,7 +186,7 @@ class Elman(Recurrence):
     sums = 1
 
     def loop(self, given: Tensor, *fed: nn.Linear) -> Step:
-        products = Products(given, self.hidden.weight, *(f.weight for f in fed))
+        products = Products(given, self.recurrent(), *(f.weight for f in fed))
         return lambda carry, *inputs: (products(carry[0], *inputs).tanh(),)
 
 
@@ -191,7 +197,7 @@ class GRU(Recurrence):
 
     def loop(self, given: Tensor, *fed: nn.Linear) -> Step:
         products = Products(given, *(f.weight for f in fed))
-        recurred = Products(self.hidden.bias.to(given.dtype).expand_as(given), self.hidden.weight)
+        recurred = Products(self.hidden.bias.to(given.dtype).expand_as(given), self.recurrent())
         return lambda carry, *inputs: (gru_cell(products(*inputs), recurred(carry[0]), carry[0]),)
 
 
@@ -205,13 +211,13 @@ class LSTM(Recurrence):
         return hidden, hidden.to(torch.promote_types(hidden.dtype, torch.float32))
 
     def loop(self, given: Tensor, *fed: nn.Linear) -> Step:
-        products = Products(given, self.hidden.weight, *(f.weight for f in fed))
+        products = Products(given, self.recurrent(), *(f.weight for f in fed))
         return lambda carry, *inputs: lstm_cell(products(carry[0], *inputs), carry[1])
 
     def forward(
         self, x: Tensor, carry: Carry | None = None, lengths: Tensor | None = None, more: Tensor | None = None
     ) -> tuple[Tensor, Carry]:
-        weights = self.input.weight, self.input.bias, self.hidden.weight
+        weights = self.input.weight, self.input.bias, self.recurrent()
         fast = None if more is not None else stand_in("lstm_layer", x, *weights)
         if fast is None:
             return super().forward(x, carry, lengths, more)

@@ -116,6 +116,12 @@ def in_rows(layout: Layout) -> Padded:
 # -- decoding states ---------------------------------------------------------------------------------------------------
 
 
+class Packs(Protocol):
+    """A state that can be kept as one tensor: see `regard.models.interface.Carries`."""
+
+    def packed(self) -> Tensor: ...
+
+
 class State(Protocol):
     """What a decoder needs to go on. A state is spent once passed in: a fixed cache is written in place."""
 
@@ -212,6 +218,7 @@ class Observer:
         self.weights: dict[Part, list[Tensor]] = {part: [] for part in parts}
         """Each layer's weights (B, H, T, S) of every wanted part; none where the model has no such attention."""
         self.losses: list[AuxiliaryLoss] = []
+        self.state: Packs | None = None  # what a decoder ended with, where it can be carried on
         self.change = change
         self.passed: dict[Part, int] = {"encoder": 0, "decoder": 0, "cross": 0}
         """How many layers of each part a change has acted on; so an observer that changes serves one pass."""

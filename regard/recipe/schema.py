@@ -101,6 +101,11 @@ class Recipe(BaseModel):
         return self.data if wanted == "text" else self.data.model_copy(update={"targets": wanted})
 
     @property
+    def carries(self) -> bool:
+        """Whether the model takes its state from window to window of a stream."""
+        return FAMILIES[self.model.family].carries and bool(getattr(self.model, "carry", False))
+
+    @property
     def spelling(self) -> TextConfig:
         """`text` with the symbols that the objective needs."""
         symbols = _objectives()[self.objective].symbols
@@ -147,6 +152,8 @@ class Recipe(BaseModel):
                 f"data.context cuts a stream to be continued, and train.objective = {wanted!r} reads line by line; "
                 "leave data.context out."
             )
+        if self.carries and not self.data.context:
+            raise ValueError("model.carry goes from window to window of a stream; set data.context, or leave it out.")
         if self.data.context and self.text.sampling:
             raise ValueError("data.context and text.sampling do not go together; leave one of them out.")
         if kind in ("encoder-decoder", "mask-predictor"):

@@ -223,8 +223,9 @@ def check_torch(what: str) -> None:
 
 def context_of(recipe: Recipe) -> int:
     """The most tokens that a recipe's model takes at once, because it has learned no more positions; 0: no limit."""
-    most = FAMILIES[recipe.model.family].capacity(recipe.model)
-    return min(filter(None, (most, recipe.data.context)), default=0)
+    family = FAMILIES[recipe.model.family]
+    window = 0 if recipe.carries else recipe.data.context
+    return min(filter(None, (family.capacity(recipe.model), window)), default=0)
 
 
 def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None:

@@ -20,6 +20,7 @@ from regard import bundle as bundles
 from regard.bundle import Provenance, versions
 from regard.data.batches import Batches
 from regard.data.corpus import sets_of
+from regard.data.store import Stream
 from regard.disk import write_atomically
 from regard.errors import BundleError, RegardError
 from regard.metrics import bleu
@@ -56,14 +57,14 @@ class Validator:
             prepared.valid,
             batch_tokens=4096,
             layout="padded",
-            context=recipe.data.context,
+            stream=Stream(recipe.data.context, recipe.carries),
             view=self.objective.view(prepared.target_tokenizer),
         )
 
     @torch.inference_mode()
     def __call__(self, model: nn.Module) -> dict[str, float]:
         chunk = self.recipe.train.chunk
-        step = Step(model, 0.0, chunk, objective=self.objective)
+        step = Step(model, 0.0, chunk, objective=self.objective, carry=self.recipe.carries)
         batches = (inputs(batch, self.device, positions=0) for batch in self.batches.one_epoch(sort=True))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
             scores = self.objective.judge(model, map(step.outputs, batches), chunk)

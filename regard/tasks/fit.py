@@ -22,6 +22,7 @@ from regard import recipe as recipes
 from regard.bundle.model import new_model
 from regard.data.batches import Batches
 from regard.data.corpus import Texts
+from regard.data.store import Stream
 from regard.disk import locked, write_atomically
 from regard.errors import CheckpointError, ModelError, RecipeError, TrainingError
 from regard.kernels import measured
@@ -204,6 +205,7 @@ def trainer_of(
     family = FAMILIES[recipe.model.family]
     counts = counts_of(recipe, prepared) if recipe.train.regularizers else None
     options = replace(options, counts=counts, loops=family.loops, shares_parts=family.shares_parts(recipe.model))
+    options = replace(options, carry=recipe.carries)
     return Trainer(
         model,
         batches_of(recipe, prepared, tokens),
@@ -225,7 +227,7 @@ def batches_of(recipe: Recipe, prepared: Prepared, tokens: int = 0) -> Batches:
         seed=recipe.seed,
         pool=recipe.data.pool,
         sampling=prepared.sampling(recipe.text.sampling),
-        context=recipe.data.context,
+        stream=Stream(recipe.data.context, recipe.carries),
         view=OBJECTIVES[recipe.objective].view(prepared.target_tokenizer),
     )
 

@@ -70,7 +70,8 @@ def perplexities(
 
     Of an encoder-decoder it is that of `target` after `lines`. Of a masked language model it is the pseudo-perplexity:
     each token given all others of its line (Salazar et al. 2020). A stream is cut into windows of its context;
-    with `stride` each window predicts so many tokens only, and sees the rest of the context before them.
+    with `stride` each window predicts so many tokens only, and sees the rest of the context before them. A model with
+    `carry` reads it as a whole, window after window.
     """
     opened = open_bundle(bundle, ["language-model", "reader", "encoder-decoder"], device=device)
     if not lines:
@@ -87,24 +88,34 @@ def perplexities(
         scored = score_lines(translator, lines, target, batch_size=batch_size, precision=precision)
         return _by_unit(sum(s.log_probability for s in scored), sum(len(s.tokens) for s in scored), target)
     rows = list(_ROWS[kind](opened, lines, stride))
-    total, count = log_probability(opened.model_for(precision), rows, batch_size, kind == "reader")
+    carry = opened.recipe.carries
+    total, count = log_probability(
+        opened.model_for(precision), rows, 1 if carry else batch_size, reads=kind == "reader", carry=carry
+    )
     # A masked language model is never asked for an end.
     return _by_unit(total, count, lines, ends=kind != "reader")
 
 
 @torch.inference_mode()
-def log_probability(model: Any, rows: Sequence[Row], batch_size: int, reads: bool = False) -> tuple[float, int]:
+def log_probability(
+    model: Any, rows: Sequence[Row], batch_size: int, reads: bool = False, carry: bool = False
+) -> tuple[float, int]:
     """The summed natural log-probability of the scored tokens, and their number.
 
-    A token is predicted at the position before it; a model that `reads` predicts it at its own.
+    A token is predicted at the position before it; a model that `reads` predicts it at its own. With `carry` each batch
+    of rows goes on with the state in which the one before ended.
     """
-    total, count = 0.0, 0
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i][0]))
+    total, count, state = 0.0, 0, None
+    order = range(len(rows)) if carry else sorted(range(len(rows)), key=lambda i: -len(rows[i][0]))
     for start in range(0, len(rows), batch_size):
         batch = [rows[i] for i in order[start : start + batch_size]]
         ids, layout = pad([row[0] for row in batch], device_of(model))
         wanted, _ = pad([row[1] for row in batch], device_of(model))
-        hidden = model.encode(ids, layout) if reads else model.decode(ids, model.start(), layout)[0]
+        if reads:
+            hidden = model.encode(ids, layout)
+        else:
+            begin = model.start() if state is None or not carry else state
+            hidden, state = model.decode(ids, begin, layout)
         positions = torch.arange(ids.shape[1], device=ids.device)
         begins = torch.tensor([row[2] for row in batch], device=ids.device)
         scored = (positions >= begins[:, None]) & (positions < layout.lengths[:, None])
@@ -128,7 +139,9 @@ def _of_lines(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[R
 
 def _of_stream(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[Row]:
     """Windows of a stream, in which an end stands before the first line."""
-    size = opened.capacity
+    size = opened.capacity or opened.recipe.data.context
+    if stride and opened.recipe.carries:
+        raise ModelError("this model takes its state from window to window, all of the text before; leave stride out.")
     step = stride or size
     if not 1 <= step <= size:
         raise ModelError(f"stride is {stride}; it must be from 1 to the model's context, {size}.")
@@ -137,7 +150,7 @@ def _of_stream(opened: Pipeline, lines: Sequence[str], stride: int) -> Iterator[
         stream += [*opened.encode(line, number), END]
     for start in range(0, len(stream) - 1, step):
         end = min(start + step, len(stream) - 1)
-        first = max(0, end - size)
+        first = start if opened.recipe.carries else max(0, end - size)
         yield stream[first:end], stream[first + 1 : end + 1], start - first
 
 

@@ -16,10 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from regard import bundle as bundles
 from regard import recipe as recipes
-from regard.data.batches import Sampling
 from regard.data.corpus import Corpus, Overlap, Texts, hash_of, how_read, line_of, lowest_of, pairs_of, write_corpus
 from regard.data.shards import Report
-from regard.data.store import Progress, Store, fingerprint
+from regard.data.store import Progress, Sampling, Store, fingerprint
 from regard.disk import digest
 from regard.errors import DataError, ModelError, RecipeError, TextError
 from regard.models import FAMILIES

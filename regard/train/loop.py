@@ -72,6 +72,7 @@ class Options:
     counts: Counts | None = None  # how often tokens occur, for the regularisers that need it
     loops: bool = False  # whether the model goes token by token in training: see `regard.models.Family`
     shares_parts: bool = False  # whether all layers of the model share a part
+    carry: bool = False  # whether each batch begins with the state in which the one before it ended
 
 
 class Trainer:
@@ -109,9 +110,14 @@ class Trainer:
         trained = copy.deepcopy(model) if self.parallel.sharded else model
         # A model that goes token by token would be written out for every token.
         compiled = config.compile and self.device.type == "cuda" and not (self.parallel.sharded or options.loops)
-        step = Step(trained, config.label_smoothing, config.chunk, compiled, objective, terms)
+        if options.carry and not self.parallel.alone:
+            raise ModelError("model.carry takes states from batch to batch in one process; leave torchrun or it out.")
+        self.bare = step = Step(
+            trained, config.label_smoothing, config.chunk, compiled, objective, terms, options.carry
+        )
         step.again = config.checkpoint_activations
-        self.positions = capacity_of(model)
+        # With a carried state a row ends with its last token, so that nothing is padded.
+        self.positions = 0 if options.carry else capacity_of(model)
         self.step = self.parallel.wrap(step, self.bfloat16, by_layers=not (options.loops or options.shares_parts))
         # Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes.
         self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0
@@ -137,6 +143,8 @@ class Trainer:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
+            if self.bare.carry:  # a part of its rows would end with a state of its own
+                raise ModelError("a batch does not fit in memory; lower data.batch_tokens.") from error
             if not self.parallel.alone:  # the others' passes cannot be undone
                 raise ModelError(
                     f"process {self.parallel.rank + 1} of {self.parallel.world}: its share of a batch of "
@@ -340,6 +348,8 @@ class Trainer:
         kept, values = state_of(self.optimizers, self.parameters)
         groups: dict[str, Mapping[str, Tensor]]
         groups = {"model": self.parameters, "gradient": self.weights.gradients, "ema": self.averaging.ema}
+        if self.bare.carried is not None:
+            groups["carried"] = {"state": self.bare.carried}
         tensors = kept | {f"{group}.{name}": t.detach() for group, held in groups.items() for name, t in held.items()}
         state = {
             "progress": asdict(now),
@@ -372,6 +382,8 @@ class Trainer:
                 self.weights.gradients[name] = like(gradient, parameter) / self.parallel.world  # as a mean
             if self.averaging.ema:
                 self.averaging.ema[name].copy_(like(held.tensors[f"ema.{name}"], parameter))
+        if self.bare.carry:
+            self.bare.carried = like(held.tensors["carried.state"], next(iter(self.parameters.values())))
         restore_state(self.optimizers, self.parameters, held.tensors, state["optimizer"])
         self.weights.copy_to_model(self.parameters)
         self.progress = Progress.restored(state["progress"])

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from regard.data.batches import View
 from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
 from regard.errors import ModelError
-from regard.models.interface import Classifier, EncoderDecoder, Kind, LanguageModel, MaskedLM
+from regard.models.interface import Carries, Classifier, EncoderDecoder, Kind, LanguageModel, MaskedLM
 from regard.nn.layers import applied, stand_in
 from regard.nn.state import Layout, Observer, Packed, Padded, Part
 from regard.text.tokenizer import GAPS, MASK, Tokenizer
@@ -39,6 +39,8 @@ class Inputs:
     targets: Tensor
     target_lengths: Tensor
     widths: tuple[int, int]  # S and T
+    before: Tensor | None = None  # the packed state that its rows go on from: see `regard.models.interface.Carries`
+    continues: bool = False  # its rows go on where those of the batch before it ended
 
     @classmethod
     def of_size(cls, rows: int, source: int, target: int) -> Inputs:
@@ -273,7 +275,11 @@ def _translate(model: EncoderDecoder, x: Inputs, observe: Observer | None = None
 
 
 def _continue(model: LanguageModel, x: Inputs, observe: Observer | None = None) -> Tensor:
-    return model.decode(x.tokens, model.start(), x.layout("target"), observe)[0]
+    start = model.start() if x.before is None else cast(Carries, model).resume(x.before)
+    hidden, state = model.decode(x.tokens, start, x.layout("target"), observe)
+    if observe is not None:
+        observe.state = state
+    return hidden
 
 
 def _fill(model: MaskedLM, x: Inputs, observe: Observer | None = None) -> Tensor:

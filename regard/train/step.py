@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -73,6 +73,7 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, positions: int 
         padded(targets, steps, -1),
         padded(batch.target_lengths, (lines,)),
         (width(batch.source_lengths), width(batch.target_lengths)) if packed else (source.shape[1], tokens.shape[1]),
+        continues=batch.continues,
     )
 
 
@@ -107,8 +108,11 @@ class Step(nn.Module):
         compiled: bool = False,
         objective: Objective = OBJECTIVES["translate"],
         terms: Sequence[Term] = (),
+        carry: bool = False,
     ) -> None:
         super().__init__()
+        self.carry = carry
+        self.carried: Tensor | None = None  # with `carry` the packed state that the last batch ended with
         self.objective, self.terms = objective, terms
         self.model, self.smoothing, self.chunk, self.compiled, self.again = model, smoothing, chunk, compiled, False
         plain = not any(term.entry.attention for term in terms)
@@ -116,7 +120,13 @@ class Step(nn.Module):
 
     def hidden(self, x: Inputs, observe: Observer | None = None) -> Tensor:
         """The model's output for every target, (B, T, D), (B, D) or (L, D); `observe` is given what it wants to see."""
-        return self.objective.hidden(self.model, x, observe)
+        if not self.carry:
+            return self.objective.hidden(self.model, x, observe)
+        observe, rows = observe or Observer(), len(x.source_lengths)
+        before = self.carried[..., :rows, :] if x.continues and self.carried is not None else None
+        hidden = self.objective.hidden(self.model, replace(x, before=before), observe)
+        self.carried = None if observe.state is None else observe.state.packed()
+        return hidden
 
     def targets(self, x: Inputs) -> Tensor:
         """The target of every row of `hidden`, (N,)."""
@@ -131,9 +141,11 @@ class Step(nn.Module):
     def forward(self, x: Inputs) -> Tensor:
         active = [(term.entry, term.value) for term in self.terms] if self.training else []
         agreeing = [(entry.agree, value) for entry, value in active if entry.agree]
+        before = self.carried
         loss, outputs = self._pass(x, active)
         if not agreeing:
             return loss
+        self.carried = before
         other, again = self._pass(x, active)
         added = torch.stack([agree(value, self.model, outputs, again, self.chunk) for agree, value in agreeing]).sum()
         return (loss + other) / 2 + added - added.detach()  # what is reported is the model's own loss

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.data.batches import Batches
-from regard.data.store import Store, fingerprint
+from regard.data.store import Store, Stream, fingerprint
 from regard.errors import BundleError, ModelError, RecipeError
 from regard.exchange.export import export
 from regard.models.gpt import GPTConfig
@@ -252,12 +252,14 @@ def test_windows_as_wide_as_the_learned_places_train_whatever_their_number(layou
     store = Store.build(tmp_path / "s", pairs, tokenizer, tokenizer, Filters(drop_empty=False, max_ratio=9e9), "f")
     torch.manual_seed(0)
     model: Any = toy.make(GPTConfig(width=16, heads=2, layers=1, max_positions=7, dropout=0.0), len(tokenizer))  # type: ignore[arg-type]
-    batches = Batches(store, batch_tokens=60, layout=layout, context=7)
+    batches = Batches(store, batch_tokens=60, layout=layout, stream=Stream(7))
     config = TrainConfig(max_updates=2, warmup=1, precision="float32", average="none")
     aim = OBJECTIVES["language-model"]
     trainer = Trainer(model.train(), batches, config, tmp_path / "run", seed=1, width=16, objective=aim)
     trainer.run()
     assert trainer.positions == 7
-    made = inputs(next(Batches(store, batch_tokens=60, layout=layout, context=7)), torch.device("cpu"), positions=7)
+    made = inputs(
+        next(Batches(store, batch_tokens=60, layout=layout, stream=Stream(7))), torch.device("cpu"), positions=7
+    )
     assert made.widths[1] == 7
     assert made.tokens.shape[-1] == 7 or layout == "packed"

@@ -17,7 +17,7 @@ import regard
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.data.batches import Batch, Batches, key_of
-from regard.data.store import Store, Windows, fingerprint
+from regard.data.store import Store, Stream, Windows, fingerprint
 from regard.data.views import Label, Masks, SpanCorruption
 from regard.errors import DataError, ModelError, TextError
 from regard.models.bert import BERTClassifierConfig, BERTConfig
@@ -85,7 +85,7 @@ def _rows(ids: Any, batch: Batch, lengths: Any) -> list[list[int]]:
 @pytest.mark.parametrize("size", [1, 7, 64, 5000])
 def test_a_stream_is_cut_into_windows_and_each_token_predicted_once(text: Store, layout: Any, size: int) -> None:
     whole = [i for line in range(len(text)) for i in (*text.target.line_ids(line).tolist(), END)]
-    batches = Batches(text, batch_tokens=150, layout=layout, seed=2, pool=40, context=size)
+    batches = Batches(text, batch_tokens=150, layout=layout, seed=2, pool=40, stream=Stream(size))
     orders = []
     for _ in range(2):
         windows: dict[int, tuple[list[int], list[int]]] = {}
@@ -100,9 +100,9 @@ def test_a_stream_is_cut_into_windows_and_each_token_predicted_once(text: Store,
         offset = next(o for o in range(len(whole)) if whole[o:] + whole[:o] == after)
         orders.append((offset, list(windows)))
     assert orders[0] != orders[1], "another epoch is cut elsewhere"
-    in_order = list(Batches(text, batch_tokens=150, layout=layout, context=size).one_epoch(sort=True))
+    in_order = list(Batches(text, batch_tokens=150, layout=layout, stream=Stream(size)).one_epoch(sort=True))
     assert sum(b.target_tokens for b in in_order) == len(whole)
-    again = Batches(text, batch_tokens=150, layout=layout, seed=2, pool=40, context=size)
+    again = Batches(text, batch_tokens=150, layout=layout, seed=2, pool=40, stream=Stream(size))
     again.seek(batches.position())
     assert np.array_equal(next(again).target_output, next(batches).target_output)
 
@@ -280,7 +280,7 @@ def _batches(objective: str, text: Store, labelled: Store, tokenizer: Tokenizer,
     context = 8 if objective == "language-model" else 0
     store = labelled if objective == "classify" else text
     view = OBJECTIVES[objective].view(tokenizer)
-    return Batches(store, batch_tokens=120, layout=layout, seed=3, context=context, view=view)
+    return Batches(store, batch_tokens=120, layout=layout, seed=3, stream=Stream(context), view=view)
 
 
 @pytest.mark.parametrize("objective", CONFIGS)
@@ -541,7 +541,7 @@ def test_a_label_of_several_tokens_is_refused(tmp_path: Path) -> None:
 def test_text_begins_after_begin_or_in_a_stream_after_an_end(text: Store) -> None:
     lines = next(Batches(text, batch_tokens=100, layout="padded").one_epoch())
     assert set(lines.target_input[:, 0].tolist()) == {BEGIN}
-    window = next(Batches(text, batch_tokens=100, layout="padded", context=9).one_epoch())
+    window = next(Batches(text, batch_tokens=100, layout="padded", stream=Stream(9)).one_epoch())
     assert window.target_input[0, 0] == END
     assert replace(window).target_tokens == window.target_lengths.sum()
 

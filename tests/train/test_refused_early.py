@@ -14,8 +14,8 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.disk import locked
 from regard.errors import DataError, RecipeError, TrainingError
+from regard.planning.plan import plan
 from regard.tasks.fit import fit
-from regard.tasks.plan import plan
 from regard.text import write_lines
 from regard.train.checkpoint import Checkpoint, load, save, write_durably
 

@@ -25,14 +25,13 @@ from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.models.modules import device_named
 from regard.recipe import Recipe
+from regard.tasks.costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
+from regard.tasks.fit import batches_of, trainer_of
+from regard.tasks.prepare import Prepared, check_lines, check_tests, given_by, longest_of, prepare, prepare_for
 from regard.text import PAD, write_lines
 from regard.text.formats import Pair
 from regard.train import OPTIMIZERS, Event, Options, resolve_precision
 from regard.train.step import is_out_of_memory
-
-from .costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
-from .fit import batches_of, trainer_of
-from .prepare import Prepared, check_lines, check_tests, given_by, longest_of, prepare, prepare_for
 
 _BATCHES = 200  # that stand for an epoch's
 _SAMPLE = 20_000  # pairs that stand for the corpus where it is not prepared

@@ -16,6 +16,7 @@ from toy import CONFIGS, make
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batch, Batches
+from regard.data.store import Stream
 from regard.errors import ModelError
 from regard.kernels import measured
 from regard.models import FAMILIES
@@ -24,12 +25,12 @@ from regard.models.gpt import GPTConfig
 from regard.models.modules import layout_of
 from regard.models.transformer import TransformerConfig
 from regard.nn.layers import only_references
+from regard.planning import plan as planning
+from regard.planning.plan import plan
 from regard.recipe import Recipe
 from regard.tasks import fit as fitting
-from regard.tasks import plan as planning
 from regard.tasks.costs import MOST_TOKENS, _kept, count_costs, fitting_tokens, training_memory
 from regard.tasks.fit import fit
-from regard.tasks.plan import plan
 from regard.tasks.prepare import prepare
 from regard.train import OBJECTIVES, OPTIMIZERS, Step, TrainConfig, inputs
 from regard.train.step import halves, is_out_of_memory
@@ -193,7 +194,7 @@ def test_a_run_on_text_of_one_side_or_labels_is_planned_and_its_batches_found(fa
     few = recipe.model_copy(update={"data": recipe.data.model_copy(update={"batch_tokens": 300})})
     counted = plan(few, tmp_path / "run", measure=False)
     view = OBJECTIVES[recipe.objective].view(prepared.target_tokenizer)
-    batches = Batches(prepared.train, batch_tokens=300, layout="packed", context=recipe.data.context, view=view)
+    batches = Batches(prepared.train, batch_tokens=300, layout="packed", stream=Stream(recipe.data.context), view=view)
     assert counted.batches == pytest.approx(len(list(batches.one_epoch())), rel=0.15)
     assert counted.flops_per_token > 0
 
