@@ -202,6 +202,20 @@ def _r_drop(strength: Tensor, model: Model, one: Outputs, other: Outputs, chunk:
     return strength / 4 * divergence(one.hidden, other.hidden, output.weight, output.bias, one.targets, chunk)
 
 
+def _activations(strength: Tensor, model: Model, outputs: Outputs) -> Tensor:
+    """The mean square of each target's features, summed over the targets (Merity et al. 2017, equation 1)."""
+    squares = outputs.hidden.float().square().mean(-1)
+    return strength * squares.masked_fill(outputs.targets < 0, 0.0).sum()
+
+
+def _changes(strength: Tensor, model: Model, outputs: Outputs) -> Tensor:
+    """The same of the difference between each target's features and those before it in its line (ibid., equation 2)."""
+    assert outputs.lines is not None
+    together = (outputs.lines[1:] == outputs.lines[:-1]) & (outputs.targets[1:] >= 0)
+    squares = outputs.hidden.float().diff(dim=0).square().mean(-1)
+    return strength * squares.masked_fill(~together, 0.0).sum()
+
+
 REGULARIZERS: dict[str, Regularizer] = {
     "token-weights": Regularizer(
         "frequent target tokens count less in the loss: a token of share p has the weight a / (a + p), scaled so that "
@@ -232,6 +246,16 @@ REGULARIZERS: dict[str, Regularizer] = {
         "(after Wang et al. 2018, SwitchOut); try 0.1",
         prepare=_word_shares,
         inputs=_replace_words,
+    ),
+    "activation": Regularizer(
+        "weight of the mean square of the features that are projected to the vocabulary, dropout included (Merity et "
+        "al. 2017); they use 2 in recurrent language models",
+        add=_activations,
+    ),
+    "activation-change": Regularizer(
+        "weight of the mean square of how much these change from one token to the next (Merity et al. 2017, who use 1, "
+        "without dropout; with locked dropout the same features are dropped at both)",
+        add=_changes,
     ),
     "r-drop": Regularizer(
         "weight of the disagreement between two passes of each batch with different dropout, as alpha of Liang et al. "

@@ -25,6 +25,7 @@ from regard.tasks.open import open_bundle
 from regard.text import END, Tokenizer, write_lines
 from regard.train import OBJECTIVES, Options, Step, TrainConfig, Trainer, inputs
 from regard.train.parallel import Parallel
+from regard.train.regularizers import terms_of
 
 CPU = torch.device("cpu")
 LINES = [" ".join(random.Random(seed).choices("abcdefghij", k=seed % 9)) for seed in range(90)]
@@ -241,3 +242,31 @@ def test_words_and_recurrent_weights_are_dropped_for_a_whole_pass(tokenizer: Tok
     left = dropped != 0
     assert torch.equal(dropped[left], 2 * layer.hidden.weight[left])
     assert layer.eval().recurrent() is layer.hidden.weight or torch.equal(layer.recurrent(), layer.hidden.weight)
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_activations_and_their_changes_are_held_small(text: Store, tokenizer: Tokenizer, layout: Any) -> None:
+    """The gradient is that of the loss with what Merity et al. 2017 add; the loss that is told is the model's own."""
+    sizes = {"activation": 2.0, "activation-change": 1.0}
+    made = model(tokenizer)
+    aim = OBJECTIVES["language-model"]
+    batch = next(Batches(text, batch_tokens=61, layout=layout, seed=4, stream=Stream(7)))
+    terms = terms_of(sizes, None, CPU)
+    told = Step(made, 0.0, 50, objective=aim, terms=terms).train()(inputs(batch, CPU))
+    told.backward()
+    ours = {name: p.grad.clone() for name, p in made.named_parameters()}
+    made.zero_grad()
+    added, loss = [], []
+    ends = np.cumsum(batch.target_lengths)[:-1]
+    split = (lambda x: x) if layout == "padded" else (lambda x: np.split(x, ends))
+    for fed, after, n in zip(
+        split(batch.target_input), split(batch.target_output), batch.target_lengths.tolist(), strict=True
+    ):
+        (h,) = made.decode(torch.from_numpy(fed[:n])[None], made.start())[0]
+        loss.append(torch.nn.functional.cross_entropy(made.project(h), torch.from_numpy(after[:n]), reduction="sum"))
+        added += [2.0 * (h[t] ** 2).mean() for t in range(n)]
+        added += [((h[t] - h[t - 1]) ** 2).mean() for t in range(1, n)]
+    assert float(told.detach()) == pytest.approx(float(sum(loss).detach()), rel=1e-9)
+    (sum(loss) + sum(added)).backward()
+    for name, parameter in made.named_parameters():
+        torch.testing.assert_close(ours[name], parameter.grad, msg=name, rtol=1e-6, atol=1e-6)
