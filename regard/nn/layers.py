@@ -262,6 +262,7 @@ class PostNorm(nn.Module):
         super().__init__()
         self.norm = NORM_KINDS[kind](width)
         self.dropout = Dropout(dropout)
+        self.skipped = 0.0  # how often a pass in training goes without f (stochastic depth, Huang et al. 2016)
 
     def enter(self, x: Tensor, layout: Layout | None = None) -> Tensor:
         """What the sub-layer f is given."""
@@ -269,7 +270,13 @@ class PostNorm(nn.Module):
 
     def add(self, x: Tensor, y: Tensor, layout: Layout | None = None) -> Tensor:
         """What f has made, y, with x."""
-        return self.norm.of_sum(x, y, self.dropout, layout)
+        return self.norm.of_sum(x, self.kept(y), self.dropout, layout)
+
+    def kept(self, y: Tensor) -> Tensor:
+        """y, or in training now and then zeros, and else more of it, so that the mean stays."""
+        if not (self.training and self.skipped):
+            return y
+        return y * F.dropout(torch.ones((), device=y.device), self.skipped)
 
 
 class PreNorm(PostNorm):
@@ -279,7 +286,7 @@ class PreNorm(PostNorm):
         return self.norm(x, layout)
 
     def add(self, x: Tensor, y: Tensor, layout: Layout | None = None) -> Tensor:
-        return self.dropout.add(x, y)
+        return self.dropout.add(x, self.kept(y))
 
 
 NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}

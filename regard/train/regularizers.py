@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from regard.errors import ModelError
 from regard.extensions import entry as found
-from regard.nn.layers import Saves, applied, stand_in
+from regard.nn.layers import PostNorm, Saves, applied, stand_in
 from regard.nn.positions import scale_rows
 from regard.text.tokenizer import END, UNK
 
@@ -216,6 +216,20 @@ def _changes(strength: Tensor, model: Model, outputs: Outputs) -> Tensor:
     return strength * squares.masked_fill(~together, 0.0).sum()
 
 
+def _skip_branches(strength: Tensor, model: nn.Module) -> None:
+    """Lets the residual branches of each stack be skipped, the last block's most often (Huang et al. 2016, sec. 3)."""
+    stacks = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
+    found = [(i, len(stack), part) for stack in stacks for i, block in enumerate(stack) for part in block.modules()]
+    branches = [(i, depth, part) for i, depth, part in found if isinstance(part, PostNorm)]
+    if not branches or not 0 < float(strength) < 1:
+        raise ModelError(
+            f"train.regularizers: stochastic-depth = {float(strength):g} is for families made of blocks with residual "
+            "connections, and from 0 to below 1; choose another strength or family, or leave it out."
+        )
+    for i, depth, part in branches:
+        part.skipped = float(strength) * (i + 1) / depth
+
+
 REGULARIZERS: dict[str, Regularizer] = {
     "token-weights": Regularizer(
         "frequent target tokens count less in the loss: a token of share p has the weight a / (a + p), scaled so that "
@@ -256,6 +270,11 @@ REGULARIZERS: dict[str, Regularizer] = {
         "weight of the mean square of how much these change from one token to the next (Merity et al. 2017, who use 1, "
         "without dropout; with locked dropout the same features are dropped at both)",
         add=_changes,
+    ),
+    "stochastic-depth": Regularizer(
+        "how often a batch goes past what the last block's attention or feed-forward network makes, blocks before it "
+        "less often in proportion (Huang et al. 2016; Pham et al. 2019); try 0.1 to 0.3 in stacks of 6 and more",
+        model=_skip_branches,
     ),
     "r-drop": Regularizer(
         "weight of the disagreement between two passes of each batch with different dropout, as alpha of Liang et al. "
