@@ -64,6 +64,8 @@ class Adapter:
     def read(cls, file: str | Path) -> Self:
         """The adapter in a file. Raises BundleError for one that is damaged, too large, or no adapter."""
         file = Path(file)
+        if file.exists() and not file.is_file():
+            raise BundleError(f"{file}: is no file; name the one that `regard adapt BUNDLE --pairs FILE` wrote.")
         try:
             if file.stat().st_size > _MOST_BYTES:
                 raise BundleError(f"{file}: has more than {_MOST_BYTES >> 20} MB, and no adapter has; name another.")

@@ -116,6 +116,7 @@ def test_a_changed_adapter_is_read_again(tmp_path: Path) -> None:
     [
         (["{0}/strange.safetensors"], BundleError, "strange.safetensors: belongs to another bundle .*use it with"),
         (["{0}/missing.safetensors"], BundleError, "missing.safetensors: there is no such adapter; .*regard adapt"),
+        (["{0}"], BundleError, "is no file; name the one that `regard adapt"),
         (["fr-de={0}/a.safetensors"], ModelError, "--adapter fr-de=.*no bundle translates this pair; serve one"),
         (["en-de={0}/a.safetensors", "{0}/a.safetensors"], ModelError, "are both for .*served with one"),
     ],
