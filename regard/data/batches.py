@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Queue
 from threading import Event, Thread
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.shards import Ids
-from regard.data.store import Sampling, Side, Store, Stream, Windows
+from regard.data.store import Store, Stream, Windows
 from regard.errors import DataError
 from regard.text.tokenizer import BEGIN, END, PAD
+
+if TYPE_CHECKING:
+    from regard.data.sampling import Sampling
 
 Layout = Literal["padded", "packed"]
 Ints = NDArray[np.int64]
@@ -198,7 +201,8 @@ class Batches:
             source, target = (_Rows(side.ids_of, lines, side.lengths[lines]) for side in sides)
             return source, target
         keys = key_of(self._seed, epoch, _SOURCE), key_of(self._seed, epoch, _TARGET)
-        return _sampled(sides[0], drawing, 0, lines, keys[0]), _sampled(sides[1], drawing, 1, lines, keys[1])
+        drawn = drawing.rows(sides, lines, keys)
+        return _Rows.of(drawn[0]), _Rows.of(drawn[1])
 
     def _cut(self, lines: Ints, epoch: int | None, ties: Ids | None) -> _Plan:
         """A plan of these lines, in their order or, where it is said how ties are decided, by length.
@@ -276,16 +280,6 @@ class _Plan:
 def assembled(batch: Batch, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Batch:
     """The batch with these rows of ids, without begin and end, in place of its own."""
     return _Plan(batch.lines, _Rows.of(source), _Rows.of(target), [(0, len(batch))]).make(0, batch.layout)
-
-
-def _sampled(side: Side, drawing: Sampling, which: int, lines: Ints, key: int) -> _Rows:
-    """The lines' tokens, drawn anew; those in the store where more are drawn than a sequence may have."""
-    rows: list[Sequence[int]] = []
-    tokenizer, longest = (drawing.source, drawing.target)[which], drawing.longest[which]
-    for line, seed in zip(lines.tolist(), (mixed(lines, key) >> np.uint64(32)).tolist(), strict=True):
-        drawn = tokenizer.sample(side.text(line), alpha=drawing.alpha, seed=seed)
-        rows.append(side.line_ids(line).tolist() if 0 < longest < len(drawn) + 1 else drawn)
-    return _Rows.of(rows)
 
 
 def _cuts(source: Ints, target: Ints, budget: int, *, padded: bool) -> list[tuple[int, int]]:

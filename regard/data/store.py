@@ -75,16 +75,6 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """Subword sampling: each epoch every line is cut into other tokens, drawn by seed, epoch and line."""
-
-    alpha: float  # see `Tokenizer.sample`
-    source: Tokenizer
-    target: Tokenizer
-    longest: tuple[int, int] = (0, 0)  # most tokens of a side, ends counted, beyond which a line stays as in the store
-
-
-@dataclass(frozen=True)
 class Stream:
     """Lines read as one text, in windows of so many tokens; with `carry` each row of a batch goes on where the same row
     of the batch before ended."""

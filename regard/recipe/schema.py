@@ -156,6 +156,8 @@ class Recipe(BaseModel):
             raise ValueError("model.carry goes from window to window of a stream; set data.context, or leave it out.")
         if self.data.context and self.text.sampling:
             raise ValueError("data.context and text.sampling do not go together; leave one of them out.")
+        if self.text.noise and objective.reads != "pairs":
+            raise ValueError("text.noise is put into the source of pairs, and this recipe reads text; leave it out.")
         if kind in ("encoder-decoder", "mask-predictor"):
             try:
                 check_for(

@@ -226,7 +226,7 @@ def batches_of(recipe: Recipe, prepared: Prepared, tokens: int = 0) -> Batches:
         layout=recipe.data.layout,
         seed=recipe.seed,
         pool=recipe.data.pool,
-        sampling=prepared.sampling(recipe.text.sampling),
+        sampling=prepared.sampling(recipe.text),
         stream=Stream(recipe.data.context, recipe.carries),
         view=OBJECTIVES[recipe.objective].view(prepared.target_tokenizer),
     )

@@ -17,8 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.data.corpus import Corpus, Overlap, Texts, hash_of, how_read, line_of, lowest_of, pairs_of, write_corpus
+from regard.data.sampling import Sampling
 from regard.data.shards import Report
-from regard.data.store import Progress, Sampling, Store, fingerprint
+from regard.data.store import Progress, Store, fingerprint
 from regard.disk import digest
 from regard.errors import DataError, ModelError, RecipeError, TextError
 from regard.models import FAMILIES
@@ -59,9 +60,11 @@ class Prepared:
         """Tokens of both sides."""
         return len(self.source_tokenizer), len(self.target_tokenizer)
 
-    def sampling(self, alpha: float) -> Sampling | None:
-        """Subword sampling as training does it; None for none."""
-        return Sampling(alpha, self.source_tokenizer, self.target_tokenizer, self.longest) if alpha else None
+    def sampling(self, text: TextConfig) -> Sampling | None:
+        """Subword sampling and noise as training has them; None for none."""
+        if not (text.sampling or text.noise):
+            return None
+        return Sampling(text.sampling, self.source_tokenizer, self.target_tokenizer, self.longest, text.noise)
 
 
 def prepare(
@@ -88,7 +91,7 @@ def prepare(
         )
     hashes = _hashes((*data.files, *data.valid_files, *data.excludes))
     kind, training = how_read(data), _training(data, hashes)
-    learnt = fingerprint(training, MOST_PAIRS, text.model_dump(exclude={"sampling", "order"}))
+    learnt = fingerprint(training, MOST_PAIRS, text.model_dump(exclude={"sampling", "noise", "order"}))
     root = _root(data, out, learnt if text.order == "left-to-right" else fingerprint(learnt, text.order))
     notes = Notes(root / "prepare.json")
 

@@ -77,6 +77,11 @@ class TextConfig(BaseModel):
         description="Subword sampling in training, 0 for none: for bpe the share of merges left out (try 0.1), "
         "for unigram the smoothing (try 0.2; smaller is more random).",
     )
+    noise: dict[str, float] = Field(
+        {},
+        description="Mistakes put into the source in training, each into this share of the lines: typos, case, "
+        "punctuation, spaces, emoji.",
+    )
     order: Order = Field(
         "left-to-right",
         description="In which the target's tokens are written: right-to-left is the contrast, the last one first.",
@@ -90,6 +95,10 @@ class TextConfig(BaseModel):
                 f'target_kind = "{self.target_kind}" needs a vocabulary of its own; set joint = false, '
                 "or leave target_kind out."
             )
+        if self.noise:
+            from .noise import check  # few recipes have noise
+
+            check(self.noise)
         return self
 
 

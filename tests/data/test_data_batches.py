@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from toy import KEEP_ALL, WORDS
 
 from regard.data.batches import Batch, Batches, Prefetcher, _permuted
-from regard.data.store import Sampling, Store
+from regard.data.sampling import Sampling
+from regard.data.store import Store
 from regard.errors import DataError
 from regard.settings import Filters
 from regard.text import BEGIN, END, PAD, Tokenizer

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Batches
-from regard.data.store import Sampling, Store, fingerprint
+from regard.data.sampling import Sampling
+from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.layers import only_references
