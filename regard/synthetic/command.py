@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import typer
 from pydantic import Field
@@ -69,6 +69,9 @@ class Distilling(Flags):
     by: Literal["bleu", "chrf"] = Field("bleu", description="what makes one most like its reference: bleu or chrf")
     recipe: Path | None = Field(None, description="a student's recipe, to be trained on what is made; with --run")
     run: Path | None = Field(None, description="directory of the student's run")
+    small: Path | None = Field(
+        None, description="a bundle of the student to be made with weights in int8 and a shortlist of tokens"
+    )
 
 
 @takes("n_best", *SEARCH, "set", *LANGUAGES, distilling=Distilling)
@@ -80,11 +83,16 @@ def distill(
     out: Annotated[Path, typer.Option("--out", "-o", help="File of what the teacher makes of them, line by line.")],
 ) -> None:
     """Have a teacher translate a training source, and a student learn its translations; again, and it goes on."""
+    from .distill import Student
     from .distill import distill as learn
 
     if (distilling.recipe is None) != (distilling.run is None):
         raise ModelError("a student has a recipe and a directory of its run; give both --recipe and --run, or neither.")
-    student = (distilling.recipe, distilling.run) if distilling.recipe and distilling.run else None
+    if distilling.small and not distilling.run:
+        raise ModelError("--small makes a student small; give --recipe and --run too.")
+    student = (
+        Student(distilling.recipe, distilling.run, distilling.small) if distilling.recipe and distilling.run else None
+    )
     errors = console_on(sys.stderr)
     try:
         with errors.status("translating") as status:
@@ -92,6 +100,8 @@ def distill(
             def hear(event: Mapping[str, object]) -> None:
                 if event["event"] == "distill":
                     status.update(f"translated {event['done']:,} of {event['of']:,} lines")
+                elif event["event"] == "small":
+                    say(errors, f"The small bundle has {cast(int, event['bytes']) / 1e6:.1f} MB.")
                 elif event["event"] == "train":
                     status.update(f"training the student: update {event['update']:,}, loss {event['loss']:.3f}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from regard import recipe as recipes
 from regard.cluster.shards import measured
@@ -25,6 +25,14 @@ from .records import Job, Record, checked, keep_card, known
 Report = Callable[[Mapping[str, object]], None]
 
 
+class Student(NamedTuple):
+    """Who learns a teacher's translations, and what is made of it."""
+
+    recipe: str | Path | Recipe
+    run: str | Path  # directory of its run
+    small: str | Path | None = None  # a bundle of it, to be made with weights in int8 and a shortlist
+
+
 def distill(
     teacher: str | Path,
     source: str | Path,
@@ -32,7 +40,7 @@ def distill(
     *,
     reference: str | Path | None = None,
     by: Literal["bleu", "chrf"] = "bleu",
-    student: tuple[str | Path | Recipe, str | Path] | None = None,
+    student: Student | tuple[str | Path | Recipe, str | Path] | None = None,
     options: Options | None = None,
     report: Report | None = None,
     **given: object,
@@ -41,12 +49,14 @@ def distill(
 
     reference: translations of the source; of the teacher's `n_best` the one most like its reference is taken, by
     sentence BLEU or chrF. student: a recipe, and the directory of its run; its source and target are these two files,
-    all else is as it says. `options`, or their names as keywords, are as in `Translator.translate`. `report` hears
-    "distill" events (lines done, of how many), and then those of `regard.fit`.
+    all else is as it says. With `Student.small` it is then made small: weights in int8 (see `regard quantize`), and a
+    shortlist learnt from what it was trained on. `options`, or their names as keywords, are as in
+    `Translator.translate`. `report` hears "distill" events (lines done, of how many), then those of `regard.fit`, and
+    "small" (the bytes of the small bundle).
 
-    Returns `out`, or the student's bundle. An interrupted call, made again, goes on where it was: with the shards that
-    are missing, or with the student's newest checkpoint. Raises TextError for lines that cannot be used, ModelError
-    for options that do not fit.
+    Returns `out`, the student's bundle, or its small one. An interrupted call, made again, goes on where it was: with
+    the shards that are missing, or with the student's newest checkpoint. Raises TextError for lines that cannot be
+    used, ModelError for options that do not fit.
     """
     options, out, tell = checked(Options.of(options, **given)), Path(out), report or (lambda event: None)
     if reference is None and options.n_best > 1:
@@ -56,7 +66,8 @@ def distill(
         )
     if out.resolve() in {Path(file).resolve() for file in (source, reference) if file is not None}:
         raise TextError(f"--out {out}: is what is read; name a new file.")
-    recipe = None if student is None else _recipe(student[0], Path(source), out)
+    student = None if student is None else Student(*student)
+    recipe = None if student is None else _recipe(student.recipe, Path(source), out)
     job = Job(teacher, source, options)
     references = None if reference is None else read_lines(reference)
     if references is not None:
@@ -77,7 +88,22 @@ def distill(
         return out
     from regard.tasks.fit import fit
 
-    return fit(recipe, student[1], resume=True, callbacks=[tell])
+    learnt = fit(recipe, student.run, resume=True, callbacks=[tell])
+    if student.small is None:
+        return learnt
+    small = _small(learnt, Path(source), out, Path(student.small))
+    tell({"event": "small", "bytes": sum(file.stat().st_size for file in small.rglob("*") if file.is_file())})
+    return small
+
+
+def _small(bundle: Path, source: Path, target: Path, out: Path) -> Path:
+    """The bundle `out`: that of a student with weights in int8, and a shortlist of the lines it was trained on."""
+    from regard.tasks.quantize import quantize
+    from regard.tuning.shortlist import shortlist
+
+    quantize(bundle, out)
+    shortlist(out, read_lines(source), read_lines(target))
+    return out
 
 
 def _recipe(given: str | Path | Recipe, source: Path, target: Path) -> Recipe:

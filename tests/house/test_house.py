@@ -95,7 +95,17 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("server.address", "server.pages", "apps.options", "apps.terminal"),
     },
     "cluster": {"text", "tasks", "apps.options"},
-    "synthetic": {"settings", "text", "metrics", "recipe", "tasks", "cluster", "apps.options", "apps.terminal"},
+    "synthetic": {
+        "settings",
+        "text",
+        "metrics",
+        "recipe",
+        "tasks",
+        "tuning",
+        "cluster",
+        "apps.options",
+        "apps.terminal",
+    },
     "tuning": {"text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"}
     | {"apps.options", "apps.terminal"},
     "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.terminal"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 from bundles import ENGLISH, GERMAN, small_bundle
@@ -176,3 +177,17 @@ def test_one_command_from_a_corpus_to_a_student(monkeypatch, made, place, capsys
     saying(monkeypatch, lambda line: line)
     assert main([*command, "--run", "student"]) == 0  # goes on: the teacher is not asked again
     assert read_lines("taught.de") == [f"{line} und" for line in ENGLISH]
+    assert main(["distill", str(made.path), "train.en", "--out", "taught.de", "--small", "small"]) == 2
+    assert "--run" in capsys.readouterr().err
+    for _ in range(2):  # and again, when it is there
+        assert main([*command, "--run", "student", "--small", "small"]) == 0
+        told = capsys.readouterr()
+        assert told.out.strip() == "small"
+        small = regard.load("small")
+        size, whole = (
+            sum(f.stat().st_size for f in Path(d).rglob("*.safetensors")) for d in ("small", "student/bundle")
+        )
+        assert "The small bundle has 0.1 MB." in told.err
+        assert size < whole
+        assert (small.recipe.search.precision, small.bundle.shortlist is not None) == ("int8", True)
+        assert small.translate(ENGLISH[:1], shortlist=True)
