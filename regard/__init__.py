@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         TextError,
         TrainingError,
     )
+    from regard.estimation.estimate import estimate, learn_estimator
     from regard.explore.attribution import Attribution, attribute
     from regard.explore.heads import heads
     from regard.explore.look import Attention, look
@@ -60,7 +61,7 @@ __all__ += ["RecipeError", "RegardError", "TextError", "TrainingError", "Transla
 __all__ += ["Compared", "Comparing", "compare"]
 __all__ += ["adapt", "attribute", "classify", "clean", "embed", "evaluate", "fill", "fit", "generate", "heads"]
 __all__ += ["inspect", "load", "load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines", "tune"]
-__all__ += ["backtranslate", "distill"]
+__all__ += ["backtranslate", "distill", "estimate", "learn_estimator"]
 
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own
@@ -74,6 +75,7 @@ _HOMES = {
     "bundle": ("Bundle",),
     "cleaning.clean": ("Cleaned", "clean"),
     "comparison.compare": ("Compared", "Comparing", "compare"),
+    "estimation.estimate": ("estimate", "learn_estimator"),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "explore.attribution": ("Attribution", "attribute"),
     "explore.heads": ("heads",),

@@ -50,6 +50,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "quantize": ("apps.make:quantize", "Write a bundle with smaller weights, and measure what that changes."),
     "shortlist": ("apps.make:shortlist", "Learn which target tokens go with each source token."),
     "compare": ("comparison.command:compare", "Compare systems' outputs: significance, errors, examples."),
+    "estimate": ("estimation.command:estimate", "How good translations are, without a reference."),
     "clean": ("cleaning.command:clean", "Leave out pairs that are no translations, and say why."),
     "get": ("apps.make:get", "Fetch a data set from its official address."),
     "demo": ("apps.make:demo", "Train a small Transformer on the built-in corpus in minutes."),

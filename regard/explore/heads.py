@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard.errors import DataError, TextError
+from regard.errors import TextError
 from regard.metrics import score
+from regard.metrics.correlation import spearman
 from regard.models.blocks import Transformer
 from regard.models.transformer import TransformerConfig
 from regard.nn.state import Change, Layout, Observer
@@ -251,15 +251,3 @@ def _loss_after(model: Transformer, memory: Tensor, layout: Layout, written: Seq
     inside = wanted.flatten() != PAD
     logits = model.project(hidden.flatten(0, 1)[inside])
     return cross_entropy(logits, wanted.flatten()[inside], reduction="sum")
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """The correlation of the ranks of two lists; equal values share their ranks' mean."""
-    ranks = []
-    for values in (first, second):
-        _, where, counts = np.unique(np.asarray(values, float), return_inverse=True, return_counts=True)
-        ends = np.cumsum(counts)
-        ranks.append((ends - (counts - 1) / 2)[where])
-    if min(np.ptp(each) for each in ranks) == 0:
-        raise DataError("all values are equal, so they have no ranks to compare.")
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

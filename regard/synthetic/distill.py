@@ -86,24 +86,23 @@ def distill(
             keep_card((out,), wanted, {"lines": job.count})
     if student is None or recipe is None:
         return out
+    return _taught(recipe, student, Path(source), out, tell)
+
+
+def _taught(recipe: Recipe, student: Student, source: Path, target: Path, tell: Report) -> Path:
+    """The bundle of a student trained on these files, or the small one that is made of it."""
     from regard.tasks.fit import fit
+    from regard.tasks.quantize import quantize
+    from regard.tuning.shortlist import shortlist
 
     learnt = fit(recipe, student.run, resume=True, callbacks=[tell])
     if student.small is None:
         return learnt
-    small = _small(learnt, Path(source), out, Path(student.small))
+    small = Path(student.small)
+    quantize(learnt, small)
+    shortlist(small, read_lines(source), read_lines(target))
     tell({"event": "small", "bytes": sum(file.stat().st_size for file in small.rglob("*") if file.is_file())})
     return small
-
-
-def _small(bundle: Path, source: Path, target: Path, out: Path) -> Path:
-    """The bundle `out`: that of a student with weights in int8, and a shortlist of the lines it was trained on."""
-    from regard.tasks.quantize import quantize
-    from regard.tuning.shortlist import shortlist
-
-    quantize(bundle, out)
-    shortlist(out, read_lines(source), read_lines(target))
-    return out
 
 
 def _recipe(given: str | Path | Recipe, source: Path, target: Path) -> Recipe:

@@ -54,6 +54,7 @@ COVERED = {
     "def test_runs_are_trained_once_and_tabulated",
     r"regard translate .* --engine ray": "tests/cluster/test_cluster.py:def test_workers_and_the_job_are_killed",
     r"regard serve .* --adapter": "tests/server/test_adapters.py:def test_the_command_line_takes_adapters",
+    r"regard estimate .* --(learn|estimator)": "tests/estimation/test_estimate.py:def test_the_command",
     r"regard watch (?!.*--out)": "tests/watch/test_watch_page.py:def test_the_page_follows_a_run",
     r"regard import opus-mt-en-de": "tests/exchange/test_exchange.py:def test_an_imported_bundle_is_a_bundle",
 }
