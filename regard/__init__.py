@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from regard.explore.heads import heads
     from regard.explore.look import Attention, look
     from regard.explore.pruning import prune_heads
+    from regard.mixing.mix import Mixed, mix
     from regard.parsing.parse import parse
     from regard.recipe import Recipe
     from regard.recipe import load as load_recipe
@@ -61,7 +62,7 @@ __all__ += ["RecipeError", "RegardError", "TextError", "TrainingError", "Transla
 __all__ += ["Compared", "Comparing", "compare"]
 __all__ += ["adapt", "attribute", "classify", "clean", "embed", "evaluate", "fill", "fit", "generate", "heads"]
 __all__ += ["inspect", "load", "load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines", "tune"]
-__all__ += ["backtranslate", "distill", "estimate", "learn_estimator"]
+__all__ += ["Mixed", "backtranslate", "distill", "estimate", "learn_estimator", "mix"]
 
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own
@@ -80,6 +81,7 @@ _HOMES = {
     "explore.attribution": ("Attribution", "attribute"),
     "explore.heads": ("heads",),
     "explore.pruning": ("prune_heads",),
+    "mixing.mix": ("Mixed", "mix"),
     "parsing.parse": ("parse",),
     "recipe": ("Recipe",),
     "tasks.evaluate": ("Evaluation", "evaluate"),
