@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from regard.parsing.parse import parse
     from regard.recipe import Recipe
     from regard.recipe import load as load_recipe
+    from regard.sweeping.record import Sweep
+    from regard.sweeping.settings import Sweeping
+    from regard.sweeping.sweep import sweep
     from regard.synthetic.backtranslate import backtranslate
     from regard.synthetic.distill import distill
     from regard.tasks.evaluate import Evaluation, evaluate
@@ -60,6 +63,7 @@ __all__ = ["Attention", "Attribution", "Bundle", "BundleError", "CheckpointError
 __all__ += ["Continuation", "DataError", "Evaluation", "ExtensionError", "FetchError", "ModelError", "Recipe"]
 __all__ += ["RecipeError", "RegardError", "TextError", "TrainingError", "Translation", "Translator", "__version__"]
 __all__ += ["Compared", "Comparing", "compare"]
+__all__ += ["Sweep", "Sweeping", "sweep"]
 __all__ += ["adapt", "attribute", "classify", "clean", "embed", "evaluate", "fill", "fit", "generate", "heads"]
 __all__ += ["inspect", "load", "load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines", "tune"]
 __all__ += ["Mixed", "backtranslate", "distill", "estimate", "learn_estimator", "mix"]
@@ -96,6 +100,9 @@ _HOMES = {
     "tasks.translation": ("Translation",),
     "synthetic.backtranslate": ("backtranslate",),
     "synthetic.distill": ("distill",),
+    "sweeping.record": ("Sweep",),
+    "sweeping.settings": ("Sweeping",),
+    "sweeping.sweep": ("sweep",),
     "tuning.tune": ("tune",),
 }
 _PLACES = {name: (home, name) for home, names in _HOMES.items() for name in names} | {"load_recipe": ("recipe", "load")}

@@ -32,6 +32,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "align": ("apps.use:align", "Which word translates which: links like 0-0 1-2."),
     "calibrate": ("apps.use:calibrate", "Measure how far a model's confidence may be believed, and put it right."),
     "tune": ("tuning.command:tune", "Choose a bundle's length penalty and beam on validation data."),
+    "sweep": ("sweeping.command:sweep", "Search settings of a recipe by many trainings, on validation data."),
     "backtranslate": ("synthetic.command:backtranslate", "Make pairs of target-side text by a reverse bundle."),
     "distill": ("synthetic.command:distill", "Make a teacher's translations, and train a student on them."),
     "parse": ("parsing.commands:parse", "Parse sentences: a line of words in, its tree out."),

@@ -64,7 +64,7 @@ def train(
         raise RecipeError("--out is missing: name a directory for the run, such as --out runs/first.")
     else:
         held = out / "recipe.toml"
-        recipe = _recipe(held, settings) if resume and held.exists() else _chosen(files, given, out.name, settings)
+        recipe = read_recipe(held, settings) if resume and held.exists() else _chosen(files, given, out.name, settings)
     _fit(recipe, out, resume)
 
 
@@ -84,7 +84,8 @@ def _is_recipe(files: list[Path]) -> bool:
     return first.endswith(".toml")
 
 
-def _recipe(path: Path, settings: list[str] | None) -> Recipe:
+def read_recipe(path: Path, settings: list[str] | None) -> Recipe:
+    """The recipe of a command line; variables in it stand for folders that the environment names."""
     from regard import recipe
 
     # Only what names a file or a folder: a foreign recipe must not carry a password off into a bundle. A value may be
@@ -94,7 +95,7 @@ def _recipe(path: Path, settings: list[str] | None) -> Recipe:
 
 
 def _recipe_and_run(path: Path, out: Path | None, settings: list[str] | None) -> tuple[Recipe, Path]:
-    recipe = _recipe(path, settings)
+    recipe = read_recipe(path, settings)
     return recipe, out or Path("runs") / (recipe.name or path.stem)
 
 

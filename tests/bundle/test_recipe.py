@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import recipe
-from regard.apps.training import _recipe
+from regard.apps.training import read_recipe
 from regard.errors import RecipeError
 from regard.models import FAMILIES
 from regard.recipe.commented import template
@@ -176,8 +176,8 @@ def test_the_command_line_fills_in_what_names_a_folder_and_no_password(
     monkeypatch.setenv("PASSWORD", "swordfish")
     monkeypatch.setenv("LS_COLORS", "*.tar=01;31:" * 100)  # longer than any path may be
     with pytest.raises(RecipeError, match=r"\$\{PASSWORD\} has no value"):
-        _recipe(file, None)
-    found = _recipe(file, ["data.target=b"])
+        read_recipe(file, None)
+    found = read_recipe(file, ["data.target=b"])
     assert (found.data.source, found.data.target) == (f"{tmp_path}/a", "b")
 
 

@@ -145,6 +145,7 @@ EXTRAS = {
     "look.md": ("matplotlib",),
     "evaluation.md": ("rouge_score",),
     "search.md": ("rouge_score",),
+    "sweeping.md": ("optuna",),
 }
 """Packages of the extras that a page's examples need."""
 
