@@ -55,7 +55,7 @@ def generate(
     found = continued(
         cast(LanguageModel, opened.model_for(precision)), _ids(opened, prompt), settings, **_frame(opened)
     )
-    return [Continuation(_text(opened, h.ids), h.log_probability, tuple(h.ids), h.ended) for h in found]
+    return [Continuation(_text(opened, prompt, h.ids), h.log_probability, tuple(h.ids), h.ended) for h in found]
 
 
 @torch.inference_mode()
@@ -78,7 +78,7 @@ def stream(
     assert chosen.stream is not None
     for ids in chosen.stream(problem, settings):
         # A character that is spelt in bytes shows as U+FFFD until it is whole.
-        whole = _text(opened, ids)
+        whole = _text(opened, prompt, ids)
         text = whole.rstrip("\ufffd")
         yield text[len(said) :]
         said = text
@@ -136,17 +136,22 @@ def _frame(opened: Pipeline) -> dict[str, int]:
 
 
 def _ids(opened: Pipeline, prompt: str) -> list[int]:
+    if opened.recipe.text.kind == "words":
+        prompt = prompt.rstrip(" ")  # else a word of no letters would follow
     if not opened.recipe.data.context:
         return opened.encode(prompt)
     return [i for line in prompt.split("\n") for i in (*opened.encode(line), END)][:-1]
 
 
-def _text(opened: Pipeline, ids: Sequence[int]) -> str:
-    """The text of ids; an end is a line break."""
-    lines: list[list[int]] = [[]]
+def _text(opened: Pipeline, prompt: str, ids: Sequence[int]) -> str:
+    """The text of ids, with the space that parts it from the prompt where there is one; an end is a line break."""
+    before = opened.encode(prompt.rpartition("\n")[2].rstrip(" "))
+    lines: list[list[int]] = [[*before]]
     for i in ids:
         if i == END:
             lines.append([])
         else:
             lines[-1].append(i)
-    return "\n".join(map(opened.target.decode, lines))
+    text, said = "\n".join(map(opened.target.decode, lines)), opened.target.decode(before)
+    new = text[len(said) :]
+    return new[1:] if prompt.endswith(" ") and new.startswith(" ") else new

@@ -19,7 +19,7 @@ from regard.data.store import Store, Stream, fingerprint
 from regard.errors import Interrupted, ModelError, RecipeError
 from regard.models.rnn import LockedDropout, RNNConfig
 from regard.settings import Filters
-from regard.tasks.generate import generate
+from regard.tasks.generate import generate, stream
 from regard.tasks.measure import perplexities
 from regard.tasks.open import open_bundle
 from regard.text import END, Tokenizer, write_lines
@@ -270,3 +270,12 @@ def test_activations_and_their_changes_are_held_small(text: Store, tokenizer: To
     (sum(loss) + sum(added)).backward()
     for name, parameter in made.named_parameters():
         torch.testing.assert_close(ours[name], parameter.grad, msg=name, rtol=1e-6, atol=1e-6)
+
+
+def test_what_follows_a_prompt_is_parted_from_it(tmp_path: Path) -> None:
+    """A word comes after a space, and after none where the prompt ends with one or with its line."""
+    opened = open_bundle(fit(recipes.validate(recipe(tmp_path)), tmp_path / "run"), ["language-model"])
+    for prompt, wanted in (("5 6 7", " 8 9"), ("5 6 7 ", "8 9"), ("5 6 7 8 9\n", "0 1")):
+        (made_up,) = generate(opened, f"0 1 2 3 4\n{prompt}", search={"beam": 1, "max_length": 2})
+        assert made_up.text == wanted
+        assert "".join(stream(opened, f"0 1 2 3 4\n{prompt}", search={"beam": 1, "max_length": 2})) == wanted
