@@ -182,8 +182,13 @@ def test_an_interrupted_trial_goes_on(tmp_path, recipe, undisturbed, validations
             os.kill(os.getpid(), signal.SIGINT)
 
     stopped: list[int] = []
-    with pytest.raises((Interrupted, KeyboardInterrupt)):
-        regard.sweep(recipe, tmp_path, RATES, Sweeping(trials=5, seed=3), progress=hear)
+    # Before training has begun Ctrl-C does what it does in a program that has just started, whatever ran here before.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises((Interrupted, KeyboardInterrupt)):
+            regard.sweep(recipe, tmp_path, RATES, Sweeping(trials=5, seed=3), progress=hear)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert stopped == [1]
     assert told(regard.sweep(recipe, tmp_path, RATES, Sweeping(trials=5, seed=3))) == told(undisturbed[0])
     assert weights(tmp_path) == weights(undisturbed[1])
