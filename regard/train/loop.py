@@ -383,7 +383,8 @@ class Trainer:
             if self.averaging.ema:
                 self.averaging.ema[name].copy_(like(held.tensors[f"ema.{name}"], parameter))
         if self.bare.carry:
-            self.bare.carried = like(held.tensors["carried.state"], next(iter(self.parameters.values())))
+            carried = like(held.tensors["carried.state"], next(iter(self.parameters.values())))
+            self.bare.carried = carried.clone()  # memory of our own, aligned as it was when the run was not interrupted
         restore_state(self.optimizers, self.parameters, held.tensors, state["optimizer"])
         self.weights.copy_to_model(self.parameters)
         self.progress = Progress.restored(state["progress"])
