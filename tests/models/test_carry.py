@@ -118,7 +118,7 @@ def test_windows_give_what_one_long_pass_gives(text: Store, tokenizer: Tokenizer
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_a_run_cut_between_two_windows_goes_on_exactly(
-    request: pytest.FixtureRequest, text: Store, tokenizer: Tokenizer, tmp_path: Path, cell: str, precision: Any
+    text: Store, tokenizer: Tokenizer, tmp_path: Path, cell: str, precision: Any
 ) -> None:
     config = TrainConfig(max_updates=40, save_every=100, log_every=1, precision=precision, average="none", warmup=2)
 
@@ -132,9 +132,6 @@ def test_a_run_cut_between_two_windows_goes_on_exactly(
         made = Trainer(learner, batches(text), config, out, seed=1, width=16, objective=aim, options=options)
         return made
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # products of float32 on several are not always summed in the same order on a busy machine
-    request.addfinalizer(lambda: torch.set_num_threads(threads))
     whole = trainer(tmp_path / "whole")
     whole.run()
     for stop in (9, 17):  # in the first epoch, and behind its end
@@ -142,6 +139,8 @@ def test_a_run_cut_between_two_windows_goes_on_exactly(
             trainer(tmp_path / str(stop), stop_after=stop).run()
         again = trainer(tmp_path / str(stop))
         assert again.resume() is not None
+        assert again.bare.carried is not None
+        assert again.bare.carried.data_ptr() % 64 == 0, "else products of float32 would round otherwise"
         again.run()
         for name, value in whole.parameters.items():
             assert torch.equal(value, again.parameters[name]), name
