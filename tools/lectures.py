@@ -31,6 +31,11 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
+def _quoted(text: str) -> str:
+    """What a document prints: Chinese in its quotation marks, formulas as they were extracted."""
+    return f"`{text.replace('|', chr(92) + '|')}`" if "\\" in text else f"「{_cell(text)}」"
+
+
 def _code(places: list[str]) -> str:
     return ", ".join(f"[`{place}`](../../../{place.partition(':')[0]})" for place in places)
 
@@ -107,17 +112,42 @@ def formulas_page(language: str) -> str:
 def errata_page(language: str) -> str:
     """Every slip with its right form."""
     words = tables("lectures")["words"][language]
-    rows = [
-        f"| {slip['document']} | {_cell(slip['printed'])} | {_cell(slip['right'])} | {_cell(slip[language])} | "
-        f"`{slip['id']}` |\n"
-        for slip in tables("errata")["slip"]
-    ]
+    english, rows = language == "en", []
+    for slip in tables("errata")["slip"]:
+        quote = _quoted(slip["quote"])
+        printed = f"{quote}<br>{_cell(slip['printed'])}" if english else quote
+        right = slip["right"] if english else slip["right_zh"]
+        cells = [slip["document"], f"「{_cell(slip['slide'])}」", printed, _cell(right), _cell(slip[language])]
+        rows.append(f"| {' | '.join(map(str, cells))} | `{slip['id']}` |\n")
     return f"{_MADE}{words['errata']}\n{words['slip_heads']}{''.join(rows)}"
 
 
+def measured() -> str:
+    """What the lecture "paper-tables" puts beside the paper's figures, of the files of results."""
+    table = "benchmarks/results/table3.json"
+    small = json.loads((ROOT / table).read_text("utf-8"))
+    rows = {}
+    for name, found in small["table"].items():
+        of = {metric: found[metric] for metric in ("perplexity", "bleu")}
+        rows[name] = {m: (v if name == "base" else v["difference"])["mean"] for m, v in of.items()}
+    scores = {}
+    for name, (folder, metric) in {
+        "BLEU on Multi30k, en-de, test": ("multi30k-en-de/transformer", "bleu"),
+        "F1 on the Penn Treebank's sample, test": ("parse-ptb-sample/small", "f1"),
+        "F1 on CRAFT, test": ("parse-craft/small", "f1"),
+    }.items():
+        file = f"results/{folder}/results.json"
+        [test] = [s for s in json.loads((ROOT / file).read_text("utf-8"))["scores"] if s["set"].startswith("test")]
+        scores[name] = {"value": round(test["scores"][metric]["value"], 2), "file": file}
+    about_table = {"file": table, "command": small["command"], "rows": rows}
+    return json.dumps({"table3": about_table, "scores": scores}, indent=1, ensure_ascii=False) + "\n"
+
+
+MEASURED = ROOT / "regard" / "studies" / "lectures" / "measured.json"
 PAGES = {"lectures": lectures_page, "models": models_page, "formulas": formulas_page, "errata": errata_page}
 
 if __name__ == "__main__":
+    MEASURED.write_text(measured(), "utf-8")
     for spoken in LANGUAGES:
         (PLACE / spoken).mkdir(exist_ok=True)
         for page, make in PAGES.items():

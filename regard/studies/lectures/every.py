@@ -9,7 +9,7 @@ import torch
 
 from regard.errors import DataError
 
-from . import attention, blocks, context, generation, measures, positions
+from . import attention, blocks, context, generation, measures, paper, positions
 from .page import Lecture
 from .trained import TRAINED
 
@@ -47,6 +47,8 @@ LECTURES: dict[str, Callable[[], Lecture]] = {
     "bleu": measures.bleu_,
     "rouge": measures.rouge_,
     "perplexity": measures.perplexity_,
+    "paper-arithmetic": paper.arithmetic,
+    "paper-tables": paper.tables,
 }
 """Every lecture by name, in the order in which they are given."""
 
