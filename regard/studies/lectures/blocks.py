@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.models.transformer import TransformerConfig, build
 from regard.nn import ACTIVATIONS, Padded
-from regard.nn.layers import BatchNorm, FeedForward, LayerNorm, PostNorm
+from regard.nn.layers import BatchNorm, Dropout, FeedForward, LayerNorm, PostNorm
 from regard.pictures import bars, curves
 from regard.train.objectives import label_smoothed
 from regard.train.step import Schedule, paper
@@ -182,4 +183,56 @@ def prediction() -> Lecture:
             "sum of the probabilities": float(log_probabilities.exp().sum()),
         },
         (bars("Probabilities", words, {"softmax": listed(log_probabilities.exp())}),),
+    )
+
+
+@torch.no_grad()
+def dropout() -> Lecture:
+    """In training each feature is zero with the probability p and else 1 / (1 - p) times as large, so that the mean
+    stays; where the model is used nothing is dropped.
+    """
+    layer, x = Dropout(0.1), torch.ones(200_000)
+    kept, used = layer.train()(x), layer.eval()(x)
+    return Lecture(
+        {
+            "share of zeros, p = 0.1": float((kept == 0).double().mean()),
+            "what is not zero": float(kept.max()),
+            "1 / (1 - p)": 1 / 0.9,
+            "mean in training": float(kept.double().mean()),
+            "in use, largest difference": float((used - x).abs().max()),
+        },
+        (heat("What is kept of 10 x 20 features", kept[:200].view(10, 20)),),
+    )
+
+
+def architecture() -> Lecture:
+    """Figure 1 of the paper: what the base model is made of, and who hears of whom. Each word of the encoder hears of
+    all words, each of the decoder of those written so far (masked) and of the whole source (cross-attention).
+    """
+    with torch.device("meta"):
+        base = build(TransformerConfig(), 37_000, 37_000)
+    parts: dict[str, int] = {}
+    for name, parameter in base.named_parameters():
+        part = name.partition(".")[0]
+        parts[part] = parts.get(part, 0) + parameter.numel()
+    model = build(TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1), 9, 9)
+    model.double().eval()
+    layout, ids = Padded(torch.tensor([4]), 4), torch.tensor([[5, 6, 7, 8]])
+    other = (ids == ids[0, :, None]).long() * (4 - ids) + ids  # (4, 4): each has another word at one position
+
+    def written(source: Tensor, target: Tensor) -> Tensor:
+        return model.decode(target, model.start(model.encode(source, layout), layout))[0][0].detach()
+
+    plain = written(ids, ids)
+    found = {
+        "encoder": [model.encode(row[None], layout)[0] - model.encode(ids, layout)[0] for row in other],
+        "decoder, masked": [written(ids, row[None]) - plain for row in other],
+        "cross-attention": [written(row[None], ids) - plain for row in other],
+    }
+    reads = {name: torch.stack([d.norm(dim=-1) for d in changes]).T for name, changes in found.items()}
+    return Lecture(
+        {f"parameters, {name}": count for name, count in parts.items()}
+        | {"parameters of the base model, 37,000 tokens": sum(parts.values())}
+        | {f"pairs of words that hear, {name}": int((table > 1e-12).sum()) for name, table in reads.items()},
+        tuple(heat(name, (table > 1e-12).double(), axes="who hears/of whom") for name, table in reads.items()),
     )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.nn.attention import SCORES, Dot, Score, attend, softmax, weigh
+from regard.nn.attention.luong import LuongAttention
 from regard.nn.attention.normalize import StraightThrough
 from regard.nn.attention.scores import Additive, Bilinear, Concat, Mean, ReducedRank, ScaledDot
 from regard.pictures import bars, curves
@@ -185,4 +186,47 @@ def hard_and_soft() -> Lecture:
                 {"soft": listed(weights), "hard (the likeliest)": listed(chosen)},
             ),
         ),
+    )
+
+
+@torch.no_grad()
+def local_window() -> Lecture:
+    """Luong's three: global looks everywhere; local-m at a window of D on either side of the target's own position;
+    local-p at one around a position that it predicts, S sigmoid(v tanh(W h)), its weights times a Gaussian of σ = D/2,
+    so that they sum to less than 1.
+    """
+    length, window, width = 24, 4, 8
+    states, x = (torch.randn(1, length, width, dtype=torch.float64) for _ in range(2))
+    inside, lengths = torch.ones(1, length, dtype=torch.bool), torch.tensor([length])
+    made = {kind: LuongAttention(width, Dot(width), kind, window, softmax) for kind in ("global", "local-m", "local-p")}
+    if made["local-p"].share is not None:
+        made["local-p"].share.weight.mul_(12)  # so that the positions are spread over the source
+    weights: dict[str, Tensor] = {}
+    for kind, layer in made.items():
+        layer.double()
+        weights[kind] = layer(x, layer.prepare(states), lengths, 0, inside)[1][0, 0]
+    centres = made["local-p"]._centres(x, lengths, 0)[0]
+    distance = torch.arange(length) - centres[:, None]
+    near = distance.abs() <= window
+    bare = weigh(x[0] @ states[0].T, near)
+    gaussian = (-(distance**2) / (2 * (window / 2) ** 2)).exp()
+    far = (torch.arange(length) - torch.arange(length)[:, None]).abs() > window
+    return Lecture(
+        {
+            "positions that word 10 looks at: global, local-m, local-p": [
+                float((w[10] > 0).sum()) for w in weights.values()
+            ],
+            "largest weight outside of the window, local-m": float(weights["local-m"][far].max()),
+            "largest weight outside of the window, local-p": float(weights["local-p"][~near].max()),
+            "p_t of the first four words, local-p": listed(centres[:4]),
+            "local-p against softmax times Gaussian, largest difference": float(
+                (weights["local-p"] - bare * gaussian).abs().max()
+            ),
+            "sums of the weights, global, local-m": listed(
+                torch.stack([weights["global"].sum(-1)[10], weights["local-m"].sum(-1)[10]])
+            ),
+            "sum of the weights of word 10, local-p": float(weights["local-p"][10].sum()),
+            "products of scores for 24 words, global, in a window of 9": [24.0 * 24, 24.0 * 9],
+        },
+        tuple(heat(kind, w, axes="target/source") for kind, w in weights.items()),
     )

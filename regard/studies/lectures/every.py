@@ -9,17 +9,23 @@ import torch
 
 from regard.errors import DataError
 
-from . import attention, blocks, context, generation, measures, paper, positions
+from . import attention, blocks, context, generation, measures, paper, positions, recurrent, texts
 from .page import Lecture
 from .trained import TRAINED
 
 LECTURES: dict[str, Callable[[], Lecture]] = {
     "bottleneck": context.bottleneck,
+    "memorial-text": texts.memorial_text,
+    "recurrent-cells": recurrent.recurrent_cells,
+    "vanishing-gradients": recurrent.vanishing_gradients,
     "context-vector": context.context_vector,
     "exponential": context.exponential,
     "scores": context.scores,
     "hard-and-soft": context.hard_and_soft,
+    "local-window": context.local_window,
     "joining": context.joining,
+    "serial-parallel": recurrent.serial_parallel,
+    "pronoun-table": texts.pronoun_table,
     "queries-keys-values": attention.queries_keys_values,
     "by-hand": attention.by_hand,
     "scaling": attention.scaling,
@@ -36,11 +42,16 @@ LECTURES: dict[str, Callable[[], Lecture]] = {
     "feed-forward": blocks.feed_forward,
     "add-and-norm": blocks.add_and_norm,
     "layer-or-batch": blocks.layer_or_batch,
+    "dropout": blocks.dropout,
+    "architecture": blocks.architecture,
     "smoothing": blocks.smoothing,
     "warm-up": blocks.warm_up,
     "prediction": blocks.prediction,
     "chain-rule": generation.chain_rule,
     "greedy": generation.greedy_or_not,
+    "sampling": generation.sampling,
+    "exposure-bias": recurrent.exposure_bias,
+    "exhaustive": generation.exhaustive,
     "search-cost": generation.search_cost,
     "beams": generation.beams,
     "length": generation.length_normalisation,

@@ -16,11 +16,11 @@ from torch import Tensor
 from regard.pictures import bars, curves
 from regard.search.beam import beam_search
 from regard.search.hypotheses import Hypothesis, Problem, run_through
-from regard.search.paths import greedy_steps
+from regard.search.paths import Draw, greedy_steps, sample_steps
 from regard.search.table import penalty_of
 
 from .exhaustive import exhaustive_search
-from .page import Lecture, heat
+from .page import Lecture, Value, heat
 
 WORDS = ("A", "B", "C", "<eos>")
 END = 3
@@ -177,4 +177,54 @@ def length_normalisation() -> Lecture:
         {f"best at α = {alpha:g}": _spelt(h) for alpha, h in best.items()}
         | {f"score of {name} at α = 0.75": values[3] for name, values in rank.items()},
         (curves("log p / L^α", alphas, rank, x="α"),),
+    )
+
+
+def exhaustive() -> Lecture:
+    """Every sequence of the lecture's model of at most four words, by its probability: they are few enough to list,
+    their probabilities sum to 1 if those that were cut off count, and the best of them is the yardstick of beams.
+    """
+    every = _all(0.0)
+    p = [math.exp(h.log_probability) for h in every]
+    ended = sum(share for h, share in zip(every, p, strict=True) if h.ended)
+    counted = [sum(len(h.ids) + h.ended == n for h in every) for n in range(1, _LONGEST + 1)]
+    shown = every[:5]
+    numbers: dict[str, Value] = {
+        "sequences": len(every),
+        "of 1, 2, 3, 4 words, the end counted": [float(n) for n in counted],
+        "3^4 of four words": 3**4,
+        "sum of the probabilities": sum(p),
+        "of those that have ended": ended,
+        "of those that were cut off": sum(p) - ended,
+    }
+    numbers |= {f"number {n + 1}": f"{_spelt(h)}: {p[n]:.4g}" for n, h in enumerate(shown)}
+    numbers["place of the greedy one"] = [h.ids for h in every].index(_greedy().ids) + 1
+    return Lecture(numbers, (bars("The likeliest five", [_spelt(h) for h in shown], {"p": p[: len(shown)]}),))
+
+
+def sampling() -> Lecture:
+    """x̂_t drawn from p(x | x̂_1:(t-1)): of 5,000 draws of the lecture's model the first word is A in half of them, and a
+    whole sequence comes as often as its probability says. With the likeliest word alone (top-k of 1) it is greedy.
+    """
+    count = 5000
+    keys = [(0, n) for n in range(count)]
+    many = Problem(
+        step, Written(((),) * count), _FIRST.expand(count), torch.full((count,), _LONGEST), END, penalty_of("none", 0.0)
+    )
+    drawn = run_through(sample_steps(many, draw=Draw(), keys=keys))
+    first = [sum((h.ids or [END])[0] == word for h in drawn) / count for word in range(len(WORDS))]
+    greedy = _greedy()
+    seen = sum(h.ids == greedy.ids and h.ended for h in drawn) / count
+    one = Problem(step, _BEGIN, _FIRST, torch.tensor([_LONGEST]), END, penalty_of("none", 0.0))
+    top = run_through(sample_steps(one, draw=Draw(top_k=1), keys=[(0, 0)]))[0]
+    return Lecture(
+        {
+            "first word drawn: A, B, C, <eos>": first,
+            "as the table has it": list(TABLE[0]),
+            f"share of {_spelt(greedy)}": seen,
+            "its probability": math.exp(greedy.log_probability),
+            "different sequences": len({(tuple(h.ids), h.ended) for h in drawn}),
+            "with top-k of 1": _spelt(top),
+        },
+        (bars("The first word", list(WORDS), {"drawn": first, "table": list(TABLE[0])}),),
     )
