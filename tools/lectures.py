@@ -8,6 +8,7 @@ commands that the page of them names.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,47 @@ def errata_page(language: str) -> str:
     return f"{_MADE}{words['errata']}\n{words['slip_heads']}{''.join(rows)}"
 
 
+def _of_lecture(name: str) -> str:
+    """The code of a lecture's first formula, or its own function."""
+    rows = (row for group in tables("formulas")["group"] for row in group["rows"])
+    first = next((row["code"][0] for row in rows if name in (row.get("lecture"), row.get("model"))), "")
+    return first or function_of(name)
+
+
+def _slide(table: Any, slide: Any, language: str) -> list[str]:
+    """The cells of a slide, without its gloss."""
+    cells = [_quoted(re.sub(r"#+ |[*][*]|[$][$]", "", slide["zh"]))]
+    if "none" in slide:
+        return [
+            *cells,
+            f"{table['words'][language]['nothing']}: {table['reasons'][slide['none']][language]}",
+            "",
+            "",
+            "",
+        ]
+    names = slide["see"]
+    links = [f"[{n}]({'models' if n in TRAINED else 'lectures'}.md#{n})" for n in names]
+    tests = list(dict.fromkeys(f"tests/studies/{table['tests'][n]}" for n in names))
+    exercises = [e for e, about_ in table["exercises"].items() if set(about_) & set(names)]
+    code = slide.get("code") or _of_lecture(names[0])
+    return [*cells, ", ".join(links), _code([code]), _code(tests), ", ".join(f"`{e}`" for e in exercises)]
+
+
+def slides_page(language: str) -> str:
+    """Every slide of the documents, with its lecture, code, test and exercise."""
+    table = tables("slides")
+    words, parts = table["words"][language], [table["words"][language]["page"]]
+    for document in table["document"]:
+        rows = []
+        for slide in document["slides"]:
+            cells = _slide(table, slide, language)
+            if language == "en":
+                cells.insert(1, _cell(slide["en"]))
+            rows.append(f"| {' | '.join(cells)} |\n")
+        parts.append(f"## {table['documents'][str(document['number'])][language]}\n\n{words['heads']}{''.join(rows)}")
+    return _MADE + "\n".join(parts)
+
+
 def measured() -> str:
     """What the lecture "paper-tables" puts beside the paper's figures, of the files of results."""
     table = "benchmarks/results/table3.json"
@@ -144,7 +186,13 @@ def measured() -> str:
 
 
 MEASURED = ROOT / "regard" / "studies" / "lectures" / "measured.json"
-PAGES = {"lectures": lectures_page, "models": models_page, "formulas": formulas_page, "errata": errata_page}
+PAGES = {
+    "lectures": lectures_page,
+    "models": models_page,
+    "formulas": formulas_page,
+    "slides": slides_page,
+    "errata": errata_page,
+}
 
 if __name__ == "__main__":
     MEASURED.write_text(measured(), "utf-8")

@@ -24,12 +24,13 @@ NAMES = {
 """The lecture documents as extracted; they are not part of the project."""
 
 
-def document(number: int) -> str:
-    """A lecture document without spaces; skips where the documents are not there."""
+def document(number: int, *, whole: bool = False) -> str:
+    """A lecture document without spaces, or as it is; skips where the documents are not there."""
     folder = os.environ.get("REGARD_SEEDS")
     if not folder:
         pytest.skip("REGARD_SEEDS names no folder with the text of the lecture documents")
-    return squeezed((Path(folder) / NAMES[number]).read_text("utf-8"))
+    text = (Path(folder) / NAMES[number]).read_text("utf-8")
+    return text if whole else squeezed(text)
 
 
 def squeezed(text: str) -> str:
