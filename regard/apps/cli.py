@@ -60,6 +60,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "look": ("explore.look_command:look", "Where a model looks, every layer and head of it."),
     "heads": ("explore.command:heads", "What each head is worth; a bundle without the least useful."),
     "lecture": ("studies.lectures.command:lecture", "The lectures on attention as running code."),
+    "homework": ("studies.homework.command:homework", "Exercises from the lectures, checked in words, with points."),
     "lineage": ("studies.lineage.command:lineage", "Train the families on one corpus, and compare them."),
     "doctor": ("apps.use:doctor", "This machine: versions, processor, kernels chosen and why."),
 }

@@ -56,6 +56,10 @@ COVERED = {
     r"regard serve .* --adapter": "tests/server/test_adapters.py:def test_the_command_line_takes_adapters",
     r"regard estimate .* --(learn|estimator)": "tests/estimation/test_estimate.py:def test_the_command",
     r"regard watch (?!.*--out)": "tests/watch/test_watch_page.py:def test_the_page_follows_a_run",
+    r"regard homework check mine$": "tests/studies/test_homework_folder.py:"
+    "def test_model_answers_get_full_points_training_included",
+    r"regard homework report": "tests/studies/test_homework_folder.py:"
+    "def test_the_report_has_a_row_for_each_student_and_no_formula",
     r"regard import opus-mt-en-de": "tests/exchange/test_exchange.py:def test_an_imported_bundle_is_a_bundle",
 }
 """Commands that do not run here, and where something runs in their stead: "file:words in it"."""

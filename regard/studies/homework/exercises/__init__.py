@@ -1,0 +1,1 @@
+"""The exercises, one a file: a new file here is a new exercise."""
