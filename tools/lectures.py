@@ -58,14 +58,13 @@ def shown(value: Any) -> str:
 
 def lectures_page(language: str) -> str:
     """Every lecture: what it shows, its code, its picture."""
-    words, chinese = tables("lectures")["words"][language], tables("lectures")["zh"]
+    words = tables("lectures")["words"][language]
     parts, numbers = [words["lectures"]], json.loads((PLACE / "numbers.json").read_text("utf-8"))
     for name in LECTURES:
-        says = about(name) if language == "en" else chinese[name]
         code = f"{words['code']}: {_code([function_of(name)])}"
         rows = "".join(f"| {_cell(key)} | {shown(value)} |\n" for key, value in numbers[name].items())
         table = f"{words['number_heads']}{rows}"
-        parts.append(f"## {name}\n\n{says}\n\n{code}\n\n![{name}](../pictures/{name}.svg)\n\n{table}")
+        parts.append(f"## {name}\n\n{about(name, language)}\n\n{code}\n\n![{name}](../pictures/{name}.svg)\n\n{table}")
     return _MADE + "\n".join(parts)
 
 
@@ -75,7 +74,7 @@ def models_page(language: str) -> str:
     words, parts = table["words"][language], [table["words"][language]["page"]]
     for figure in table["figure"]:
         name = figure["name"]
-        says = about(name) if language == "en" else figure["zh"]
+        says = about(name, language)
         made = f"{words['code']}: {_code([function_of(name)])}; {words['recipe']}: {_code([figure['recipe']])}"
         command = (
             f"regard lecture {name} --bundle {figure['run']}/bundle --out docs/lectures/pictures --json \\\n"

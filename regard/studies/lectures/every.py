@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -64,8 +67,19 @@ LECTURES: dict[str, Callable[[], Lecture]] = {
 """Every lecture by name, in the order in which they are given."""
 
 
-def about(name: str) -> str:
-    """What a lecture shows, in a sentence or two."""
+WORDS = Path(__file__).parent / "words.toml"
+
+
+@cache
+def _chinese() -> dict[str, str]:
+    found: dict[str, str] = tomllib.loads(WORDS.read_text("utf-8"))["zh"]
+    return found
+
+
+def about(name: str, language: str = "en") -> str:
+    """What a lecture shows, in a sentence or two: in English, or in Chinese (zh)."""
+    if language == "zh":
+        return _chinese()[name]
     return " ".join((inspect.getdoc({**LECTURES, **TRAINED}[name]) or "").split())
 
 
