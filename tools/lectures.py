@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from regard.studies.homework.exercise import exercises
 from regard.studies.lectures.every import LECTURES, about
 from regard.studies.lectures.trained import TRAINED
 
@@ -143,9 +144,9 @@ def _slide(table: Any, slide: Any, language: str) -> list[str]:
     names = slide["see"]
     links = [f"[{n}]({'models' if n in TRAINED else 'lectures'}.md#{n})" for n in names]
     tests = list(dict.fromkeys(f"tests/studies/{table['tests'][n]}" for n in names))
-    exercises = [e for e, about_ in table["exercises"].items() if set(about_) & set(names)]
+    practised = [e.name for e in exercises().values() if {*e.lectures} & {*names}]
     code = slide.get("code") or _of_lecture(names[0])
-    return [*cells, ", ".join(links), _code([code]), _code(tests), ", ".join(f"`{e}`" for e in exercises)]
+    return [*cells, ", ".join(links), _code([code]), _code(tests), ", ".join(f"`{e}`" for e in practised)]
 
 
 def slides_page(language: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
 
+from regard.studies.homework.exercise import exercises
 from regard.studies.lectures.every import LECTURES
 from regard.studies.lectures.trained import TRAINED
 from tests.house.test_lectures_docs import symbols
@@ -74,14 +74,14 @@ def test_every_formula_of_a_document_is_on_a_slide_of_it():
     assert missing == []
 
 
-def test_exercises_are_those_of_the_homework():
-    """Once there is homework, every exercise has its lectures here, and none is named that there is not."""
-    assert all(set(names) <= {*LECTURES, *TRAINED} for names in TABLE["exercises"].values())
-    if importlib.util.find_spec("regard.studies.homework") is None:
-        assert TABLE["exercises"] == {}
-        return
-    exercises = importlib.import_module("regard.studies.homework.exercise").exercises
-    assert set(TABLE["exercises"]) == set(exercises())
+def test_exercises_are_about_lectures_and_name_slides_that_there_are():
+    titles = {(number, plain(slide["zh"]).replace("*", "")) for number, slide in SLIDES}
+    for exercise in exercises().values():
+        assert set(exercise.lectures) <= {*LECTURES, *TRAINED}
+        assert exercise.lectures, exercise.name
+        for source in exercise.sources:
+            title = plain(source.slide)
+            assert any(n == source.document and title in quoted for n, quoted in titles), source
 
 
 def test_slides_are_quoted_in_their_order_and_none_is_left_out():

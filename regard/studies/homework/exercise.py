@@ -95,6 +95,8 @@ class Exercise:
     number: int
     name: str
     sources: tuple[Source, ...]
+    lectures: tuple[str, ...]
+    """What `regard lecture` computes of it."""
     texts: Mapping[str, Text]
     answers: tuple[Callable[..., object], ...]
     """The functions to write, as model answers."""
@@ -132,9 +134,9 @@ class Exercise:
 
 def _heading(exercise: Exercise, text: Text, language: str) -> str:
     """The docstring of an exercise's file."""
-    from_, points, how = {
-        "en": ("From", f"{exercise.points} points", "Check it with"),
-        "zh": ("出处", f"{exercise.points} 分", "检查"),
+    from_, points, computed, how = {
+        "en": ("From", f"{exercise.points} points", "See it computed", "Check it with"),
+        "zh": ("出处", f"{exercise.points} 分", "看讲义的计算", "检查"),
     }[language]
     colon, places = ("：", "；") if language == "zh" else (": ", "; ")
     where = places.join(
@@ -147,8 +149,9 @@ def _heading(exercise: Exercise, text: Text, language: str) -> str:
         else f"{exercise.number}. {text.title}（{points}）"
     )
     check = f"{how}{colon}regard homework check . {exercise.name}"
+    look = f"{computed}{colon}regard lecture {' '.join(exercise.lectures)}"
     body = text.body.strip("\n")
-    return f"{title}\n\n{from_}{colon}{where}\n\n{body}\n\n{check}\n"
+    return f"{title}\n\n{from_}{colon}{where}\n\n{body}\n\n{look}\n{check}\n"
 
 
 def _function(function: Callable[..., object], about: str, *, whole: bool) -> str:

@@ -63,8 +63,9 @@ _SHORT = ({**_SMALL, "length": 1}, {**_LARGE, "length": 3})
 EXERCISE = Exercise(
     number=9,
     name="bahdanau",
+    lectures=("context-vector",),
     sources=(
-        Source(1, "C_i 如何计算；a_ij 如何计算"),
+        Source(1, "C_i 如何计算"),
         Source(1, "基于Attention+双向RNN的机器翻译"),
         Source(5, "编码器 - 解码器上的注意力机制"),
     ),

@@ -92,6 +92,7 @@ _WIDE: Model = {
 EXERCISE = Exercise(
     number=12,
     name="beam",
+    lectures=("greedy", "beams", "length"),
     sources=(Source(5, "贪婪搜索"), Source(5, "束搜索")),
     texts={
         "en": Text(

@@ -60,7 +60,8 @@ _GRAMS = "min(count, max(each[gram] for each in held))"
 EXERCISE = Exercise(
     number=13,
     name="bleu",
-    sources=(Source(5, "BLEU，式 15.39 与 15.41"),),
+    lectures=("bleu",),
+    sources=(Source(5, "BLEU"),),
     texts={
         "en": Text(
             "BLEU",

@@ -51,6 +51,7 @@ def _in_range(case: Case, value: object) -> bool:
 EXERCISE = Exercise(
     number=7,
     name="buckets",
+    lectures=("buckets",),
     sources=(Source(1, "方法3：相对位置编码"),),
     texts={
         "en": Text(

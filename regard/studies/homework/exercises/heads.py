@@ -60,11 +60,8 @@ def _weights(width: int, seed: int) -> dict[str, Tensor]:
 EXERCISE = Exercise(
     number=4,
     name="heads",
-    sources=(
-        Source(1, "Multi-head Self-attention"),
-        Source(2, "多头注意力机制"),
-        Source(5, "多头 (multi-head) 自注意力"),
-    ),
+    lectures=("heads",),
+    sources=(Source(1, "Multi-Head Attention"), Source(2, "多头注意力机制"), Source(5, "多头 (multi-head) 自注意力")),
     texts={
         "en": Text(
             "Multi-head attention",

@@ -52,7 +52,8 @@ _OUT = "torch.sigmoid(o) * torch.tanh(cell), cell"
 EXERCISE = Exercise(
     number=8,
     name="lstm",
-    sources=(Source(1, "解决办法回顾（RNN、LSTM、GRU）"), Source(4, "传统序列建模方法：RNN与LSTM")),
+    lectures=("recurrent-cells",),
+    sources=(Source(1, "解决办法回顾"), Source(4, "传统序列建模方法")),
     texts={
         "en": Text(
             "The cell of an LSTM",

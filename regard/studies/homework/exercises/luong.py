@@ -74,7 +74,8 @@ _GAUSS = " * torch.exp(-(distance**2) / (2 * (window / 2) ** 2))"
 EXERCISE = Exercise(
     number=10,
     name="luong",
-    sources=(Source(1, "Global Attention v.s. Local Attention"), Source(1, "如何使用所注意词的信息（拼接、相加）")),
+    lectures=("local-window",),
+    sources=(Source(1, "Global Attention v.s. Local Attention"), Source(1, "如何使用所注意词的信息")),
     texts={
         "en": Text(
             "Luong's local attention",

@@ -58,10 +58,11 @@ _SCORES = torch.tensor([[1.0, 2.0], [0.0, 3.0]])
 EXERCISE = Exercise(
     number=3,
     name="masks",
+    lectures=("masks",),
     sources=(
         Source(1, "Masked MHA掩码多头注意力"),
         Source(3, "3.3 模型优化与并行计算改进"),
-        Source(5, "多头注意力机制（解码器的掩码）"),
+        Source(5, "解码器对序列中一个元素输出时,不应该考虑该元素之后的元素"),
     ),
     texts={
         "en": Text(

@@ -51,7 +51,8 @@ _SWAPPED = ("even * angles.cos() - odd * angles.sin()", "even * angles.sin() + o
 EXERCISE = Exercise(
     number=6,
     name="rotary",
-    sources=(Source(1, "方法4: RoPE (Rotary Position Embedding 旋转位置编码)"), Source(3, "3.2 非线性与位置表示")),
+    lectures=("rotation", "rotation-decay"),
+    sources=(Source(1, "思想: 通过绝对位置编码的方式实现相对位置编码"), Source(3, "3.2 非线性与位置表示")),
     texts={
         "en": Text(
             "Rotary positions (RoPE)",

@@ -57,7 +57,8 @@ _SAID = Said("A share lies between 0 and 1; yours does not.", "比例在 0 与 1
 EXERCISE = Exercise(
     number=14,
     name="rouge",
-    sources=(Source(5, "ROUGE，式 15.42"),),
+    lectures=("rouge",),
+    sources=(Source(5, "ROUGE"),),
     texts={
         "en": Text(
             "ROUGE",

@@ -45,11 +45,8 @@ _VALUES = torch.tensor([[1.0, 0.0, 2.0], [0.0, 4.0, -1.0]])
 EXERCISE = Exercise(
     number=2,
     name="scaling",
-    sources=(
-        Source(1, "Self-Attention的数学表示"),
-        Source(1, "Trick: 缩放 – 消除 <q, k, v> 向量长度影响"),
-        Source(2, "降尺度的点乘注意力机制"),
-    ),
+    lectures=("by-hand", "scaling"),
+    sources=(Source(1, "Self-Attention的数学表示"), Source(1, "Trick: 缩放"), Source(2, "降尺度的点乘注意力机制")),
     texts={
         "en": Text(
             "Scaled dot-product attention",

@@ -49,6 +49,7 @@ _HALF = {"for_query": torch.tensor([[0.1, 0.2], [0.3, 0.0]]), "for_keys": torch.
 EXERCISE = Exercise(
     number=1,
     name="scores",
+    lectures=("scores",),
     sources=(Source(3, "2.1 基本注意力计算过程"), Source(5, "注意力打分函数")),
     texts={
         "en": Text(

@@ -31,6 +31,7 @@ def _library(positions: Tensor, width: int) -> Tensor:
 EXERCISE = Exercise(
     number=5,
     name="sinusoids",
+    lectures=("sinusoids", "sinusoid-laws"),
     sources=(
         Source(1, "方法2: Sinusoidal (三角函数式) 位置编码"),
         Source(3, "3.2 非线性与位置表示"),

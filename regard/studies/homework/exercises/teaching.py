@@ -36,7 +36,8 @@ def _schedule(update: int, width: int, warmup: int) -> float:
 EXERCISE = Exercise(
     number=11,
     name="teaching",
-    sources=(Source(4, "标签平滑处理"), Source(4, "学习率策略"), Source(4, "优化器与学习率调度")),
+    lectures=("smoothing", "warm-up"),
+    sources=(Source(4, "正则化技术"), Source(4, "优化器与学习率调度")),
     texts={
         "en": Text(
             "Label smoothing and the warm-up",

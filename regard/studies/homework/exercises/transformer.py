@@ -69,8 +69,10 @@ _FULL = "torch.relu(x @ inner + inner_bias) @ outer + outer_bias"
 EXERCISE = Exercise(
     number=15,
     name="transformer",
+    lectures=("architecture", "feed-forward"),
     sources=(
-        Source(1, "标准模型架构；Feed Forward层"),
+        Source(1, "标准模型架构"),
+        Source(1, "Feed Forward层"),
         Source(2, "多头注意力机制"),
         Source(4, "Transformer架构概述"),
         Source(5, "Transformer模型架构"),
