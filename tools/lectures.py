@@ -15,6 +15,7 @@ from typing import Any
 
 from regard.studies.homework.exercise import exercises
 from regard.studies.lectures.every import LECTURES, about
+from regard.studies.lectures.labels import label, said
 from regard.studies.lectures.trained import TRAINED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,13 +58,23 @@ def shown(value: Any) -> str:
     return "0" if abs(value) < 1e-12 else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+def numbers_of(numbers: dict[str, Any], language: str) -> str:
+    """The rows of a table of numbers."""
+    cells = ((label(key, language), shown(_in(value, language))) for key, value in numbers.items())
+    return "".join(f"| {_cell(key)} | {value} |\n" for key, value in cells)
+
+
+def _in(value: Any, language: str) -> Any:
+    return said(value, language) if isinstance(value, str) else value
+
+
 def lectures_page(language: str) -> str:
     """Every lecture: what it shows, its code, its picture."""
     words = tables("lectures")["words"][language]
     parts, numbers = [words["lectures"]], json.loads((PLACE / "numbers.json").read_text("utf-8"))
     for name in LECTURES:
         code = f"{words['code']}: {_code([function_of(name)])}"
-        rows = "".join(f"| {_cell(key)} | {shown(value)} |\n" for key, value in numbers[name].items())
+        rows = numbers_of(numbers[name], language)
         table = f"{words['number_heads']}{rows}"
         parts.append(f"## {name}\n\n{about(name, language)}\n\n{code}\n\n![{name}](../pictures/{name}.svg)\n\n{table}")
     return _MADE + "\n".join(parts)
@@ -86,7 +97,7 @@ def models_page(language: str) -> str:
             parts.append(f"{words['later']}\n")
             continue
         numbers = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))[name]
-        rows = "".join(f"| {_cell(key)} | {shown(value)} |\n" for key, value in numbers.items())
+        rows = numbers_of(numbers, language)
         parts.append(
             f"![{name}](../pictures/{name}.svg)\n\n{figure['seen'][language]}\n\n{words['number_heads']}{rows}"
         )

@@ -32,6 +32,10 @@ def lecture(
     to: Annotated[
         str | None, typer.Option("--to", metavar="CODE", help="Target language, where the bundle has several.")
     ] = None,
+    language: Annotated[
+        str,
+        typer.Option(metavar="en|zh", help="Of what is said of them, and of the numbers' names; JSON keeps English."),
+    ] = "en",
     as_json: Json = False,
 ) -> None:
     """The lectures on attention as running code: a formula's numbers and, with --out, its figure; alone, the list.
@@ -39,10 +43,13 @@ def lecture(
     What an extra is missing for is left out and named at the end; the exit code is then 2.
     """
     from .every import LECTURES, about
+    from .labels import LANGUAGES, label, message
 
     _check(names, kind, bundle, line, to)
+    if language not in LANGUAGES:
+        raise DataError(f"--language is {language}; the lectures speak {' and '.join(LANGUAGES)}.")
     if not names and bundle is None:
-        _list()
+        _list(language)
         return
     chosen = list(LECTURES) if bundle is None and names == ["all"] else names or ["looks"]
     found, failed = {}, []
@@ -50,13 +57,15 @@ def lecture(
         try:
             found[name] = _computed(name, bundle, line or (), to)
         except DataError as error:
-            failed.append(str(error) if len(chosen) == 1 else f"{name} is left out: {error}")
+            left = message("is left out", language)
+            failed.append(str(error) if len(chosen) == 1 else f"{name} {left}: {error}")
     if as_json and found:
         write_json({name: one.numbers for name, one in found.items()})
     for name, one in found.items():
         if not as_json:
-            said = about(name) if name != "looks" else (line or [""])[0]
-            write(f"{name}: {said}\n" + "".join(f"  {k}: {_shown(v)}\n" for k, v in one.numbers.items()))
+            said = about(name, language) if name != "looks" else (line or [""])[0]
+            write(f"{name}: {said}\n")
+            write("".join(f"  {label(k, language)}: {_shown(v, language)}\n" for k, v in one.numbers.items()))
         if out is not None:
             try:
                 _draw(one, out / f"{name}.{kind}", name)
@@ -64,7 +73,7 @@ def lecture(
                 failed.append(str(error))
                 continue
             if not as_json:
-                write(f"  drawn: {out / f'{name}.{kind}'}\n")
+                write(f"  {message('drawn', language)}: {out / f'{name}.{kind}'}\n")
     if failed:
         raise DataError("\n".join(dict.fromkeys(failed)))
 
@@ -80,14 +89,15 @@ def _check(names: list[str] | None, kind: str, bundle: Path | None, line: list[s
         raise DataError("--bundle without a lecture's name shows where the model looks in one --line: give one.")
 
 
-def _list() -> None:
+def _list(language: str) -> None:
     from .every import LECTURES, about
+    from .labels import message
     from .trained import TRAINED
 
     longest = max(map(len, [*LECTURES, *TRAINED]))
-    write("".join(f"{name:{longest}}  {about(name)}\n" for name in LECTURES))
-    write("\nof a trained model, with --bundle:\n")
-    write("".join(f"{name:{longest}}  {about(name)}\n" for name in TRAINED))
+    write("".join(f"{name:{longest}}  {about(name, language)}\n" for name in LECTURES))
+    write(f"\n{message('of a trained model, with --bundle:', language)}\n")
+    write("".join(f"{name:{longest}}  {about(name, language)}\n" for name in TRAINED))
 
 
 def _computed(name: str, bundle: Path | None, lines: Sequence[str], to: str | None) -> Lecture | Shown:
@@ -109,7 +119,11 @@ def _draw(one: Lecture | Shown, file: Path, title: str) -> None:
         pictures.shades(one.lines, aligned=one.aligned, title=title).save(file)
 
 
-def _shown(value: Value) -> str:
+def _shown(value: Value, language: str) -> str:
+    from .labels import said
+
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
-    return value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+        return ", ".join(_shown(one, language) for one in value)
+    return (
+        said(value, language) if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    )
