@@ -139,29 +139,42 @@ def test_what_is_wrong_is_said_with_the_smallest_input(answers: Path, tmp_path: 
         "        yours: 1",
         "        right: 0.5134",
         "  ✗ bleu: BLEU (0 / 3)",
-        "      The brevity penalty is missing.",
-        "        the smallest input that shows it: bleu(candidate=['A', 'B', 'C'], "
-        "references=[['A', 'B', 'C', 'D', 'E']], longest=2)",
-        "        yours: 1",
-        "        right: 0.5134",
+        "      `bleu` itself is right; it fails because it calls `brevity`, which is still wrong.",
     ]
+
+
+@pytest.mark.parametrize(("sorted_by", "name"), [("-candidate[0]", "follows"), ("candidate[0]", "worst")])
+def test_what_follows_from_another_mistake_is_told_from_a_mistake_of_its_own(
+    sorted_by: str, name: str, answers: Path, tmp_path: Path
+) -> None:
+    folder = with_code(answers, tmp_path / "one", "beam", "")
+    file = folder / "12_beam.py"
+    text = file.read_text("utf-8").replace("log_probability / length**alpha", "log_probability * length**alpha")
+    file.write_text(text.replace("-candidate[0]", sorted_by), "utf-8")
+    assert names_of(folder, "beam") == (0, ["wrong-way", name])
+
+
+def test_what_the_code_writes_into_its_folder_is_no_result(answers: Path, tmp_path: Path) -> None:
+    lines = '{"ends": 99}\\n{"ends": "a", "value": 1}\\n{"begins": [1]}\\n[]\\n{"ends": 0, "value": {"tensor": 1}}\\n'
+    code = f"open('results.jsonl', 'a').write('{lines}')"
+    assert names_of(with_code(answers, tmp_path / "one", "bleu", code), "bleu") == (10, [])
 
 
 @pytest.mark.parametrize(
     ("name", "code", "points", "names"),
     [
         ("bleu", "def brevity(candidate, references):\n    while True: pass", 4, ["slow", "slow"]),
-        ("bleu", "import sys\ndef brevity(candidate, references): sys.exit(0)", 4, ["exit", "exit"]),
+        ("bleu", "import sys\ndef brevity(candidate, references): sys.exit(0)", 4, ["exit", "follows"]),
         ("bleu", "import os\ndef brevity(candidate, references): os._exit(0)", 4, ["crash", "crash"]),
-        ("bleu", "import os, signal\ndef brevity(c, r): pass\nprecision = None", 0, ["missing", "error", "error"]),
-        ("bleu", "del brevity", 4, ["missing", "error"]),
-        ("bleu", "def brevity(candidate): return 1.0", 4, ["error", "error"]),
+        ("bleu", "import os, signal\ndef brevity(c, r): pass\nprecision = None", 0, ["missing", "error", "follows"]),
+        ("bleu", "del brevity", 4, ["missing", "follows"]),
+        ("bleu", "def brevity(candidate): return 1.0", 4, ["error", "follows"]),
         ("bleu", "def brevity(candidate, references)\n    return 1", 0, ["syntax"] * 3),
         ("bleu", "raise SystemExit", 0, ["exit"] * 3),
-        ("bleu", "def brevity(candidate, references): return [0] * (1 << 33)", 4, ["memory", "memory"]),
-        ("bleu", "def brevity(candidate, references): references.clear(); return 1.0", 4, ["changed", "changed"]),
-        ("bleu", "def brevity(candidate, references): return lambda: 1", 4, ["kind", "error"]),
-        ("bleu", "def brevity(candidate, references): input()", 4, ["error", "error"]),
+        ("bleu", "def brevity(candidate, references): return [0] * (1 << 33)", 4, ["memory", "follows"]),
+        ("bleu", "def brevity(candidate, references): references.clear(); return 1.0", 4, ["changed", "follows"]),
+        ("bleu", "def brevity(candidate, references): return lambda: 1", 4, ["kind", "follows"]),
+        ("bleu", "def brevity(candidate, references): input()", 4, ["error", "follows"]),
         ("masks", "def causal(size): return torch.ones(1 << 33)", 7, ["memory"]),
         (
             "masks",

@@ -57,10 +57,10 @@ def kind(value: object) -> str:
     return str(getattr(value, "kind", None if value is None else type(value).__name__))
 
 
-def shown(value: object) -> str:
-    """A value in little room: numbers with four digits, a large tensor by its shape."""
+def shown(value: object, most: int = _SHOWN) -> str:
+    """A value in little room: numbers with four digits, a tensor of more than `most` of them by its shape."""
     if isinstance(value, Tensor):
-        return shown(value.tolist()) if value.numel() <= _SHOWN else kind(value)
+        return shown(value.tolist()) if value.numel() <= most else kind(value)
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return repr(value)
     if isinstance(value, float):

@@ -12,10 +12,14 @@ from regard.disk import write_atomically
 from regard.errors import DataError
 
 from . import words
-from .asking import MEMORY, Failure, ask, calls_of
+from .asking import MEMORY, Failure, Helped, Outcome, ask, calls_of
+from .compare import same
 from .exercise import Exercise, chosen
 from .folder import files_of, language_of
-from .judge import Finding, Judged, judge
+from .judge import Finding, Judged, failing, judge, judge_training
+
+_ITS_OWN = ("NotImplementedError", "missing", "slow", "ended", "exit")
+"""Failures that nobody else's being right could mend, or that take long."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +71,39 @@ def _graded(exercise: Exercise, file: Path | None, language: str, seconds: float
     limit = seconds or exercise.seconds
     direct = [call for call in calls if not call.by]
     outcomes = ask(file, direct, limit, MEMORY)
-    judged = judge(exercise, outcomes, language)
+    judged = judge(exercise, outcomes, language, _helped(exercise, file, outcomes, limit))
     if exercise.trained is not None:
         judged += _trained(exercise, file, language, limit, whole=all(each.points == each.of for each in judged))
     return Graded(exercise.name, title, sum(each.points for each in judged), of, tuple(judged))
 
 
+def _helped(
+    exercise: Exercise, file: Path, outcomes: list[Outcome] | Failure, seconds: float
+) -> dict[str, list[Outcome]]:
+    """Outcomes of each function that failed, with model answers for the others that did, which it may call."""
+    if isinstance(outcomes, Failure):
+        return {}
+    wrong, found = failing(exercise, outcomes), {}
+    calls = [call for call in calls_of(exercise) if not call.by]
+    for function in wrong if len(wrong) > 1 else ():
+        own = [(call, outcome) for call, outcome in zip(calls, outcomes, strict=True) if call.function == function]
+        if any(outcome.failure and outcome.failure.kind in _ITS_OWN for _, outcome in own):
+            continue
+        others = tuple(name for name in wrong if name != function)
+        helped = Helped(others, exercise.written("en", answered=True))
+        alone = ask(file, [call for call, _ in own], seconds, MEMORY, helped)
+        if not isinstance(alone, Failure) and not _alike(alone, [outcome for _, outcome in own]):
+            found[function] = alone
+    return found
+
+
+def _alike(some: list[Outcome], others: list[Outcome]) -> bool:
+    """Whether the others' being right changed nothing: the function does not call them."""
+    return all(a.failure == b.failure and same(a.value, b.value) for a, b in zip(some, others, strict=True))
+
+
 def _trained(exercise: Exercise, file: Path, language: str, seconds: float, *, whole: bool) -> list[Judged]:
     """The training's points; it is not begun with functions that are known to be wrong."""
-    from .judge import judge_training
-
     if not whole:
         return [judge_training(exercise, Failure("untrained"), language)]
     outcomes = ask(file, [call for call in calls_of(exercise) if call.by], seconds, MEMORY)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -11,6 +12,9 @@ from . import words
 from .asking import Asked, Failure, Outcome, calls_of
 from .compare import at, has_nan, kind, same, shown, where
 from .exercise import Case, Exercise, Wrong, edited, exercises
+
+_LONG = 250
+"""Characters of a call, beyond which its tensors are shown by their shapes."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,23 @@ def recognised(exercise: Exercise, function: str, outcomes: list[Outcome]) -> li
     return []
 
 
-def judge(exercise: Exercise, outcomes: list[Outcome] | Failure, language: str) -> list[Judged]:
-    """Every check with its points, and what is wrong where it failed; a Failure is of the whole file."""
+def failing(exercise: Exercise, outcomes: list[Outcome]) -> list[str]:
+    """The functions with a result that is not right."""
+    calls, right = calls_of(exercise), map(_right, outcomes, _expected(exercise.name))
+    return list(dict.fromkeys(call.function for call, fine in zip(calls, right, strict=False) if not fine))
+
+
+def judge(
+    exercise: Exercise,
+    outcomes: list[Outcome] | Failure,
+    language: str,
+    helped: Mapping[str, list[Outcome]] | None = None,
+) -> list[Judged]:
+    """Every check with its points, and what is wrong where it failed; a Failure is of the whole file.
+
+    `helped` has of functions that failed the outcomes of their calls when model answers stand in for the others that
+    did: what is wrong is then said of the function alone.
+    """
     if isinstance(outcomes, Failure):
         outcomes = [Outcome(failure=outcomes)] * len(calls_of(exercise))
     expected, found, start = _expected(exercise.name), [], 0
@@ -118,8 +137,29 @@ def judge(exercise: Exercise, outcomes: list[Outcome] | Failure, language: str) 
             findings = tuple(_findings(exercise, check.function, outcomes, failed, language))
             told.add(check.function)
         example = _example(exercise, outcomes[failed], failed, language)
+        if alone := (helped or {}).get(check.function):
+            others = [name for name in failing(exercise, outcomes) if name != check.function]
+            findings, example = _alone(exercise, check.function, alone, others, language)
         found.append(Judged(check.function, about, 0, check.points, findings, example))
     return found
+
+
+def _alone(
+    exercise: Exercise, function: str, alone: list[Outcome], others: list[str], language: str
+) -> tuple[tuple[Finding, ...], str]:
+    """What is wrong with a function that others were put right for."""
+    numbers = [n for n, call in enumerate(calls_of(exercise)) if call.function == function and not call.by]
+    expected = _expected(exercise.name)
+    outcomes = dict(zip(numbers, alone, strict=True))
+    failed = next((n for n in numbers if not _right(outcomes[n], expected[n])), None)
+    if failed is None:
+        names = words.AND.of(language).join(f"`{name}`" for name in others)
+        text = words.FOLLOWS.of(language).format(function=function, others=names)
+        return (Finding("follows", text),), ""
+    every = [outcomes.get(n, Outcome()) for n in range(max(numbers) + 1)]
+    return tuple(_findings(exercise, function, every, failed, language)), _example(
+        exercise, every[failed], failed, language
+    )
 
 
 def _right(outcome: Outcome, expected: object) -> bool:
@@ -199,7 +239,9 @@ def _failure(failure: Failure, function: str, language: str) -> Finding:
         name = "memory"
     place = words.LINE.of(language).format(line=failure.line) if failure.line else ""
     text = words.FAILURES[name].of(language)
-    return Finding(name, text.format(function=function, kind=failure.kind, words=failure.words, place=place))
+    return Finding(
+        name, text.format(function=function, kind=failure.kind, words=failure.words.split("\n")[0], place=place)
+    )
 
 
 def _of_another_kind(value: object, right: object, language: str) -> Finding | None:
@@ -207,6 +249,7 @@ def _of_another_kind(value: object, right: object, language: str) -> Finding | N
     if value is None:
         return Finding("none", words.NONE.of(language))
     mine, wanted = kind(value), kind(right)
+    texts = {"mine": _tensors_in(mine, language), "wanted": _tensors_in(wanted, language)}
     if isinstance(right, float) and kind(value) in ("int", "float", "float32 tensor of shape ()"):
         return None
     if mine == wanted or {mine, wanted} == {"int", "float"}:
@@ -223,7 +266,12 @@ def _of_another_kind(value: object, right: object, language: str) -> Finding | N
         return None
     else:
         name = "dtype"
-    return Finding(name, words.KINDS[name].of(language).format(mine=mine, wanted=wanted))
+    return Finding(name, words.KINDS[name].of(language).format(**texts))
+
+
+def _tensors_in(text: str, language: str) -> str:
+    """A text in which tensors are named by type and shape, in this language."""
+    return re.sub(r"(\w+) tensor of shape (\([^)]*\))", words.KIND.of(language), text)
 
 
 def _example(exercise: Exercise, outcome: Outcome, number: int, language: str) -> str:
@@ -232,6 +280,8 @@ def _example(exercise: Exercise, outcome: Outcome, number: int, language: str) -
     if outcome.failure is not None and outcome.failure.kind in ("NotImplementedError", "missing", "SyntaxError"):
         return ""
     given = ", ".join(f"{name}={shown(value)}" for name, value in _case(call).items())
+    if len(given) > _LONG:
+        given = ", ".join(f"{name}={shown(value, 8)}" for name, value in _case(call).items())
     right = _expected(exercise.name)[number]
     lines = [words.INPUT.of(language).format(call=f"{call.function}({given})")]
     if outcome.failure is None:
@@ -240,4 +290,4 @@ def _example(exercise: Exercise, outcome: Outcome, number: int, language: str) -
             lines.append(words.AT.of(language).format(at=place, mine=at(outcome.value, place), right=at(right, place)))
         else:
             lines.append(words.RESULTS.of(language).format(mine=shown(outcome.value), right=shown(right)))
-    return "\n".join(lines)
+    return _tensors_in("\n".join(lines), language)

@@ -95,6 +95,10 @@ def main(job: str, results: str) -> None:
         names = load(asked["file"], write)
         if names is None:
             return
+        if asked["given"]:  # model answers in the place of functions that are known to be wrong
+            answers: dict[str, object] = {"__name__": "answers"}
+            exec(asked["answers"], answers)
+            names.update({name: answers[name] for name in asked["given"]})
         write({"loaded": True})
         for number, each in enumerate(asked["calls"]):
             write({"begins": number})

@@ -12,12 +12,19 @@ CHANGED = Said(
 )
 NAN = Said("Your result holds NaN, the right one does not.", "你的结果里有 NaN，正确的结果里没有。")
 NONE = Said("Your function returns None; is a `return` missing?", "函数返回了 None；是不是漏了 `return`？")
+AND = Said(", ", "、")
+FOLLOWS = Said(
+    "`{function}` itself is right; it fails because it calls {others}, which is still wrong.",
+    "`{function}` 本身没有错；它失败是因为调用了 {others}，而后者还不对。",
+)
+KIND = Said(r"\1 tensor of shape \2", r"形状为 \2 的 \1 张量")
+"""How a tensor is named, of its type and its shape."""
 KINDS = {
-    "kind": Said("Your function returns: {mine}; wanted is: {wanted}.", "函数返回的是 {mine}，应为 {wanted}。"),
-    "shape": Said("Your result is a {mine}; wanted is a {wanted}.", "你的结果是 {mine}，应为 {wanted}。"),
+    "kind": Said("Your function returns: {mine}; it should be: {wanted}.", "函数返回的是{mine}，应为{wanted}。"),
+    "shape": Said("Your result is a {mine}; it should be a {wanted}.", "你的结果是{mine}，应为{wanted}。"),
     "dtype": Said(
-        "Your result is a {mine}; wanted is a {wanted}: the type of its entries is another.",
-        "你的结果是 {mine}，应为 {wanted}：元素的类型不对。",
+        "Your result is a {mine}; it should be a {wanted}: its entries have another type.",
+        "你的结果是{mine}，应为{wanted}：元素的类型不对。",
     ),
 }
 ABSENT = Said("The folder has no file {file}.", "目录里没有文件 {file}。")

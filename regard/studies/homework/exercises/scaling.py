@@ -105,6 +105,15 @@ Write `weigh`, which gives the weights, and `attend`, which mixes the values wit
             Wrong("weigh", name, said, edits)
             for name, said, edits in (
                 (
+                    "not-summed",
+                    Said(
+                        "The features are multiplied but not summed: q · k is one number for each pair of a query and "
+                        "a key, which Q @ K.T gives for all of them.",
+                        "各特征相乘之后没有求和：每对查询与键的 q · k 是一个数，Q @ K.T 一次给出全部。",
+                    ),
+                    (("queries @ keys.T", "queries * keys"),),
+                ),
+                (
                     "no-scale",
                     Said(
                         "Your result is what one gets without the division by √d_k.",
