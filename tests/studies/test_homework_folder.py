@@ -143,15 +143,17 @@ def test_what_is_wrong_is_said_with_the_smallest_input(answers: Path, tmp_path: 
     ]
 
 
-@pytest.mark.parametrize(("sorted_by", "name"), [("-candidate[0]", "follows"), ("candidate[0]", "worst")])
+@pytest.mark.parametrize(
+    ("sorted_by", "points", "name"), [("-candidate[0]", 4, "follows"), ("candidate[0]", 0, "worst")]
+)
 def test_what_follows_from_another_mistake_is_told_from_a_mistake_of_its_own(
-    sorted_by: str, name: str, answers: Path, tmp_path: Path
+    sorted_by: str, points: int, name: str, answers: Path, tmp_path: Path
 ) -> None:
     folder = with_code(answers, tmp_path / "one", "beam", "")
     file = folder / "12_beam.py"
     text = file.read_text("utf-8").replace("log_probability / length**alpha", "log_probability * length**alpha")
     file.write_text(text.replace("-candidate[0]", sorted_by), "utf-8")
-    assert names_of(folder, "beam") == (0, ["wrong-way", name])
+    assert names_of(folder, "beam") == (points, ["wrong-way", name])
 
 
 def test_what_the_code_writes_into_its_folder_is_no_result(answers: Path, tmp_path: Path) -> None:

@@ -133,13 +133,15 @@ def judge(
             found.append(Judged(check.function, about, check.points, check.points))
             continue
         findings: tuple[Finding, ...] = ()
+        alone = (helped or {}).get(check.function)
+        example = "" if alone else _example(exercise, outcomes[failed], failed, language)
         if check.function not in told:
-            findings = tuple(_findings(exercise, check.function, outcomes, failed, language))
             told.add(check.function)
-        example = _example(exercise, outcomes[failed], failed, language)
-        if alone := (helped or {}).get(check.function):
-            others = [name for name in failing(exercise, outcomes) if name != check.function]
-            findings, example = _alone(exercise, check.function, alone, others, language)
+            if alone:
+                others = [name for name in failing(exercise, outcomes) if name != check.function]
+                findings, example = _alone(exercise, check.function, alone, others, language)
+            else:
+                findings = tuple(_findings(exercise, check.function, outcomes, failed, language))
         found.append(Judged(check.function, about, 0, check.points, findings, example))
     return found
 
