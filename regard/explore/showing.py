@@ -26,6 +26,22 @@ _ALL = ("html", "svg", "json", "csv")
 _KINDS = (*_ALL, "png", "pdf")
 _ENDINGS = "." + ", .".join(_KINDS)
 _LANGUAGES = ("en", "zh")
+_SAID = {
+    "en": {"off": ("without", "as it is"), "gold": ("alignment error rate",)},
+    "zh": {"off": ("关闭", "原样"), "gold": ("对齐错误率",)},
+}
+"""What the terminal says below the weights."""
+_CHINESE_TITLE = (
+    ("Layer: mean", "层：平均"),
+    ("Layer: ", "层："),
+    (" Attention: ", "，注意力："),
+    ("Input - Input", "Input - Input（编码器）"),
+    ("Input - Output", "Input - Output（交叉）"),
+    ("Output - Output", "Output - Output（解码器）"),
+    ("Hops - Input", "Hops - Input（各跳）"),
+    (" Head: ", "，头："),
+)
+"""Parts of a title as Tensor2Tensor's viewer has it, with what the page adds in Chinese."""
 
 
 class Showing(BaseModel):
@@ -42,7 +58,9 @@ class Showing(BaseModel):
     layer: int = Field(0, description="the layer of the picture, from 1; 0 for the mean of all")
     head: int = Field(0, description="the head of the picture, from 1; 0 for the mean of all")
     words: bool = Field(False, description="between words, not tokens")
-    language: str = Field("en", description="the page's language at first", json_schema_extra={"metavar": "en|zh"})
+    language: str = Field(
+        "en", description="the page's language at first, and the terminal's", json_schema_extra={"metavar": "en|zh"}
+    )
     attribution: str = Field(
         "",
         description="not attention, but how much each token counted: input_x_gradient, gradient, integrated_gradients, "
@@ -168,7 +186,8 @@ def _without(opened: Path | Translator, line: str, asked: Asked, showing: Showin
     found = found.words() if showing.words else found
     if showing.out is not None:
         return Shown(_files(showing, kind, found, [Exploration(found)]))
-    below = "" if told is None else f"without {', '.join(showing.off)}: {told.text}\nas it is: {told.plain}"
+    without, plain = _SAID[showing.language]["off"]
+    below = "" if told is None else f"{without} {', '.join(showing.off)}: {told.text}\n{plain}: {told.plain}"
     return replace(_printed(found, None, showing), text=below)
 
 
@@ -221,8 +240,9 @@ def _printed(found: Attention, gold: Gold | None, showing: Showing) -> Shown:
     if gold is not None:
         from .gold import error_rate
 
-        below = f"alignment error rate: {error_rate(found.part('cross'), gold, *at):.1f} %"
-    return Shown({}, below, chosen, _title(chosen, *at))
+        [name] = _SAID[showing.language]["gold"]
+        below = f"{name}: {error_rate(found.part('cross'), gold, *at):.1f} %"
+    return Shown({}, below, chosen, _title(chosen, *at, showing.language))
 
 
 def _files(showing: Showing, kind: str, found: Attention | None, runs: Sequence[Exploration]) -> dict[Path, bytes]:
@@ -244,8 +264,11 @@ def _files(showing: Showing, kind: str, found: Attention | None, runs: Sequence[
     return {showing.out / f"attention.{each}": made(each) for each in _ALL}
 
 
-def _title(part: Part, layer: int, head: int) -> str:
-    return part.title(layer) + (f" Head: {head}" if head else "")
+def _title(part: Part, layer: int, head: int, language: str = "en") -> str:
+    title = part.title(layer) + (f" Head: {head}" if head else "")
+    for english, chinese in _CHINESE_TITLE if language == "zh" else ():
+        title = title.replace(english, chinese)
+    return title
 
 
 def picture(part: Part, layer: int = 0, head: int = 0) -> pictures.Picture:

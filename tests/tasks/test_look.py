@@ -326,6 +326,10 @@ def test_the_command_line(bundle: Path, found: Attention, tmp_path: Path, capsys
     said = capsys.readouterr().out
     assert said.startswith("Layer: 1 Attention: Input - Input\n")
     assert "ladder" in said
+    assert main([*call, "--part", "encoder", "--layer", "1", "--head", "2", "--language", "zh"]) == 0
+    assert capsys.readouterr().out.startswith("层：1，注意力：Input - Input（编码器），头：2\n")
+    assert main([*call, "--gold", "0-0", "--language", "zh"]) == 0
+    assert "对齐错误率: " in capsys.readouterr().out
     assert main([*call, "--out", str(tmp_path / "all")]) == 0
     assert sorted(file.name for file in (tmp_path / "all").iterdir()) == [
         f"attention.{kind}" for kind in ("csv", "html", "json", "svg")
