@@ -25,7 +25,7 @@ from regard.text import Tokenizer
 from regard.train import Trainer
 
 LETTERS = "abcdef"
-UPDATES = 200
+UPDATES = 280
 
 
 def _lines(count: int, seed: int) -> list[str]:
