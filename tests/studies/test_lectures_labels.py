@@ -52,7 +52,7 @@ def test_values_and_messages_that_are_words_are_chinese():
 
 
 def test_the_command_speaks_chinese(capsys, tmp_path):
-    main(["lecture", "greedy", "--language", "zh", "--out", str(tmp_path)])
+    main(["lecture", "greedy", "--language", "zh", "--kind", "svg", "--out", str(tmp_path)])
     out = capsys.readouterr().out
     assert "贪心的概率: 0.048" in out
     assert about("greedy", "zh") in out

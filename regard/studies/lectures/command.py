@@ -40,14 +40,16 @@ def lecture(
 ) -> None:
     """The lectures on attention as running code: a formula's numbers and, with --out, its figure; alone, the list.
 
-    What an extra is missing for is left out and named at the end; the exit code is then 2.
+    What an extra is missing for is left out, and the exit code is 2. --kind ipynb writes notebooks.
     """
+    if kind == "ipynb":
+        _notebooks(names or [], out, language, bundle)
+        return
     from .every import LECTURES, about
-    from .labels import LANGUAGES, label, message
+    from .labels import label, message
 
     _check(names, kind, bundle, line, to)
-    if language not in LANGUAGES:
-        raise DataError(f"--language is {language}; the lectures speak {' and '.join(LANGUAGES)}.")
+    _spoken(language)
     if not names and bundle is None:
         _list(language)
         return
@@ -127,3 +129,24 @@ def _shown(value: Value, language: str) -> str:
     return (
         said(value, language) if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
     )
+
+
+def _notebooks(names: Sequence[str], out: Path | None, language: str, bundle: Path | None) -> None:
+    from .every import LECTURES
+    from .labels import message
+    from .notebooks import write_notebook
+
+    if not names or out is None or bundle is not None:
+        raise DataError("--kind ipynb writes notebooks: name lectures, or all, with --out DIR and without --bundle.")
+    _spoken(language)
+    for name in LECTURES if list(names) == ["all"] else names:
+        write_notebook(name, out / f"{name}.ipynb", language)
+        write(f"{message('drawn', language)}: {out / f'{name}.ipynb'}\n")
+
+
+def _spoken(language: str) -> None:
+    """Raises DataError for a language that the lectures do not speak."""
+    from .labels import LANGUAGES
+
+    if language not in LANGUAGES:
+        raise DataError(f"--language is {language}; the lectures speak {' and '.join(LANGUAGES)}.")
