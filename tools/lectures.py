@@ -1,7 +1,7 @@
 """Make the pages of docs/lectures anew from their tables and from the lectures themselves: `python tools/lectures.py`.
 
 The pictures and numbers are made by
-`regard lecture all --json --out docs/lectures/pictures > docs/lectures/numbers.json`; those of trained models by the
+`regard lecture all --json --kind svg --out docs/lectures/pictures > docs/lectures/numbers.json`; those of trained models by the
 commands that the page of them names.
 """
 

@@ -11,6 +11,7 @@ import typer
 from regard import pictures
 from regard.apps.options import Json
 from regard.apps.terminal import write, write_json
+from regard.disk import write_atomically
 from regard.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
 def lecture(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Lectures; all: every one.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Draw NAME.svg there.")] = None,
-    kind: Annotated[str, typer.Option(metavar="svg|png|pdf", help="Of picture.")] = "svg",
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write NAME.html there.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="html|svg|png|pdf", help="A page, or the picture alone; with --bundle: svg.")
+    ] = None,
     bundle: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The model of a lecture that needs one; alone: where it looks.")
     ] = None,
@@ -38,7 +41,7 @@ def lecture(
     ] = "en",
     as_json: Json = False,
 ) -> None:
-    """The lectures on attention as running code: a formula's numbers and, with --out, its figure; alone, the list.
+    """The lectures on attention as running code: a formula's numbers and, with --out, its page; alone, the list.
 
     What an extra is missing for is left out, and the exit code is 2. --kind ipynb writes notebooks.
     """
@@ -48,6 +51,7 @@ def lecture(
     from .every import LECTURES, about
     from .labels import label, message
 
+    kind = kind or ("svg" if bundle else "html")
     _check(names, kind, bundle, line, to)
     _spoken(language)
     if not names and bundle is None:
@@ -76,14 +80,20 @@ def lecture(
                 continue
             if not as_json:
                 write(f"  {message('drawn', language)}: {out / f'{name}.{kind}'}\n")
+    if out is not None and kind == "html" and names == ["all"]:
+        from .interactive import write_index
+
+        write_index(out, list(found))
     if failed:
         raise DataError("\n".join(dict.fromkeys(failed)))
 
 
 def _check(names: list[str] | None, kind: str, bundle: Path | None, line: list[str] | None, to: str | None) -> None:
     """Raises DataError for options that do not go together."""
-    if kind not in pictures.KINDS:
-        raise DataError(f"--kind is {kind}; pictures are {' or '.join(pictures.KINDS)}.")
+    if kind == "html" and bundle is not None:
+        raise DataError("--kind html is a page of a lecture; what a bundle does is a picture: svg, png or pdf.")
+    if kind not in ("html", *pictures.KINDS):
+        raise DataError(f"--kind is {kind}; a page is html, pictures are {' or '.join(pictures.KINDS)}.")
     for option, value, what in (("--line", line, "what a model reads"), ("--to", to, "what a model writes")):
         if bundle is None and value:
             raise DataError(f"{option} is {what}: give it with --bundle.")
@@ -115,7 +125,11 @@ def _draw(one: Lecture | Shown, file: Path, title: str) -> None:
     from .page import Lecture, draw
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(one, Lecture):
+    if file.suffix == ".html":
+        from .interactive import page
+
+        write_atomically(file, page(title, one))
+    elif isinstance(one, Lecture):
         draw(one, file)
     else:
         pictures.shades(one.lines, aligned=one.aligned, title=title).save(file)

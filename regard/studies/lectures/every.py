@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -71,15 +72,15 @@ WORDS = Path(__file__).parent / "words.toml"
 
 
 @cache
-def _chinese() -> dict[str, str]:
-    found: dict[str, str] = tomllib.loads(WORDS.read_text("utf-8"))["zh"]
-    return found
+def words() -> Any:
+    """The tables of words.toml: "zh", "title" and "widget", each by the lectures' names."""
+    return tomllib.loads(WORDS.read_text("utf-8"))
 
 
 def about(name: str, language: str = "en") -> str:
     """What a lecture shows, in a sentence or two: in English, or in Chinese (zh)."""
     if language == "zh":
-        return _chinese()[name]
+        return str(words()["zh"][name])
     return " ".join((inspect.getdoc({**LECTURES, **TRAINED}[name]) or "").split())
 
 

@@ -1,0 +1,150 @@
+"""A lecture as one page: what it shows, a figure that moves where there is one, its numbers, its picture.
+
+A page is one file that asks no network: styles, scripts and pictures are inside. What moves is in `web/`; which lecture
+has which figure, and titles in Chinese, are in words.toml.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from regard.disk import write_atomically
+from regard.errors import DataError
+
+from .every import about, words
+from .labels import label, said
+from .page import Lecture, Value, draw
+from .trained import Shown
+
+_WEB = Path(__file__).parent / "web"
+_SCRIPTS = ("formulas.js", "page.js", "widgets.js", "widgets2.js")
+RECORDED = "decoding-steps"
+"""The lecture whose page shows a translation that was recorded (recorded.json)."""
+
+
+def title(name: str, language: str = "en") -> str:
+    """A lecture's name as a title."""
+    return str(words()["title"].get(name, name)) if language == "zh" else name.replace("-", " ").capitalize()
+
+
+@cache
+def _web(name: str) -> str:
+    return (_WEB / name).read_text("utf-8")
+
+
+def _both(english: str, chinese: str) -> str:
+    return f'<span lang="en">{html.escape(english)}</span><span lang="zh">{html.escape(chinese)}</span>'
+
+
+def _shown(value: Value, language: str) -> str:
+    if isinstance(value, list):
+        return ", ".join(_shown(one, language) for one in value)
+    return (
+        said(value, language) if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    )
+
+
+def _frame(name: str, english: str, chinese: str, inside: str, *, back: bool, script: bool) -> str:
+    scripts = "\n".join(map(_web, _SCRIPTS)) if script else f"{_web('page.js')}\nconst widgets = {{}};"
+    link = f'<a href="index.html">{_both("All lectures", "全部讲义")}</a>' if back else "<span></span>"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
+script-src 'unsafe-inline'; img-src data:">
+<link rel="icon" href="data:,">
+<title>{html.escape(english)}</title>
+<style>{_web("page.css")}</style>
+</head>
+<body data-lecture="{html.escape(name)}" data-en="{html.escape(english)}" data-zh="{html.escape(chinese)}">
+<header>{link}<span class="buttons"><button type="button" id="large" aria-pressed="false">\
+{_both("Large letters", "大字")}</button>
+<button type="button" id="language"><span lang="en">中文</span><span lang="zh">English</span></button></span></header>
+<main>
+<h1>{_both(english, chinese)}</h1>
+{inside}
+</main>
+<script>{scripts}
+page.begin();</script>
+</body>
+</html>
+"""
+
+
+def _widget(name: str) -> str:
+    found = words()["widget"].get(name)
+    if not found:
+        return ""
+    widget, formula = found
+    recorded = ""
+    if widget == "steps":
+        kept = (Path(__file__).parent / "recorded.json").read_text("utf-8").replace("<", "\\u003c")
+        recorded = f'<script type="application/json" id="recorded">{kept}</script>'
+    moves = _both("Move it", "动手试一试")
+    return f"""<h2>{moves}</h2>
+<section class="widget">{recorded}<div class="formula" tabindex="0">{html.escape(formula)}</div>
+<div data-widget="{widget}"></div></section>"""
+
+
+def _picture(one: Lecture, name: str) -> str:
+    """The picture inside of the page; nothing where matplotlib is missing."""
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            file = Path(place) / "picture.svg"
+            draw(one, file)
+            inside = base64.b64encode(file.read_bytes()).decode("ascii")
+    except DataError:
+        return ""
+    alternative = html.escape(f"{title(name)}: {about(name)}")
+    image = f'<img class="static" alt="{alternative}" src="data:image/svg+xml;base64,{inside}">'
+    return f"<h2>{_both('The picture', '图')}</h2>{image}"
+
+
+def page(name: str, one: Lecture | Shown) -> str:
+    """The page of a lecture, or of what a trained model does with its lines."""
+    rows = (
+        [(label(key, language), _shown(value, language)) for language in ("en", "zh")]
+        for key, value in one.numbers.items()
+    )
+    numbers = "".join(
+        f"<tr><td>{_both(english[0], chinese[0])}</td><td>{_both(english[1], chinese[1])}</td></tr>"
+        for english, chinese in rows
+    )
+    parts = [f'<p class="says">{_both(about(name), about(name, "zh"))}</p>', _widget(name)]
+    parts.append(f"<h2>{_both('Computed by Regard', '由 Regard 算出')}</h2><table><tbody>{numbers}</tbody></table>")
+    if isinstance(one, Lecture):
+        parts.append(_picture(one, name))
+    return _frame(name, title(name), title(name, "zh"), "\n".join(parts), back=True, script=name in words()["widget"])
+
+
+def recorded_page() -> str:
+    """The page of a translation by a trained model, recorded word by word."""
+    kept = json.loads((Path(__file__).parent / "recorded.json").read_text("utf-8"))
+    numbers: dict[str, Value] = {key: kept[key] for key in ("line", "translation", "model")}
+    return page(RECORDED, Shown(numbers | {"SHA-256 of its weights": kept["sha256"][:16]}, ()))
+
+
+def index(names: Sequence[str]) -> str:
+    """The page that leads to the pages of these lectures."""
+    moving = _both("moves", "可动")
+    items = "".join(
+        f'<li><a href="{name}.html">{_both(title(name), title(name, "zh"))}</a>'
+        + (f' <span class="moves">{moving}</span>' if name in words()["widget"] else "")
+        + f"<p>{_both(about(name), about(name, 'zh'))}</p></li>"
+        for name in names
+    )
+    return _frame("index", "The lectures", "讲义", f'<ul class="list">{items}</ul>', back=False, script=False)
+
+
+def write_index(place: Path, names: Sequence[str]) -> None:
+    """Write index.html, which leads to the pages of these lectures, and the page of the recorded translation."""
+    write_atomically(place / f"{RECORDED}.html", recorded_page())
+    write_atomically(place / "index.html", index([*names, RECORDED]))
