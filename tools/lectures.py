@@ -1,8 +1,8 @@
 """Make the pages of docs/lectures anew from their tables and from the lectures themselves: `python tools/lectures.py`.
 
 The pictures and numbers are made by
-`regard lecture all --json --kind svg --out docs/lectures/pictures > docs/lectures/numbers.json`; those of trained models by the
-commands that the page of them names.
+`regard lecture all --json --kind svg --out docs/lectures/pictures > docs/lectures/numbers.json`; those of trained
+models by the commands that the page of them names.
 """
 
 from __future__ import annotations

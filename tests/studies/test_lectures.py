@@ -257,11 +257,11 @@ def test_the_word_lists_shows_and_draws(capsys, tmp_path):
     listed = capsys.readouterr().out
     assert all(f"{name} " in listed for name in [*LECTURES, *TRAINED])
     pytest.importorskip("matplotlib")
-    assert main(["lecture", "by-hand", "masks", "warm-up", "--out", str(tmp_path)]) == 0
+    assert main(["lecture", "by-hand", "masks", "warm-up", "--kind", "svg", "--out", str(tmp_path)]) == 0
     assert "14, 12" in capsys.readouterr().out
     drawn = {name: (tmp_path / f"{name}.svg").read_bytes() for name in ("by-hand", "masks", "warm-up")}
     assert all(b"</svg>" in picture for picture in drawn.values())
-    assert main(["lecture", "masks", "--out", str(tmp_path), "--json"]) == 0
+    assert main(["lecture", "masks", "--kind", "svg", "--out", str(tmp_path), "--json"]) == 0
     assert (tmp_path / "masks.svg").read_bytes() == drawn["masks"]
     assert json.loads(capsys.readouterr().out)["masks"]["positions seen, both"] == 12
 
@@ -279,7 +279,7 @@ def test_what_can_be_computed_is_where_an_extra_is_missing(capsys, monkeypatch, 
 
 def test_numbers_are_shown_where_nothing_can_be_drawn(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["lecture", "by-hand", "masks", "--out", str(tmp_path)]) == 2
+    assert main(["lecture", "by-hand", "masks", "--kind", "svg", "--out", str(tmp_path)]) == 2
     said = capsys.readouterr()
     assert "by-hand: " in said.out
     assert "masks: " in said.out

@@ -24,7 +24,7 @@ from regard.train.objectives import label_smoothed
 from regard.train.step import Schedule, paper
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: pip install '.[dev]'")
-_BY_WIDGET = {widget: name for name, (widget, _) in reversed(words()["widget"].items()) if name in LECTURES}
+_BY_WIDGET = {found.partition(":")[0]: name for name, found in reversed(words()["widget"].items()) if name in LECTURES}
 MOVING = sorted(_BY_WIDGET.values())
 """A lecture of each figure that moves."""
 CLOSE = 1e-6

@@ -23,7 +23,10 @@ def lecture(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Lectures; all: every one.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write NAME.html there.")] = None,
     kind: Annotated[
-        str | None, typer.Option(metavar="html|svg|png|pdf", help="A page, or the picture alone; with --bundle: svg.")
+        str | None,
+        typer.Option(
+            metavar="html|ipynb|svg|png|pdf", help="A page, a notebook, or the picture alone; with --bundle: svg."
+        ),
     ] = None,
     bundle: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The model of a lecture that needs one; alone: where it looks.")
@@ -48,8 +51,8 @@ def lecture(
     if kind == "ipynb":
         _notebooks(names or [], out, language, bundle)
         return
-    from .every import LECTURES, about
-    from .labels import label, message
+    from .every import LECTURES
+    from .labels import message
 
     kind = kind or ("svg" if bundle else "html")
     _check(names, kind, bundle, line, to)
@@ -68,18 +71,8 @@ def lecture(
     if as_json and found:
         write_json({name: one.numbers for name, one in found.items()})
     for name, one in found.items():
-        if not as_json:
-            said = about(name, language) if name != "looks" else (line or [""])[0]
-            write(f"{name}: {said}\n")
-            write("".join(f"  {label(k, language)}: {_shown(v, language)}\n" for k, v in one.numbers.items()))
-        if out is not None:
-            try:
-                _draw(one, out / f"{name}.{kind}", name)
-            except DataError as error:
-                failed.append(str(error))
-                continue
-            if not as_json:
-                write(f"  {message('drawn', language)}: {out / f'{name}.{kind}'}\n")
+        said = "" if as_json else _told(name, one, language, line or [""])
+        failed += _shown_and_drawn(said, one, name, None if out is None else out / f"{name}.{kind}", language)
     if out is not None and kind == "html" and names == ["all"]:
         from .interactive import write_index
 
@@ -88,12 +81,40 @@ def lecture(
         raise DataError("\n".join(dict.fromkeys(failed)))
 
 
+def _shown_and_drawn(told: str, one: Lecture | Shown, name: str, file: Path | None, language: str) -> list[str]:
+    """Write what is said of a lecture, if anything is, and its file; what went wrong is returned."""
+    from .labels import message
+
+    write(told)
+    if file is None:
+        return []
+    try:
+        _draw(one, file, name)
+    except DataError as error:
+        return [str(error)]
+    write(f"  {message('drawn', language)}: {file}\n" if told else "")
+    return []
+
+
+def _told(name: str, one: Lecture | Shown, language: str, lines: Sequence[str]) -> str:
+    """A lecture's sentence and its numbers, a line each."""
+    from .every import about
+    from .labels import label
+
+    said = about(name, language) if name != "looks" else lines[0]
+    return f"{name}: {said}\n" + "".join(
+        f"  {label(key, language)}: {_shown(value, language)}\n" for key, value in one.numbers.items()
+    )
+
+
 def _check(names: list[str] | None, kind: str, bundle: Path | None, line: list[str] | None, to: str | None) -> None:
     """Raises DataError for options that do not go together."""
     if kind == "html" and bundle is not None:
         raise DataError("--kind html is a page of a lecture; what a bundle does is a picture: svg, png or pdf.")
     if kind not in ("html", *pictures.KINDS):
-        raise DataError(f"--kind is {kind}; a page is html, pictures are {' or '.join(pictures.KINDS)}.")
+        raise DataError(
+            f"--kind is {kind}; a page is html, a notebook ipynb, pictures are {' or '.join(pictures.KINDS)}."
+        )
     for option, value, what in (("--line", line, "what a model reads"), ("--to", to, "what a model writes")):
         if bundle is None and value:
             raise DataError(f"{option} is {what}: give it with --bundle.")

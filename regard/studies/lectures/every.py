@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -72,15 +71,16 @@ WORDS = Path(__file__).parent / "words.toml"
 
 
 @cache
-def words() -> Any:
+def words() -> dict[str, dict[str, str]]:
     """The tables of words.toml: "zh", "title" and "widget", each by the lectures' names."""
-    return tomllib.loads(WORDS.read_text("utf-8"))
+    found: dict[str, dict[str, str]] = tomllib.loads(WORDS.read_text("utf-8"))
+    return found
 
 
 def about(name: str, language: str = "en") -> str:
     """What a lecture shows, in a sentence or two: in English, or in Chinese (zh)."""
     if language == "zh":
-        return str(words()["zh"][name])
+        return words()["zh"][name]
     return " ".join((inspect.getdoc({**LECTURES, **TRAINED}[name]) or "").split())
 
 

@@ -30,7 +30,7 @@ RECORDED = "decoding-steps"
 
 def title(name: str, language: str = "en") -> str:
     """A lecture's name as a title."""
-    return str(words()["title"].get(name, name)) if language == "zh" else name.replace("-", " ").capitalize()
+    return words()["title"].get(name, name) if language == "zh" else name.replace("-", " ").capitalize()
 
 
 @cache
@@ -83,7 +83,7 @@ def _widget(name: str) -> str:
     found = words()["widget"].get(name)
     if not found:
         return ""
-    widget, formula = found
+    widget, _, formula = found.partition(": ")
     recorded = ""
     if widget == "steps":
         kept = (Path(__file__).parent / "recorded.json").read_text("utf-8").replace("<", "\\u003c")
@@ -95,14 +95,14 @@ def _widget(name: str) -> str:
 
 
 def _picture(one: Lecture, name: str) -> str:
-    """The picture inside of the page; nothing where matplotlib is missing."""
+    """The picture inside of the page; what is missing, where it cannot be drawn."""
     try:
         with tempfile.TemporaryDirectory() as place:
             file = Path(place) / "picture.svg"
             draw(one, file)
             inside = base64.b64encode(file.read_bytes()).decode("ascii")
-    except DataError:
-        return ""
+    except DataError as error:
+        return f"<p>{html.escape(str(error))}</p>"
     alternative = html.escape(f"{title(name)}: {about(name)}")
     image = f'<img class="static" alt="{alternative}" src="data:image/svg+xml;base64,{inside}">'
     return f"<h2>{_both('The picture', '图')}</h2>{image}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 
@@ -22,7 +22,7 @@ def _shown(token: str) -> str:
 
 
 @torch.inference_mode()
-def recorded(bundle: str | Path, line: str) -> dict[str, Any]:
+def recorded(bundle: str | Path, line: str) -> dict[str, object]:
     """Of each token that is written greedily: where it looks (all layers and heads averaged), and the likeliest three.
 
     Plain values for JSON: "model", "sha256" of its weights, "line", "translation", "source" (tokens) and "steps".
