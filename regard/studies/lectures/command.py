@@ -24,9 +24,7 @@ def lecture(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write NAME.html there.")] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
-            metavar="html|ipynb|svg|png|pdf", help="A page, a notebook, or the picture alone; with --bundle: svg."
-        ),
+        typer.Option(metavar="html|ipynb|svg|png|pdf", help="A page, or the picture alone: of a bundle, svg."),
     ] = None,
     bundle: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The model of a lecture that needs one; alone: where it looks.")
@@ -112,9 +110,7 @@ def _check(names: list[str] | None, kind: str, bundle: Path | None, line: list[s
     if kind == "html" and bundle is not None:
         raise DataError("--kind html is a page of a lecture; what a bundle does is a picture: svg, png or pdf.")
     if kind not in ("html", *pictures.KINDS):
-        raise DataError(
-            f"--kind is {kind}; a page is html, a notebook ipynb, pictures are {' or '.join(pictures.KINDS)}."
-        )
+        raise DataError(f"--kind is {kind}; a page is html or ipynb, a picture {' or '.join(pictures.KINDS)}.")
     for option, value, what in (("--line", line, "what a model reads"), ("--to", to, "what a model writes")):
         if bundle is None and value:
             raise DataError(f"{option} is {what}: give it with --bundle.")
