@@ -7,6 +7,7 @@ models by the commands that the page of them names.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import tomllib
@@ -196,6 +197,43 @@ def measured() -> str:
     return json.dumps({"table3": about_table, "scores": scores}, indent=1, ensure_ascii=False) + "\n"
 
 
+def animation() -> str:
+    """A translation that was recorded, as an SVG that moves by itself: each token, and where it looked."""
+    kept = json.loads((ROOT / "regard" / "studies" / "lectures" / "recorded.json").read_text("utf-8"))
+    source, steps = kept["source"], kept["steps"]
+    across, down, seconds = 860 / len(source), 860 / len(steps), 1.1
+    whole = seconds * (len(steps) + 2)
+
+    def text(x: float, y: int, said: str, inside: str = "") -> str:
+        return f'<text x="{x:.0f}" y="{y}">{html.escape(said)}{inside}</text>'
+
+    def shown(start: float, end: float) -> str:
+        times = f"0;{start / whole:.4f};{end / whole:.4f}"
+        return (
+            f'<animate attributeName="opacity" calcMode="discrete" dur="{whole:.1f}s" repeatCount="indefinite" '
+            f'values="0;1;0" keyTimes="{times}"/>'
+        )
+
+    parts = [text(20 + (s + 0.5) * across, 40, token) for s, token in enumerate(source)]
+    for t, step in enumerate(steps):
+        x, start = 20 + (t + 0.5) * down, seconds * (t + 0.5)
+        parts.append(text(x, 245, step["token"], shown(start, whole - 0.1)))
+        lines = "".join(
+            f'<path d="M{x:.0f},224L{20 + (s + 0.5) * across:.0f},54" stroke-width="{1 + 11 * weight:.1f}" '
+            f'stroke-opacity="{0.15 + 0.85 * weight:.2f}"/>'
+            for s, weight in enumerate(step["attention"])
+            if weight > 0.02
+        )
+        parts.append(f"<g>{shown(start, start + seconds)}{lines}</g>")
+    style = "text{font:17px sans-serif;text-anchor:middle;fill:#1d2230}path{stroke:#1f5fbf;stroke-linecap:round}"
+    title = html.escape(f"{kept['line']} {kept['translation']}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 270"><title>{title}</title><style>{style}</style>'
+        f'<rect width="900" height="270" rx="14" fill="#fff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+ANIMATION = ROOT / "docs" / "pictures" / "lecture-decoding.svg"
 MEASURED = ROOT / "regard" / "studies" / "lectures" / "measured.json"
 PAGES = {
     "lectures": lectures_page,
@@ -207,6 +245,7 @@ PAGES = {
 
 if __name__ == "__main__":
     MEASURED.write_text(measured(), "utf-8")
+    ANIMATION.write_text(animation(), "utf-8")
     for spoken in LANGUAGES:
         (PLACE / spoken).mkdir(exist_ok=True)
         for page, make in PAGES.items():

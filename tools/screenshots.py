@@ -1,4 +1,5 @@
-"""Makes docs/pictures/look-*.png, the explorer's page in use: `python tools/screenshots.py BUNDLE`.
+"""Makes docs/pictures/look-*.png, the explorer's page in use: `python tools/screenshots.py BUNDLE`; and, without a
+bundle, docs/pictures/lecture-*.png, pages of lectures.
 
 The bundle translates English to German; Chromium and Playwright are needed, and a font with Chinese characters.
 """
@@ -16,6 +17,8 @@ from PIL import Image
 
 from regard.explore.exploration import explore
 from regard.explore.page import page
+from regard.studies.lectures import interactive
+from regard.studies.lectures.every import lecture
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -67,6 +70,43 @@ SHOTS: dict[str, tuple[dict[str, Any], Callable[[Any], None]]] = {
 }
 
 
+LECTURES: dict[str, dict[str, Any]] = {
+    "scores": {"x": -0.4, "y": 1.1, "temperature": 0.7},
+    "masks": {"causal": True},
+    "rotation": {},
+    "beams": {"width": 3},
+    "decoding-steps": {"step": 4},
+}
+"""Lectures whose pages are pictured, and what their controls are set to."""
+_SET = """([name, value]) => { const control = document.querySelector(`[name="${name}"]`);
+  control[control.type === "checkbox" ? "checked" : "value"] = value;
+  ["input", "change"].forEach((event) => control.dispatchEvent(new Event(event))); }"""
+
+
+def saved(shown: Any, file: Path) -> None:
+    """A picture in few colours, so that the file is small."""
+    Image.open(io.BytesIO(shown.screenshot())).convert("RGB").quantize(128).save(file, optimize=True)
+
+
+def lectures() -> None:
+    """The part of each page that moves; the beams in Chinese, and in the dark."""
+    with tempfile.TemporaryDirectory() as place, browser() as chromium:
+        for name, values in LECTURES.items():
+            made = (
+                interactive.recorded_page() if name == interactive.RECORDED else interactive.page(name, lecture(name))
+            )
+            (Path(place) / "page.html").write_text(made, encoding="utf-8")
+            scheme = "dark" if name == "beams" else "light"
+            device = {"viewport": {"width": 1100, "height": 860}, "color_scheme": scheme}
+            shown = chromium.new_context(**device).new_page()
+            shown.goto((Path(place) / "page.html").as_uri())
+            for setting in values.items():
+                shown.evaluate(_SET, list(setting))
+            if name == "beams":
+                shown.click("#language")
+            saved(shown, OUT / f"lecture-{name}.png")
+
+
 def main(bundle: str) -> None:
     OUT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as place, browser() as chromium:
@@ -84,4 +124,4 @@ def main(bundle: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1]) if sys.argv[1:] else lectures()

@@ -64,6 +64,10 @@ def test_pages_are_fresh(maker):
             assert page.read_text("utf-8") == make(language), f"run `python tools/lectures.py`: {page} is stale"
 
 
+def test_the_animation_is_fresh(maker):
+    assert maker.ANIMATION.read_text("utf-8") == maker.animation(), "run `python tools/lectures.py`"
+
+
 def test_every_lecture_is_of_a_formula_and_has_its_picture(maker):
     rows = [row for group in maker.tables("formulas")["group"] for row in group["rows"]]
     assert {row["lecture"] for row in rows if "lecture" in row} == set(LECTURES)
