@@ -130,20 +130,20 @@ Object.assign(widgets, {
 
   // A beam search over the lecture's table as a tree that grows.
   beams(root) {
-    const made = new Widget(root, [900, 520], (v, svg) => {
-      const found = formulas.beam(v.width, v.alpha, v.penalty), places = { "": [30, 260] };
+    const made = new Widget(root, [920, 560], (v, svg) => {
+      const found = formulas.beam(v.width, v.alpha, v.penalty), places = { "": [30, 295] };
       found.steps.slice(0, v.step).forEach((candidates, t) => {
         const some = candidates.filter((one) => one.state !== "pruned" || candidates.length <= 14).slice(0, 14);
         some.sort((a, b) => (a.from < b.from ? -1 : a.from > b.from ? 1 : a.word - b.word));
         some.forEach((one, i) => {
-          const [x, y] = [210 * (t + 1) - 10, 260 + (i - (some.length - 1) / 2) * Math.min(46, 500 / some.length)], [fx, fy] = places[one.from];
+          const [x, y] = [210 * (t + 1) - 10, 295 + (i - (some.length - 1) / 2) * Math.min(46, 500 / some.length)], [fx, fy] = places[one.from];
           places[one.id] = [x, y];
-          svg.append(drawn("path", { class: `edge ${one.state}`, d: `M${fx + (one.from ? 54 : 12)},${fy}C${fx + 120},${fy} ${x - 110},${y} ${x - 44},${y}` }));
-          svg.append(drawn("rect", { x: x - 44, y: y - 15, width: 98, height: 30, rx: 7, class: `box ${one.state}` }));
-          svg.append(written(x - 36, y + 5, formulas.WORDS[one.word]), written(x + 48, y + 5, Math.exp(one.log).toPrecision(2), { class: "soft", style: "font-size: 12px", "text-anchor": "end" }));
+          svg.append(drawn("path", { class: `edge ${one.state}`, d: `M${fx + (one.from ? 64 : 12)},${fy}C${fx + 120},${fy} ${x - 110},${y} ${x - 44},${y}` }));
+          svg.append(drawn("rect", { x: x - 44, y: y - 15, width: 108, height: 30, rx: 7, class: `box ${one.state}` }));
+          svg.append(written(x - 36, y + 5, formulas.WORDS[one.word]), written(x + 58, y + 5, Math.exp(one.log).toPrecision(2), { class: "soft", style: "font-size: 12px", "text-anchor": "end" }));
         });
       });
-      svg.append(drawn("circle", { cx: 40, cy: 260, r: 12, class: "blue" }));
+      svg.append(drawn("circle", { cx: 40, cy: 295, r: 12, class: "blue" }));
       svg.append(...twice(8, 20, "blue: goes on; green: has ended; dashed: dropped. Beside a word, the probability so far.", "蓝：继续；绿：已结束；虚线：丢弃。词旁是到此为止的概率。", { class: "soft" }));
       const best = found.finished[0];
       return { best: ["best of all steps", "最终最优", best.ids.map((w) => formulas.WORDS[w]).join(" ")], score: ["its score", "其得分", best.score], probability: ["its probability", "其概率", Math.exp(best.log)],
