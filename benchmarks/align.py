@@ -10,7 +10,7 @@ step that writes the token, all layers and heads averaged) and eflomal (Östling
 pair on the same lines, the gold set's sentences among them; Chinese it reads by characters, which are traced back to
 their words. eflomal also has a second direction: the best way to join the two is chosen on Chinese-English, and all
 ways are in the results. It is GPL, so it belongs in an environment of its own (`pip install eflomal`). What is not
-given, bundle or eflomal, is left as it was measured before.
+given, bundle or eflomal, is left as it was measured before; `--linked` measures `regard link` on eflomal's lines.
 """
 
 from __future__ import annotations
@@ -72,6 +72,13 @@ def eflomal(program: Path, text: Path, pair: str, gold: tuple[list[str], list[st
     return found[0], found[1]
 
 
+def linked(text: Path, pair: str, gold: tuple[list[str], list[str]]) -> _Links:
+    """Links by `regard link` between the words of the gold pairs, learnt from the same lines as eflomal's."""
+    sides = zip(pair.split("-"), gold, strict=True)
+    learn = [read_lines(text / pair / f"train.{language}")[: -len(known)] for language, known in sides]
+    return [frozenset(one.links) for one in regard.link_lines(*gold, learn=(learn[0], learn[1]))]
+
+
 def figures(links: Sequence[Collection[Link]], gold: Sequence[Gold]) -> dict[str, Any]:
     """AER, precision and recall with their intervals."""
     return {name: score.to_dict() for name, score in alignment_error_rate(links, gold).items()}
@@ -110,6 +117,8 @@ def measure(arguments: argparse.Namespace, data: Path, found: dict[str, Any]) ->
         systems = found.setdefault("pairs", {}).setdefault(pair, {"lines": len(gold), "systems": {}})["systems"]
         for name, how in ways.items():
             systems[name] = {ONE: figures(attention(model, pair, lines, how), gold)}
+        if arguments.linked:
+            systems["regard link"] = {ONE: figures(linked(arguments.text, pair, lines), gold)}
         if arguments.eflomal:
             systems["eflomal"] = joined(*eflomal(arguments.eflomal, arguments.text, pair, lines), gold)
     known = found["pairs"][CHOSEN_ON]["systems"]
@@ -121,6 +130,7 @@ def main() -> int:
     parser.add_argument("--text", required=True, type=Path, help="the folder that align_text.py filled")
     parser.add_argument("--bundle", type=Path, help="trained on it, for all directions")
     parser.add_argument("--eflomal", type=Path, help="the program eflomal-align")
+    parser.add_argument("--linked", action="store_true", help="measure `regard link`")
     parser.add_argument("--out", type=Path, default=RESULTS / "align.json", help="what is in it already is kept")
     arguments = parser.parse_args()
     if not os.environ.get("REGARD_DATA"):

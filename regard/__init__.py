@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from regard.explore.heads import heads
     from regard.explore.look import Attention, look
     from regard.explore.pruning import prune_heads
+    from regard.linking.link import link_lines
     from regard.mixing.mix import Mixed, mix
     from regard.parsing.parse import parse
     from regard.recipe import Recipe
@@ -66,7 +67,7 @@ __all__ += ["Compared", "Comparing", "compare"]
 __all__ += ["Sweep", "Sweeping", "sweep"]
 __all__ += ["adapt", "attribute", "classify", "clean", "embed", "evaluate", "fill", "fit", "generate", "heads"]
 __all__ += ["inspect", "load", "load_recipe", "look", "parse", "perplexities", "prune_heads", "score_lines", "tune"]
-__all__ += ["Mixed", "backtranslate", "distill", "estimate", "learn_estimator", "mix"]
+__all__ += ["Mixed", "backtranslate", "distill", "estimate", "learn_estimator", "link_lines", "mix"]
 
 
 # How long threads of PyTorch's OpenMP wait awake for work: turns of a loop (GNU's), milliseconds (LLVM's). GNU's own
@@ -85,6 +86,7 @@ _HOMES = {
     "explore.attribution": ("Attribution", "attribute"),
     "explore.heads": ("heads",),
     "explore.pruning": ("prune_heads",),
+    "linking.link": ("link_lines",),
     "mixing.mix": ("Mixed", "mix"),
     "parsing.parse": ("parse",),
     "recipe": ("Recipe",),

@@ -1,0 +1,94 @@
+"""Parallel lines as arrays of word numbers, and every pair of words that meet in a line.
+
+Sizes: N pairs of lines of one shape, S source words, T target words of a line; K pairs of words that meet anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import DataError
+
+Ints = NDArray[np.int64]
+Words = Sequence[Sequence[str]]
+
+LONGEST = 1000
+"""Words of a line: what is counted of a pair grows with the product of both lengths."""
+MOST_CELLS = 500_000_000
+"""Words of the source times words of the target, over all lines; 40 bytes each while they are numbered."""
+_CELLS = 400_000  # of one group: small enough for the processor's cache
+
+
+@dataclass(frozen=True)
+class Group:
+    """Pairs of lines that have as many words as each other."""
+
+    lines: Ints  # (N,): which lines they are
+    source: Ints  # (N, S)
+    target: Ints  # (N, T)
+    met: NDArray[np.int32]  # (N, T, S): the number of the pair of words
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Lines by their shape, and the pairs of words that meet in them."""
+
+    groups: Sequence[Group]
+    source: NDArray[np.int32]  # (K,): of each pair of words the source word
+    target: NDArray[np.int32]  # (K,): and the target word
+    source_words: int
+    target_words: int
+
+
+def _numbered(lines: Words) -> tuple[list[Ints], int]:
+    known: dict[str, int] = {}
+    return [np.array([known.setdefault(word, len(known)) for word in line], np.int64) for line in lines], len(known)
+
+
+def _shapes(sources: Words, targets: Words) -> dict[tuple[int, int], list[int]]:
+    """Lines with something on both sides, by how many words they have."""
+    shapes: dict[tuple[int, int], list[int]] = {}
+    for line, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        if max(len(source), len(target)) > LONGEST:
+            raise DataError(
+                f"line {line + 1:,} has {len(source):,} and {len(target):,} words; at most {LONGEST:,} can be linked. "
+                "Leave the line out or cut it into sentences."
+            )
+        if source and target:
+            shapes.setdefault((len(source), len(target)), []).append(line)
+    cells = sum(s * t * len(found) for (s, t), found in shapes.items())
+    if cells > MOST_CELLS:
+        raise DataError(
+            f"these lines have {cells:,} pairs of a source and a target word; {MOST_CELLS:,} are the most, for the "
+            "memory that they take. Give fewer lines, or shorter ones."
+        )
+    if not cells:
+        raise DataError("there is no pair of lines with a word on both sides, so there is nothing to learn from.")
+    return shapes
+
+
+def corpus_of(sources: Words, targets: Words) -> Corpus:
+    """Arrays of words of both sides; DataError for lines that are too long or too many, and for none."""
+    shapes = _shapes(sources, targets)
+    source, source_words = _numbered(sources)
+    target, target_words = _numbered(targets)
+    parts: list[tuple[Ints, Ints, Ints]] = []
+    for (s, t), lines in sorted(shapes.items()):
+        step = max(1, _CELLS // (s * t))
+        for start in range(0, len(lines), step):
+            part = lines[start : start + step]
+            parts.append((np.array(part), np.stack([source[i] for i in part]), np.stack([target[i] for i in part])))
+    keys = [(a[:, None, :] * target_words + b[:, :, None]).ravel() for _, a, b in parts]
+    pairs, numbers = np.unique(np.concatenate(keys), return_inverse=True)
+    ends = np.cumsum([len(key) for key in keys])[:-1]
+    met = np.split(numbers.astype(np.int32), ends)
+    groups = [
+        Group(lines, a, b, each.reshape(len(lines), b.shape[1], a.shape[1]))
+        for (lines, a, b), each in zip(parts, met, strict=True)
+    ]
+    of_source, of_target = np.divmod(pairs, target_words)
+    return Corpus(groups, of_source.astype(np.int32), of_target.astype(np.int32), source_words, target_words)

@@ -1,0 +1,91 @@
+"""`regard.link_lines`: which word translates which, learnt from the lines themselves; no bundle is needed.
+
+Lines are read in words, as spaces separate them, in lower case; each character of a script without spaces (Chinese,
+Japanese) is a token of its own, and a word has the links of its tokens. The weights of both directions are averaged,
+and what is above a threshold is a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from regard.errors import DataError
+from regard.metrics.aer import Link
+from regard.tasks.align import Alignment
+from regard.text.sentences import unspaced
+
+from .corpus import corpus_of
+from .hmm import Linker
+
+TABLE, JUMPS = 5, 4
+"""Passes over the text with a table of words alone, and then with jumps."""
+THRESHOLD = 0.5
+"""Chosen on the Chinese-English gold set (docs/alignment.md)."""
+
+
+def _tokens(line: str) -> Iterator[tuple[str, int]]:
+    """What is looked up of a line, and the number of the word that it stands in."""
+    for number, word in enumerate(line.split()):
+        for apart, found in groupby(word, unspaced):
+            together = "".join(found)
+            for token in together if apart else (together.lower(),):
+                yield token, number
+
+
+def spaced(line: str) -> str:
+    """The line with a space between any two tokens, so that each is a word."""
+    return " ".join(token for word in line.split() for token in _apart(word))
+
+
+def _apart(word: str) -> Iterator[str]:
+    for apart, found in groupby(word, unspaced):
+        together = "".join(found)
+        yield from together if apart else (together,)
+
+
+def link_lines(
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    learn: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    threshold: float = THRESHOLD,
+    progress: Callable[[str], None] = lambda what: None,
+) -> list[Alignment]:
+    """The links of each pair of lines, in order, by two hidden Markov models that agree (Liang et al. 2006).
+
+    They are learnt from these lines and from those of `learn`: some ten thousand pairs are needed, and more are better.
+    A link is kept if the mean of its weights in both directions is above `threshold`; the higher it is, the fewer and
+    surer the links. A pair with an empty side has none. Raises DataError for unequal counts, lines of more than 1,000
+    tokens, and more text than memory is meant for (see `regard.linking.corpus`).
+    """
+    if not 0 < threshold < 1:
+        raise DataError(f"threshold is {threshold:g}; it must be between 0 and 1, as 0.5.")
+    for one, other in ((sources, targets), learn):
+        if len(one) != len(other):
+            raise DataError(f"{len(one):,} source lines but {len(other):,} target lines; they must be translations.")
+    read = [
+        [list(_tokens(line)) for line in (*lines, *more)] for lines, more in zip((sources, targets), learn, strict=True)
+    ]
+    progress("numbering words")
+    corpus = corpus_of(*([[token for token, _ in line] for line in side] for side in read))
+    linker = Linker(corpus)
+    for number in range(TABLE + JUMPS):
+        if number == TABLE:
+            linker.learn_jumps()
+        progress(f"pass {number + 1} of {TABLE + JUMPS}")
+        linker.learn()
+    progress("linking")
+    links: list[set[Link]] = [set() for _ in sources]
+    for group in corpus.groups:
+        if group.lines.min() >= len(sources):
+            continue
+        forth, back = linker.weights(group)
+        mean = (forth.positions + back.positions.transpose(0, 2, 1)) / 2
+        for row, t, s in zip(*np.nonzero(mean > threshold), strict=True):
+            line = group.lines[row]
+            if line < len(sources):
+                links[line].add((read[0][line][s][1], read[1][line][t][1]))
+    return [Alignment(tuple(sorted(found)), *pair) for found, *pair in zip(links, sources, targets, strict=True)]
