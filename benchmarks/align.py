@@ -37,7 +37,7 @@ from regard.text import read_lines, write_lines
 
 CHOSEN_ON = "zh-en"
 PAIRS = (CHOSEN_ON, "de-en", "en-fr")
-NAIVE = AlignmentChoice(how=AlignmentChoice(share=False, symmetry="target"))
+NAIVE = AlignmentChoice(share=False, symmetry="target")
 ONE = "one direction"
 _CHINESE = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
 _Links = list[frozenset[Link]]
@@ -111,7 +111,7 @@ def measure(arguments: argparse.Namespace, data: Path, found: dict[str, Any]) ->
         if model and not ways:
             choice = choose(model, None, *lines, gold)
             alone = choose(model, None, *lines, gold, how=AlignmentChoice(share=False, symmetry="target"))
-            best = AlignmentChoice(readings=alone.readings[:1], how=AlignmentChoice(share=False, symmetry="target"))
+            best = AlignmentChoice(readings=alone.readings[:1], share=False, symmetry="target")
             found["choice"] = choice.model_dump(exclude={"reverse"})
             ways = {"attention": choice, "one reading": best, "naive shared out": AlignmentChoice(), "naive": NAIVE}
         systems = found.setdefault("pairs", {}).setdefault(pair, {"lines": len(gold), "systems": {}})["systems"]
