@@ -12,6 +12,7 @@ from pydantic import Field
 
 from regard.apps.options import LANGUAGES, SEARCH, AsJson, BundlePath, Flags, takes
 from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.training import read_recipe
 from regard.errors import Interrupted, ModelError
 from regard.tasks.options import Options
 
@@ -90,9 +91,9 @@ def distill(
         raise ModelError("a student has a recipe and a directory of its run; give both --recipe and --run, or neither.")
     if distilling.small and not distilling.run:
         raise ModelError("--small makes a student small; give --recipe and --run too.")
-    student = (
-        Student(distilling.recipe, distilling.run, distilling.small) if distilling.recipe and distilling.run else None
-    )
+    student = None
+    if distilling.recipe and distilling.run:
+        student = Student(read_recipe(distilling.recipe, None), distilling.run, distilling.small)
     errors = console_on(sys.stderr)
     try:
         with errors.status("translating") as status:

@@ -105,6 +105,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "cluster",
         "apps.options",
         "apps.terminal",
+        "apps.training",
     },
     "tuning": {"text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"}
     | {"apps.options", "apps.terminal"},

@@ -160,13 +160,15 @@ def test_of_the_n_best_the_one_most_like_the_reference_is_taken(made, place):
 
 def test_one_command_from_a_corpus_to_a_student(monkeypatch, made, place, capsys):
     tables = {
-        "data": {"source": "nowhere", "target": "nowhere", "valid_source": "train.en", "valid_target": "train.de"},
+        "data": {"source": "nowhere", "target": "nowhere", "valid_source": "HERE/train.en", "valid_target": "train.de"},
         "text": {"size": 400, "shrink": True},
         "model": {"width": 16, "heads": 2, "feedforward": 32, "encoder_layers": 1, "decoder_layers": 1},
         "train": {"max_updates": 2, "precision": "float32", "device": "cpu", "average": "none"},
     }
     saying(monkeypatch, lambda line: f"{line} und")  # words enough to learn a vocabulary from
-    (place / "student.toml").write_text(recipes.to_toml(recipes.validate(tables)), encoding="utf-8")
+    monkeypatch.setenv("HERE", str(place))
+    recipe = recipes.to_toml(recipes.validate(tables)).replace("HERE", "${HERE}")
+    (place / "student.toml").write_text(recipe, encoding="utf-8")
     command = ["distill", str(made.path), "train.en", "--out", "taught.de", "--recipe", "student.toml"]
     assert main(command) == 2
     assert "--run" in capsys.readouterr().err
