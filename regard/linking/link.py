@@ -20,8 +20,9 @@ from regard.text.sentences import unspaced
 from .corpus import corpus_of
 from .hmm import Linker
 
-TABLE, JUMPS = 5, 4
-"""Passes over the text with a table of words alone, and then with jumps."""
+TABLE, JUMPS = 5, 8
+"""Passes over the text with a table of words alone, and then with jumps: eight of these were better than four (21.3 and
+21.5 % of error on the Chinese-English gold set)."""
 THRESHOLD = 0.5
 """Chosen on the Chinese-English gold set (docs/alignment.md)."""
 
