@@ -40,8 +40,10 @@ HEADS = {
 
 
 def results_of(recipe: str) -> list[Path]:
-    """The results of recipes/`recipe`.toml: its own, or those of each seed of the newest comparison that it is in."""
+    """The results of recipes/`recipe`.toml: its own, one or one a seed, or each seed's of the newest comparison."""
     own = ROOT / "results" / recipe / "results.json"
+    if seeds := sorted(ROOT.glob(f"results/{recipe}-[1-9]/results.json")):
+        return seeds
     folder, _, name = recipe.partition("/")
     if own.exists():
         return [own]
@@ -69,18 +71,23 @@ def shown(seeds: list[dict[str, Any]], figure: str) -> str:
     if not found:
         return "–"
     if detail:
-        return f"{found[0]['detail'][detail]:.3f}"
-    values = [score["value"] for score in found]
+        values, digits = [score["detail"][detail] for score in found], 3
+    else:
+        values, digits = [score["value"] for score in found], 2
     if len(values) > 1:
-        return f"{mean(values):.2f}, {min(values):.2f} to {max(values):.2f} of {len(values)} seeds"
+        low, high = min(values), max(values)
+        return f"{mean(values):.{digits}f}, {low:.{digits}f} to {high:.{digits}f} of {len(values)} seeds"
+    if detail:
+        return f"{values[0]:.{digits}f}"
     interval = found[0]["interval"]
     return f"{values[0]:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
 
 
 def links(recipe: str, paths: list[Path]) -> str:
-    """To a recipe and to its results."""
-    result = f", [result](../{paths[0].relative_to(ROOT)})" if paths else ""
-    return f"[recipe](../recipes/{recipe}.toml){result}"
+    """To a recipe and to its results, one a seed."""
+    names = ["result", *map(str, range(2, len(paths) + 1))]
+    results = [f"[{name}](../{path.relative_to(ROOT)})" for name, path in zip(names, paths, strict=False)]
+    return ", ".join([f"[recipe](../recipes/{recipe}.toml)", *results])
 
 
 def rows_of(entry: dict[str, Any]) -> list[list[str]]:
