@@ -66,7 +66,7 @@ const widgets = {
       const [qx, qy] = at(query), [cx, cy] = at(found.context);
       svg.append(drawn("line", { x1: 210, y1: 215, x2: qx, y2: qy, class: "line other" }), drawn("line", { x1: 210, y1: 215, x2: cx, y2: cy, class: "line third" }));
       svg.append(drawn("circle", { cx: qx, cy: qy, r: 11, class: "handle" }), written(qx + 14, qy + 5, "q", { class: "big" }));
-      svg.append(drawn("rect", { x: cx - 7, y: cy - 7, width: 14, height: 14, class: "green" }), ...twice(cx + 12, cy + 18, "context", "上下文"));
+      svg.append(drawn("rect", { x: cx - 7, y: cy - 7, width: 14, height: 14, class: "green" }), ...twice(cx - 14, cy + 24, "context", "上下文", { "text-anchor": "end" }));
       svg.append(...twice(450, 24, "weights", "权重"));
       bars(svg, [440, 60, 300, 260], NAMES, found.weights);
       return { scores: ["scores", "分数", found.scores], weights: ["weights", "权重", found.weights],
@@ -74,7 +74,7 @@ const widgets = {
     });
     const x = made.slider("x", ["query, across", "查询，横向"], [-2, 2, 0.05, 1]);
     const y = made.slider("y", ["query, up", "查询，纵向"], [-2, 2, 0.05, 0.6]);
-    made.choice("score", ["score", "打分函数"], [["dot", "q · k"], ["scaled", "q · k / √d"], ["cosine", "cos(q, k)"], ["additive", "vᵀ tanh(q + k)"]], "dot");
+    made.choice("score", ["score", "打分函数"], [["dot", "q · k"], ["scaled", "q · k / √d"], ["cosine", "cos(q, k)"], ["additive", "vᵀ tanh(q + k)"]], "scaled");
     made.slider("temperature", ["temperature", "温度"], [0.1, 4, 0.05, 1]);
     const follow = (event) => {
       if (!event.buttons) return;
