@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -79,6 +80,19 @@ page.begin();</script>
 """
 
 
+_RAISED = re.compile(r"([_^])(?:\((.*?)\)|(&lt;\w|[\w.−]))((?<=[\d−.])[\d.]+)?")
+
+
+def _formula(text: str) -> str:
+    """A formula with what stands behind _ and ^ lowered and raised: one sign, a number, or what brackets hold."""
+
+    def placed(found: re.Match[str]) -> str:
+        tag = "sub" if found[1] == "_" else "sup"
+        return f"<{tag}>{found[2] or found[3]}{found[4] or ''}</{tag}>"
+
+    return _RAISED.sub(placed, html.escape(text))
+
+
 def _widget(name: str) -> str:
     found = words()["widget"].get(name)
     if not found:
@@ -90,7 +104,7 @@ def _widget(name: str) -> str:
         recorded = f'<script type="application/json" id="recorded">{kept}</script>'
     moves = _both("Move it", "动手试一试")
     return f"""<h2>{moves}</h2>
-<section class="widget">{recorded}<div class="formula" tabindex="0">{html.escape(formula)}</div>
+<section class="widget">{recorded}<div class="formula" tabindex="0">{_formula(formula)}</div>
 <div data-widget="{widget}"></div></section>"""
 
 
