@@ -31,6 +31,7 @@ from regard.tasks.prepare import Prepared, check_lines, check_tests, given_by, l
 from regard.text import PAD, write_lines
 from regard.text.formats import Pair
 from regard.train import OPTIMIZERS, Event, Options, resolve_precision
+from regard.train.regularizers import REGULARIZERS
 from regard.train.step import is_out_of_memory
 
 _BATCHES = 200  # that stand for an epoch's
@@ -166,7 +167,7 @@ def _foreseen(recipe: Recipe, corpus: Survey, here: Costs, device: torch.device,
         tokens = fitting_tokens(here, train, device.type, free=free, longest=longest)
     batches = list(islice(batches_of(recipe, corpus.held, tokens), _BATCHES))
     written = sum(batch.target_tokens for batch in batches)
-    per_token = sum(_flops(here, batch) for batch in batches) / written
+    per_token = _passes(recipe) * sum(_flops(here, batch) for batch in batches) / written
     rows = -(-corpus.target_tokens // recipe.data.context) if recipe.data.context else corpus.pairs
     an_epoch = max(1, round(rows * len(batches) / sum(map(len, batches))))
     updates = min(train.max_updates, -(-train.epochs * an_epoch // train.accumulate) or train.max_updates)
@@ -202,6 +203,12 @@ def _foreseen(recipe: Recipe, corpus: Survey, here: Costs, device: torch.device,
         gpus=tuple(_on_gpu(gpu, per_token * per_batch, read, need) for gpu in GPUS),
         notes=tuple(_notes(recipe, corpus)),
     )
+
+
+def _passes(recipe: Recipe) -> int:
+    """How often each batch is computed: twice where a regulariser compares two dropouts."""
+    asked = (REGULARIZERS.get(name) for name, strength in recipe.train.regularizers.items() if strength)
+    return 2 if any(one is not None and one.agree is not None for one in asked) else 1
 
 
 def _flops(costs: Costs, batch: Batch) -> float:

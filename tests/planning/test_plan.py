@@ -210,6 +210,20 @@ def test_batches_and_flops_of_a_plan_are_the_epochs(recipe: Recipe, tmp_path: Pa
     assert found.flops == pytest.approx(found.flops_per_token * found.target_tokens * found.epochs, rel=0.05)
 
 
+def test_what_is_computed_twice_costs_twice(recipe: Recipe, tmp_path: Path) -> None:
+    once, word, twice = (
+        plan(
+            recipes.changed(recipe, {"train": {"regularizers": {name: strength}}}, name="a test"),
+            tmp_path,
+            measure=False,
+        )
+        for name, strength in (("r-drop", 0.0), ("word-dropout", 0.1), ("r-drop", 1.0))
+    )
+    assert word.flops == once.flops
+    assert twice.flops == pytest.approx(2 * once.flops)
+    assert twice.gpus[0].seconds >= once.gpus[0].seconds
+
+
 def test_a_few_steps_tell_the_time(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "_SECONDS", 0.05)
     torch.manual_seed(1)
