@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 
@@ -36,3 +37,17 @@ def is_busy() -> bool:
         if others <= (os.cpu_count() or 1) // 4:
             return False
     return True
+
+
+def free_memory() -> int:
+    """Bytes of this machine that are free, as far as this process may use them."""
+    free = 4 << 30  # where nothing is known
+    with suppress(AttributeError, ValueError, OSError):  # half of what is installed
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    with suppress(OSError, ValueError, KeyError):  # Linux says what is free
+        facts = dict(line.split(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+        free = int(facts["MemAvailable"].split()[0]) * 1024
+    group = Path("/sys/fs/cgroup")  # a container's limit, where it has one
+    with suppress(OSError, ValueError):
+        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return free

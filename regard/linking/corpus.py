@@ -12,14 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
+from regard.machine import free_memory
 
 Ints = NDArray[np.int64]
 Words = Sequence[Sequence[str]]
 
 LONGEST = 1000
 """Words of a line: what is counted of a pair grows with the product of both lengths."""
-MOST_CELLS = 500_000_000
-"""Words of the source times words of the target, over all lines; 40 bytes each while they are numbered."""
+MOST_CELLS = 2**31 - 1
+"""Words of the source times words of the target, over all lines: they are numbered by 32 bits."""
+_BYTES = 64
+"""Of memory for each of them while they are numbered; measured with 20 million, rounded up."""
 _CELLS = 400_000  # of one group: small enough for the processor's cache
 
 
@@ -61,10 +64,10 @@ def _shapes(sources: Words, targets: Words) -> dict[tuple[int, int], list[int]]:
         if source and target:
             shapes.setdefault((len(source), len(target)), []).append(line)
     cells = sum(s * t * len(found) for (s, t), found in shapes.items())
-    if cells > MOST_CELLS:
+    if cells > (most := min(MOST_CELLS, free_memory() // _BYTES)):
         raise DataError(
-            f"these lines have {cells:,} pairs of a source and a target word; {MOST_CELLS:,} are the most, for the "
-            "memory that they take. Give fewer lines, or shorter ones."
+            f"these lines have {cells:,} pairs of a source and a target word; {most:,} are the most that this machine "
+            "has memory for now. Give fewer lines, or shorter ones."
         )
     if not cells:
         raise DataError("there is no pair of lines with a word on both sides, so there is nothing to learn from.")

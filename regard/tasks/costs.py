@@ -9,13 +9,11 @@ optimiser are not counted.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +23,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from regard import machine
 from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.nn.layers import only_references
@@ -224,18 +223,4 @@ def fitting_tokens(costs: Costs, config: TrainConfig, kind: str, *, free: int, l
 
 def free_memory(device: torch.device) -> int:
     """Bytes that are free on a device, or in this machine as far as this process may use it."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        facts = dict(line.split(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
-        free = int(facts["MemAvailable"].split()[0]) * 1024
-    except (OSError, ValueError, KeyError):  # not Linux: what is installed, as far as that is known
-        try:
-            free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-        except (AttributeError, ValueError, OSError):
-            free = 4 << 30
-    group = Path("/sys/fs/cgroup")  # a container's limit, where it has one
-    try:
-        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):
-        return free
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else machine.free_memory()

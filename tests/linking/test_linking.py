@@ -131,7 +131,7 @@ def test_what_cannot_be_linked_is_refused(sources: list[str], targets: list[str]
 
 
 def test_too_much_text_is_refused_before_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.linking.corpus.MOST_CELLS", 100)
+    monkeypatch.setattr("regard.linking.corpus.free_memory", lambda: 100 * 64 + 63)
     with pytest.raises(DataError, match="121 pairs of a source and a target word; 100 are the most"):
         corpus_of([["a"] * 11], [["b"] * 11])
 
