@@ -78,10 +78,9 @@ def weigh(written: Floats, unlinked: Floats, jumps: Sums | None, counted: Counte
     _, words, positions = written.shape
     some, none = np.float32(1 - NOWHERE), np.float32(NOWHERE)
     if jumps is None:
-        positions_ = written * (some / positions)
-        nowhere = none * unlinked
-        total = positions_.sum(axis=2) + nowhere
-        return Weights(positions_ / total[..., None], nowhere / total)
+        linked, nowhere = written * (some / positions), none * unlinked
+        total = linked.sum(axis=2) + nowhere
+        return Weights(linked / total[..., None], nowhere / total)
     reach, first = _reach(positions), _first(positions)
     move = jumps[reach]
     move = (some * move / move.sum(axis=1, keepdims=True)).astype(np.float32)

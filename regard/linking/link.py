@@ -29,11 +29,7 @@ THRESHOLD = 0.5
 
 def _tokens(line: str) -> Iterator[tuple[str, int]]:
     """What is looked up of a line, and the number of the word that it stands in."""
-    for number, word in enumerate(line.split()):
-        for apart, found in groupby(word, unspaced):
-            together = "".join(found)
-            for token in together if apart else (together.lower(),):
-                yield token, number
+    return ((token.lower(), number) for number, word in enumerate(line.split()) for token in _apart(word))
 
 
 def spaced(line: str) -> str:
@@ -42,6 +38,7 @@ def spaced(line: str) -> str:
 
 
 def _apart(word: str) -> Iterator[str]:
+    """A word's tokens: characters of a script without spaces, and what stands between them."""
     for apart, found in groupby(word, unspaced):
         together = "".join(found)
         yield from together if apart else (together,)
