@@ -16,7 +16,7 @@ from regard.studies.lectures.notebooks import notebook
 def test_a_notebook_says_what_the_lecture_shows_and_holds_its_source(language):
     nbformat = pytest.importorskip("nbformat")
     for name in ("by-hand", "greedy"):
-        read = nbformat.reads(notebook(name, language).decode(), as_version=4)
+        read = nbformat.reads(notebook(name, language), as_version=4)
         nbformat.validate(read)
         assert about(name, language) in read.cells[0].source
         assert f"def {LECTURES[name].__name__}(" in read.cells[2].source
@@ -40,7 +40,7 @@ def test_a_notebook_of_a_lecture_that_there_is_not_is_refused():
 def test_the_command_writes_notebooks(tmp_path, capsys):
     assert main(["lecture", "by-hand", "heads", "--kind", "ipynb", "--language", "zh", "--out", str(tmp_path)]) == 0
     assert sorted(file.name for file in tmp_path.iterdir()) == ["by-hand.ipynb", "heads.ipynb"]
-    assert (tmp_path / "heads.ipynb").read_bytes() == notebook("heads", "zh")
+    assert (tmp_path / "heads.ipynb").read_text("utf-8") == notebook("heads", "zh")
     assert main(["lecture", "by-hand", "--kind", "ipynb"]) == 2
     assert "--out DIR" in capsys.readouterr().err
     assert main(["lecture", "pronoun", "--kind", "ipynb", "--out", str(tmp_path)]) == 2

@@ -15,7 +15,7 @@ from regard.disk import write_atomically
 from regard.errors import DataError
 
 if TYPE_CHECKING:
-    from .page import Lecture, Value
+    from .page import Lecture
     from .trained import Shown
 
 
@@ -97,11 +97,11 @@ def _shown_and_drawn(told: str, one: Lecture | Shown, name: str, file: Path | No
 def _told(name: str, one: Lecture | Shown, language: str, lines: Sequence[str]) -> str:
     """A lecture's sentence and its numbers, a line each."""
     from .every import about
-    from .labels import label
+    from .labels import label, shown
 
     said = about(name, language) if name != "looks" else lines[0]
     return f"{name}: {said}\n" + "".join(
-        f"  {label(key, language)}: {_shown(value, language)}\n" for key, value in one.numbers.items()
+        f"  {label(key, language)}: {shown(value, language)}\n" for key, value in one.numbers.items()
     )
 
 
@@ -150,16 +150,6 @@ def _draw(one: Lecture | Shown, file: Path, title: str) -> None:
         draw(one, file)
     else:
         pictures.shades(one.lines, aligned=one.aligned, title=title).save(file)
-
-
-def _shown(value: Value, language: str) -> str:
-    from .labels import said
-
-    if isinstance(value, list):
-        return ", ".join(_shown(one, language) for one in value)
-    return (
-        said(value, language) if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-    )
 
 
 def _notebooks(names: Sequence[str], out: Path | None, language: str, bundle: Path | None) -> None:

@@ -19,12 +19,12 @@ from regard.disk import write_atomically
 from regard.errors import DataError
 
 from .every import about, words
-from .labels import label, said
+from .labels import label, shown
 from .page import Lecture, Value, draw
 from .trained import Shown
 
 _WEB = Path(__file__).parent / "web"
-_SCRIPTS = ("formulas.js", "page.js", "widgets.js", "widgets2.js")
+_SCRIPTS = ("formulas.js", "page.js", "attention.js", "sequences.js")
 RECORDED = "decoding-steps"
 """The lecture whose page shows a translation that was recorded (recorded.json)."""
 
@@ -41,14 +41,6 @@ def _web(name: str) -> str:
 
 def _both(english: str, chinese: str) -> str:
     return f'<span lang="en">{html.escape(english)}</span><span lang="zh">{html.escape(chinese)}</span>'
-
-
-def _shown(value: Value, language: str) -> str:
-    if isinstance(value, list):
-        return ", ".join(_shown(one, language) for one in value)
-    return (
-        said(value, language) if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-    )
 
 
 def _frame(name: str, english: str, chinese: str, inside: str, *, back: bool, script: bool) -> str:
@@ -80,17 +72,14 @@ page.begin();</script>
 """
 
 
-_RAISED = re.compile(r"([_^])(?:\((.*?)\)|(&lt;\w|[\w.−]))((?<=[\d−.])[\d.]+)?")
+_RAISED = re.compile(r"([_^])(\(.*?\)|−?[\d.]+|&lt;\w|\w)")
+"""What stands behind _ or ^: a bracket, a number, or one sign."""
 
 
 def _formula(text: str) -> str:
-    """A formula with what stands behind _ and ^ lowered and raised: one sign, a number, or what brackets hold."""
-
-    def placed(found: re.Match[str]) -> str:
-        tag = "sub" if found[1] == "_" else "sup"
-        return f"<{tag}>{found[2] or found[3]}{found[4] or ''}</{tag}>"
-
-    return _RAISED.sub(placed, html.escape(text))
+    """A formula with what stands behind _ lowered, and raised behind ^."""
+    tags = {"_": "sub", "^": "sup"}
+    return _RAISED.sub(lambda found: f"<{tags[found[1]]}>{found[2].strip('()')}</{tags[found[1]]}>", html.escape(text))
 
 
 def _widget(name: str) -> str:
@@ -125,7 +114,7 @@ def _picture(one: Lecture, name: str) -> str:
 def page(name: str, one: Lecture | Shown) -> str:
     """The page of a lecture, or of what a trained model does with its lines."""
     rows = (
-        [(label(key, language), _shown(value, language)) for language in ("en", "zh")]
+        [(label(key, language), shown(value, language)) for language in ("en", "zh")]
         for key, value in one.numbers.items()
     )
     numbers = "".join(

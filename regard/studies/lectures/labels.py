@@ -7,6 +7,8 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+from .page import Value
+
 LABELS = Path(__file__).parent / "labels.toml"
 LANGUAGES = ("en", "zh")
 
@@ -54,6 +56,15 @@ def said(text: str, language: str = "en") -> str:
     for english in ("; looks at ", "not run", "in small"):
         text = text.replace(english, values[english])
     return text
+
+
+def shown(value: Value, language: str = "en") -> str:
+    """A number, or what stands in its place, as it is printed: six digits, and words in English or in Chinese (zh)."""
+    if isinstance(value, list):
+        return ", ".join(shown(one, language) for one in value)
+    if isinstance(value, str):
+        return said(value, language)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
 def message(text: str, language: str = "en") -> str:

@@ -6,6 +6,7 @@ import inspect
 import json
 from pathlib import Path
 
+from regard.disk import write_atomically
 from regard.errors import DataError
 
 from .every import LECTURES, about
@@ -30,7 +31,7 @@ def _cell(kind: str, number: int, source: str) -> dict[str, object]:
     return found | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
-def notebook(name: str, language: str = "en") -> bytes:
+def notebook(name: str, language: str = "en") -> str:
     """The notebook of a lecture in English or Chinese (zh). Raises DataError for a name that there is not.
 
     The lecture's own source stands in it, as it is in the installed library, below the names that its module has.
@@ -66,10 +67,10 @@ def notebook(name: str, language: str = "en") -> bytes:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
-    return (json.dumps(made, ensure_ascii=False, indent=1) + "\n").encode()
+    return json.dumps(made, ensure_ascii=False, indent=1) + "\n"
 
 
 def write_notebook(name: str, path: Path, language: str = "en") -> None:
     """Write the notebook of a lecture to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(notebook(name, language))
+    write_atomically(path, notebook(name, language))
