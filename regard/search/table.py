@@ -47,7 +47,7 @@ class SearchConfig(BaseModel):
 
     method: str = Field(
         "",
-        description="the search by its name: greedy, beam, diverse, sample, mask-predict or one that was added; "
+        description="the search by its name: greedy, beam, diverse, sample, mask-predict, exact, or one added; "
         "empty: what the model's family needs and beam, groups and samples ask for",
         json_schema_extra={"flag": "--search"},
     )
@@ -94,6 +94,7 @@ class SearchConfig(BaseModel):
     passes: int = Field(
         10, gt=0, le=1000, description="of mask-predict over the target; beam is then how many lengths are tried"
     )
+    most_steps: int = Field(20_000, gt=0, le=10**9, description="of exact search, for a line: then it gives up")
     shortlist: bool = Field(
         False, description="search each sentence over the tokens that go with its own alone: see `regard shortlist`"
     )
@@ -249,7 +250,7 @@ def search_of(
         ways = ("token by token", "all positions at once")
         mine, its = ways if search.step_by_step else ways[::-1]
         raise ModelError(f"search.method = {name!r} writes {mine}, and this model {its}; leave search.method out.")
-    keys = {key for each in SEARCHES.values() for key in each.settings} - search.settings - _SILENT
+    keys = {"most_steps"}.union(*(each.settings for each in SEARCHES.values())) - search.settings - _SILENT
     if not search.step_by_step:
         keys |= _BY_STEPS
     off = SearchConfig()
