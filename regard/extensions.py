@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -26,19 +27,23 @@ from regard.errors import ExtensionError, RegardError
 GROUP = "regard"
 HINT = "a name that an extension adds is known once it is imported: `regard --import FILE …`, or install its package"
 
+OWN = ("regard.studies.exact",)
+"""Rooms of this package that stand above those whose tables they add to; they are loaded as installed ones are."""
 Entry = TypeVar("Entry")
 _lock = threading.RLock()
 _looked = False
 
 
 def load_installed() -> bool:
-    """Load every installed extension, once; whether any was loaded now. Raises ExtensionError for one that fails."""
+    """Load our own and all installed extensions, once; whether that was now. Raises ExtensionError if one fails."""
     global _looked
     with _lock:
         if _looked:
             return False
         _looked = True
         found = entry_points(group=GROUP)
+        for name in OWN:
+            import_module(name)
         for point in found:
             package = f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
             try:
@@ -49,7 +54,7 @@ def load_installed() -> bool:
                     f"the extension {point.name!r} of {package} ({point.value}) cannot be loaded: {_told(error)}; "
                     f"correct it, or uninstall {package}."
                 ) from error
-        return bool(found)
+        return True
 
 
 def run_script(path: str | Path) -> None:

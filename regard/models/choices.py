@@ -11,7 +11,7 @@ from collections import UserDict
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -36,8 +36,7 @@ PAPER: dict[str, tuple[str, ...]] = {
 def parts(table: str) -> Mapping[str, Any]:
     """A dict of parts, such as "attention.SCORES" of `regard.nn`, imported when it is needed."""
     module, _, name = f"regard.nn.{table}".rpartition(".")
-    found: Mapping[str, Any] = getattr(import_module(module), name)
-    return found
+    return cast(Mapping[str, Any], getattr(import_module(module), name))
 
 
 def listed(*names: object) -> str:
@@ -74,8 +73,7 @@ class Families(UserDict[str, Family]):
     def __getitem__(self, name: str) -> Family:
         if isinstance(page := self.data[name], str):
             self.data[name] = import_module(page).FAMILIES[name]
-        found: Family = self.data[name]
-        return found
+        return cast(Family, self.data[name])
 
 
 # -- settings of one meaning -------------------------------------------------------------------------------------------
@@ -372,8 +370,7 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
 
     def new_score(self) -> Score:
         """What compares the queries and keys of a head."""
-        score: Score = parts("attention.SCORES")[self.score](self.widths[0], size=self.score_width)
-        return score
+        return cast("Score", parts("attention.SCORES")[self.score](self.widths[0], size=self.score_width))
 
 
 def _divisors(number: int, near: int) -> str:

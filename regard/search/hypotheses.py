@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from .arrays import Array, Indices, Numbers, like
 
@@ -76,8 +76,7 @@ def run_through(steps: Generator[Stop, None, R], seen: Callable[[Stop], object] 
         try:
             seen(next(steps))
         except StopIteration as finished:
-            found: R = finished.value
-            return found
+            return cast(R, finished.value)
 
 
 def expected_utilities(outputs: Sequence[str], utility: Callable[[str, str], float]) -> list[float]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,5 +124,4 @@ def coverage_penalty(state: Covered, beta: float) -> Numbers:
     A hypothesis that leaves source tokens unread is ranked lower (Wu et al. 2016, equation 14).
     """
     logs = np.log(state.looked.clip(_LEAST, 1.0))
-    found: Numbers = beta * np.where(state.present, logs, 0.0).sum(-1)
-    return found
+    return cast(Numbers, beta * np.where(state.present, logs, 0.0).sum(-1))

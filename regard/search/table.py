@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -216,8 +216,7 @@ def _shown(steps: Generator[Stop, None, R], show: Callable[[Stop], list[int]]) -
         try:
             stop = next(steps)
         except StopIteration as finished:
-            found: R = finished.value
-            return found
+            return cast("R", finished.value)
         yield show(stop)
 
 

@@ -3,7 +3,7 @@
 "On NMT search errors and model errors: cat got your tongue?" shows that log-probabilities only fall as a sequence
 grows, so that nothing which begins as badly as the best finished hypothesis already is can end better. What is left is
 small enough to go through, for short sentences and modest penalties at least; a limit of steps ends the rest, with a
-warning. It is an entry of the search table, which `pyproject.toml` names as an extension of this package.
+warning. It adds itself to the search table as an extension does, which `regard.extensions` names.
 
 Sizes: N rows, V vocabulary.
 """

@@ -133,8 +133,7 @@ class _ProjectedLoss(torch.autograd.Function):
         if fast is not None:
             losses, *made = fast(hidden, weight, bias, targets, smoothing)
             ctx.save_for_backward(*made)
-            summed: Tensor = losses.sum()
-            return summed
+            return cast(Tensor, losses.sum())
         score = _compiled() if compiled else _loss_and_gradient
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)

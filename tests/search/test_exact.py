@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
-from importlib import import_module
-from pathlib import Path
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_laws_search import History, _start, _table
 
+from regard import extensions
 from regard.errors import ModelError, RegardWarning
 from regard.search.hypotheses import Problem
 from regard.search.table import SEARCHES, SearchConfig, penalty_of, search_of
 from regard.studies.exact import exact_search
 from regard.studies.lectures.exhaustive import exhaustive_search
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def _problem(seed: int, limit: int, penalty: Any, **more: Any) -> Problem[History]:
@@ -71,8 +68,8 @@ def test_other_searches_take_no_limit_of_steps() -> None:
         search_of(SearchConfig(method="beam", most_steps=5))
 
 
-def test_the_package_names_its_own_extensions() -> None:
-    named = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]["regard"]
-    for place in named.values():
-        import_module(place.partition(":")[0])
-    assert "exact" in SEARCHES
+def test_the_command_line_knows_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(SEARCHES, "exact")
+    monkeypatch.delitem(sys.modules, "regard.studies.exact")
+    monkeypatch.setattr(extensions, "_looked", False)
+    assert search_of(SearchConfig(method="exact")).settings >= {"most_steps"}
