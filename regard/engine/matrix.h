@@ -202,6 +202,8 @@ __attribute__((noinline)) void tile(int words, const int32_t* a, int64_t stride,
             IntLane y[V];
             if (ROWS < 5)  // so few rows wait for the memory: what is needed soon is asked for across the borders of pages
                 for (int line = 0; line < V * LANE; line += 64) __builtin_prefetch(from + 16 * PANEL * 4 + line);
+            else  // the next panel
+                for (int line = 0; line < V * LANE; line += 64) __builtin_prefetch(from + words * PANEL * 4 + line, 0, 2);
             for (int v = 0; v < V; v++) y[v] = *(const IntLane*)(from + v * LANE);
             for (int r = 0; r < ROWS; r++)
                 for (int v = 0; v < V; v++) s[r][v] = Kind::step(s[r][v], a[r * stride + k], y[v]);

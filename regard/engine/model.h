@@ -13,6 +13,7 @@
 
 #include "layers.h"
 #include "matrix.h"
+#include "screen.h"
 
 namespace {
 
@@ -163,7 +164,8 @@ template <class Kind> struct Decoder : Model {
     std::vector<Norm> final_norms;  // of encoder and decoder; none after post-norm layers
     Matrix output;
     Block columns;  // of the output, for lists; made when they are first asked for
-    std::once_flag made;
+    std::once_flag made, screened;
+    Screen<Kind> screen;  // of the output, for searches; made when one first begins
     int widest;       // words of the longest row
     int kept, stored;  // keys and values of a position; and how far apart the decoder stores them
 

@@ -18,6 +18,11 @@ struct Best {
     float* values;
     int* tokens;
 
+    void take(int keep, int column, const Floats* y) {
+        if (above(larger(larger(y[0], y[1]), larger(y[2], y[3])), floor)) admit(keep, column, y);
+        for (int v = 0; v < PANEL / W; v++) sums += exponential(y[v] - peak);
+    }
+
     void admit(int keep, int column, const Floats* y) {
         float most = largest(larger(larger(y[0], y[1]), larger(y[2], y[3])));
         if (most > peak) {
@@ -82,20 +87,21 @@ template <class Kind> struct Sentence {
         std::stable_sort(finished.begin(), finished.end(),
                          [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
         if (finished.size() > size_t(std::max(s.width, s.n_best))) finished.resize(std::max(s.width, s.n_best));
+        const size_t needed = s.stop == BEAM ? std::max(s.width, s.n_best) : s.n_best;
+        const bool filled = finished.size() >= needed;
+        const double best_penalty = std::max(penalties[length + 1], penalties[limit]);
         std::vector<std::vector<int>> new_ids, new_trail;
         totals.clear();
         for (const Candidate& c : found) {
             if (c.token == s.end || totals.size() == width) continue;
+            // What cannot win any more need not go on: nor can what comes of it, and it stands behind all that still can.
+            if (s.stop == BOUND && filled && finished[needed - 1].score >= c.total / best_penalty) break;
             new_ids.push_back(ids[c.row]), new_ids.back().push_back(c.token);
             new_trail.push_back(trail[c.row]), new_trail.back().push_back(c.row);
             totals.push_back(c.total);
         }
         ids.swap(new_ids), trail.swap(new_trail);
-        double bound = -std::numeric_limits<double>::infinity();
-        if (s.stop == BOUND && !totals.empty()) bound = totals[0] / std::max(penalties[length + 1], penalties[limit]);
-        size_t needed = s.stop == BEAM ? std::max(s.width, s.n_best) : s.n_best;
-        bool enough = s.stop != FULL && finished.size() >= needed && finished[needed - 1].score >= bound;
-        done = cut || totals.empty() || enough;
+        done = cut || totals.empty() || (filled && (s.stop == FIRST || s.stop == BEAM));
     }
 };
 
@@ -117,6 +123,7 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
     std::vector<float> values;
     std::vector<int> tokens;
     std::vector<std::vector<int>> banned;  // tokens that each row may not go on with
+    Screening screening;
 
     Searching(Decoder<Kind>& model, Sources read, Settings settings, Embedding from, Embedding to)
         : Computing<Kind>(model, std::move(read), int(settings.threads), from, to), s(settings) {
@@ -133,7 +140,10 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         this->target.check("first target", s.begin);
         if (s.end < 0 || s.end >= m.z.vocabulary) fail("the end, %lld, is outside of the vocabulary", (long long)s.end);
         checked_product({m.z.decoder_layers, PAGE, s.width, m.stored, sizeof(Kept)});
+        if (screens()) std::call_once(m.screened, [&] { m.screen.make(m.output); });
     }
+
+    bool screens() const { return Screen<Kind>::KNOWN && sources.lists.empty() && m.output.N >= Screen<Kind>::LEAST; }
 
     // The most tokens of each sentence's hypotheses, and the length penalty of each length from 0 on.
     void limit(const int32_t* given, const double* penalty, int lengths) {
@@ -215,6 +225,8 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         const size_t lists = size_t(s.shares) * M, kept = checked_product({s.shares, M, keep});
         if (best.size() < lists) best.resize(lists);
         if (values.size() < kept) values.resize(kept), tokens.resize(kept);
+        if constexpr (Screen<Kind>::KNOWN)
+            if (screens()) screening.reserve(std::max<int64_t>(M, std::min<int64_t>(s.batch, sources.count()) * s.width), m.screen.quick);
         together(s.threads, [&](Team team) { decode(team, of, keep, wanted); });
         for (size_t i = 0; i < live.size();) {
             if (!live[i]->done) { i++; continue; }
@@ -243,9 +255,10 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
                 const One& one = *of[row].first;
                 for (int p = 0; p < one.tokens; p++) at.push_back(one.memory.data() + (int64_t(l) * one.tokens + p) * m.stored);
             });
+        if (screens()) find_screened(team, keep);
         // As many shares as were asked for, however many threads there are: each has its own sum, so that the total of them
         // is the same, bit for bit.
-        for (int share = team.id; share < s.shares; share += team.size) {
+        for (int share = team.id; share < s.shares && !screens(); share += team.size) {
             if (sources.lists.empty()) find_best({share, int(s.shares), team.barrier}, m.output, 0, M, keep);
             for (int row = 0, i = 0; row < M && !sources.lists.empty(); i++) {
                 const One& one = *of[row].first;
@@ -278,17 +291,35 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         }
     }
 
+    // The best outputs of every row, as one share.
+    void find_screened(Team& team, int keep) {
+        if constexpr (Screen<Kind>::KNOWN) {
+            const int M = rows.M;
+            screening.compute(team, rows, m.output, m.screen, keep);
+            team.wait();
+            auto [first, last] = team.share(M);
+            for (int row = first; row < last; row++) {
+                for (int share = 0; share < s.shares; share++) forget(share, row, keep);
+                for (int column = 0; column < screening.columns; column += PANEL) {
+                    Floats y[PANEL / W];
+                    for (int v = 0; v < PANEL / W; v++) y[v] = load(screening.of(row) + column + v * W);
+                    best[row].take(keep, column, y);
+                }
+            }
+        }
+    }
+
+    void forget(int share, int row, int keep) {
+        const size_t list = size_t(share) * rows.M + row;
+        best[list] = {LOWEST, LOWEST, 0, Floats{}, values.data() + list * keep, tokens.data() + list * keep};
+    }
+
     // The best outputs of the rows from `from` to `to`: those of one share of the columns, which `team` names.
     void find_best(Team team, const Matrix& output, int from, int to, int keep) {
         const int M = rows.M;
-        for (int row = from; row < to; row++) {
-            size_t list = size_t(team.id) * M + row;
-            best[list] = {LOWEST, LOWEST, 0, Floats{}, values.data() + list * keep, tokens.data() + list * keep};
-        }
+        for (int row = from; row < to; row++) forget(team.id, row, keep);
         multiply<Kind>(output, rows, team, [&](int row, int column, const Floats* y) {
-            Best& b = best[size_t(team.id) * M + row];
-            if (above(larger(larger(y[0], y[1]), larger(y[2], y[3])), b.floor)) b.admit(keep, column, y);
-            for (int v = 0; v < PANEL / W; v++) b.sums += exponential(y[v] - b.peak);
+            best[size_t(team.id) * M + row].take(keep, column, y);
         }, from, to, 1);
     }
 
