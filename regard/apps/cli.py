@@ -55,6 +55,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "clean": ("cleaning.command:clean", "Leave out pairs that are no translations, and say why."),
     "mix": ("mixing.command:mix", "Make one corpus of several, tagged, the small ones repeated."),
     "link": ("linking.command:link", "Which word translates which, learnt from the text itself."),
+    "read": ("reading.command:read", "Questions answered by a span of a passage, as in SQuAD."),
     "get": ("apps.make:get", "Fetch a data set from its official address."),
     "demo": ("apps.make:demo", "Train a small Transformer on the built-in corpus in minutes."),
     "trees": ("parsing.commands:trees", "A treebank as a parser is trained on: its words and its trees."),

@@ -54,7 +54,7 @@ def answered(
 @torch.inference_mode()
 def answers(model: nn.Module, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     """What the model makes of rows of ids: translations, how they go on, what masks stand for, or labels."""
-    return _ANSWERS[FAMILIES[recipe.model.family].kind](model, recipe, source, rows)
+    return ANSWERS[FAMILIES[recipe.model.family].kind](model, recipe, source, rows)
 
 
 def _translations(model: EncoderDecoder, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
@@ -83,7 +83,7 @@ def _labels(model: Classifier, recipe: Recipe, source: Tokenizer, rows: Sequence
     return [[i] for i in chances.argmax(-1).tolist()]
 
 
-_ANSWERS: dict[Kind, Callable[[Any, Recipe, Tokenizer, Sequence[Ids]], list[list[int]]]] = {
+ANSWERS: dict[Kind, Callable[[Any, Recipe, Tokenizer, Sequence[Ids]], list[list[int]]]] = {
     "encoder-decoder": _translations,
     "mask-predictor": _translations,
     "language-model": _continuations,

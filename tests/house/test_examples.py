@@ -60,6 +60,7 @@ COVERED = {
     "def test_model_answers_get_full_points_training_included",
     r"regard homework report": "tests/studies/test_homework_folder.py:"
     "def test_the_report_has_a_row_for_each_student_and_no_formula",
+    r"regard read (train|answer|evaluate)": "tests/reading/test_reading.py:def test_the_command_answers_and_scores",
     r"regard import opus-mt-en-de": "tests/exchange/test_exchange.py:def test_an_imported_bundle_is_a_bundle",
 }
 """Commands that do not run here, and where something runs in their stead: "file:words in it"."""
