@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import Field
 
 from regard.apps.options import AsJson, Flags, takes
 from regard.apps.terminal import console_on, say, write, write_json
-from regard.errors import DataError, TextError
+from regard.errors import DataError, Interrupted, TextError
+
+if TYPE_CHECKING:
+    from regard.train import Event
 
 _ACTIONS = {
     "train": ("RECIPE.toml TRAIN.json DEV.json", 3),
@@ -66,7 +69,7 @@ def _train(given: list[str], reading: Reading) -> None:
         raise DataError("regard read train needs --out, the run's directory.")
     errors = console_on(sys.stderr)
 
-    def report(event: dict[str, Any]) -> None:
+    def report(event: Event) -> None:
         if event["event"] == "start":
             more = f", going on from {event['resumed_from']}" if event["resumed_from"] else ""
             sizes = f"{event['parameters']:,} parameters, {event['tokens']:,} tokens, {event['questions']:,} questions"
@@ -75,7 +78,13 @@ def _train(given: list[str], reading: Reading) -> None:
             figures = f"exact match {event['exact']:.2f}, F1 {event['f1']:.2f}, loss {event['loss']:.4f}"
             say(errors, f"update {event['update']:,}: {figures}{' (best so far)' if event['improved'] else ''}")
 
-    write(f"{learn(given[0], reading.out, given[1], given[2], resume=reading.resume, report=report)}\n")
+    try:
+        bundle = learn(given[0], reading.out, given[1], given[2], resume=reading.resume, report=report)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        held = f"; everything is saved in {stop.checkpoint}" if isinstance(stop, Interrupted) else " at once"
+        say(errors, f"Stopped{held}. The same command with --resume goes on.")
+        raise typer.Exit(130) from None
+    write(f"{bundle}\n")
 
 
 def _answer(given: list[str], reading: Reading) -> None:

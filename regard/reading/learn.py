@@ -10,12 +10,12 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from regard.recipe import Recipe
 from regard.tasks.finish import Journal
 from regard.tasks.golden import ANSWERS
 from regard.text import Tokenizer
-from regard.train import Options, Step, Trainer, inputs
+from regard.train import Options, Report, Step, Trainer, inputs
 
 from . import family  # noqa: F401  (so that a recipe's family is known)
 from .answer import answered, longest_line
@@ -46,7 +46,6 @@ from .squad import Question, read_questions
 
 _GOLDEN = 8
 _BATCH_TOKENS = 8192
-Report = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -221,7 +220,7 @@ def _validate(
     step = Step(model, 0.0, recipe.train.chunk, objective=SPAN)
     batches = _batches(windows, recipe).one_epoch(sort=True)
     device = next(model.parameters()).device
-    scores = SPAN.judge(cast(Any, model), (step.outputs(inputs(batch, device, positions=0)) for batch in batches), 0)
+    scores = SPAN.judge(model, (step.outputs(inputs(batch, device, positions=0)) for batch in batches), 0)
     found = _scored(cast(SpanReader, model), recipe, tokenizer, questions)
     return {**scores, "exact": found.exact, "f1": found.f1}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from regard.tasks.golden import ANSWERS
 from regard.tasks.lines import pad
 from regard.text import END, Tokenizer
 from regard.train import OBJECTIVES, Inputs, Objective, Outputs
-from regard.train.objectives import LossSettings
+from regard.train.objectives import LossSettings, Model
 
 PASSAGE = "<passage>"
 """The token between a question and its passage."""
@@ -129,16 +129,16 @@ def _losses(model: SpanReader, outputs: Outputs) -> Tensor:
     return of_starts + of_ends
 
 
-def _hidden(model: Any, x: Inputs, observe: Observer | None = None) -> Tensor:
+def _hidden(model: Model, x: Inputs, observe: Observer | None = None) -> Tensor:
     found: Tensor = model.encode(x.source, x.layout("source"), observe)
     return found
 
 
-def _loss(model: Any, outputs: Outputs, settings: LossSettings) -> Tensor:
+def _loss(model: Model, outputs: Outputs, settings: LossSettings) -> Tensor:
     return _losses(model, outputs).sum()
 
 
-def _judge(model: Any, batches: Iterable[Outputs], chunk: int) -> dict[str, float]:
+def _judge(model: Model, batches: Iterable[Outputs], chunk: int) -> dict[str, float]:
     each = torch.cat([_losses(model, outputs) for outputs in batches])
     return {"loss": float(each.double().mean())}
 

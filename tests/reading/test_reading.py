@@ -25,7 +25,7 @@ batch_tokens = 600
 [data.filters]
 max_length = 100
 [text]
-size = 300
+size = 400
 shrink = true
 [model]
 family = "span-reader"
@@ -207,7 +207,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(trained: Path, monke
         return update(self)
 
     monkeypatch.setattr(Trainer, "_update", stopping)
-    assert main(_training(trained, "again")) != 0
+    assert main(_training(trained, "again")) == 130
     monkeypatch.undo()
     assert main(_training(trained, "again", "--resume")) == 0
     weights = [(trained / run / "bundle" / "weights.safetensors").read_bytes() for run in ("run", "again")]
@@ -264,7 +264,7 @@ def test_other_recipes_and_bundles_are_refused(trained: Path, tmp_path: Path) ->
     from regard.recipe import parse
 
     with pytest.raises(RecipeError, match='and `regard read train` trains "span-reader"'):
-        learn(parse('[model]\nfamily = "bert"'), tmp_path / "run", [], [])
+        learn(parse('[data]\n[model]\nfamily = "bert"'), tmp_path / "run", [], [])
     with pytest.raises(RecipeError, match="holds a run already"):
         learn(trained / "tiny.toml", trained / "run", trained / "train.json", trained / "valid.json")
     with pytest.raises(ModelError, match="longest is 0"):
