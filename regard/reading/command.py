@@ -12,6 +12,7 @@ from pydantic import Field
 
 from regard.apps.options import AsJson, Flags, takes
 from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.training import Set, read_recipe
 from regard.errors import DataError, Interrupted, TextError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def read(
         list[str], typer.Argument(metavar="train|answer|evaluate|synthesize FILE...", help="What to do, and with what.")
     ],
     reading: Reading,
+    settings: Set = None,
 ) -> None:
     """Questions answered by a span of a passage, in SQuAD's JSON.
 
@@ -59,10 +61,15 @@ def read(
     form, most = _ACTIONS[action]
     if not (most - ("[" in form)) <= len(given) <= most:
         raise DataError(f"regard read {action} takes {form}, and {len(given)} are given.")
-    {"train": _train, "answer": _answer, "evaluate": _evaluate, "synthesize": _synthesize}[action](given, reading)
+    if action == "train":
+        _train(given, reading, settings)
+        return
+    if settings:
+        raise DataError(f"--set replaces a value of the recipe of train; regard read {action} has none.")
+    {"answer": _answer, "evaluate": _evaluate, "synthesize": _synthesize}[action](given, reading)
 
 
-def _train(given: list[str], reading: Reading) -> None:
+def _train(given: list[str], reading: Reading, settings: list[str] | None) -> None:
     from .learn import learn
 
     if reading.out is None:
@@ -79,7 +86,8 @@ def _train(given: list[str], reading: Reading) -> None:
             say(errors, f"update {event['update']:,}: {figures}{' (best so far)' if event['improved'] else ''}")
 
     try:
-        bundle = learn(given[0], reading.out, given[1], given[2], resume=reading.resume, report=report)
+        recipe = read_recipe(Path(given[0]), settings)
+        bundle = learn(recipe, reading.out, given[1], given[2], resume=reading.resume, report=report)
     except (Interrupted, KeyboardInterrupt) as stop:
         held = f"; everything is saved in {stop.checkpoint}" if isinstance(stop, Interrupted) else " at once"
         say(errors, f"Stopped{held}. The same command with --resume goes on.")

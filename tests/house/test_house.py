@@ -116,7 +116,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "planning": {"text", "data", "models", "train", "recipe", "tasks"},
     "mixing": {"text", "apps.options", "apps.terminal"},
     "reading": {"text", "data", "models", "nn", "train", "recipe", "bundle", "tasks"}
-    | {"apps.options", "apps.terminal"},
+    | {"apps.options", "apps.terminal", "apps.training"},
     "linking": {"text", "metrics.aer", "tasks.align", "apps.options", "apps.terminal"},
     "estimation": {"text", "metrics", "tasks", "apps.options", "apps.terminal"},
     "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster", "planning"},
