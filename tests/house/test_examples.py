@@ -194,6 +194,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("documents")
     with pytest.MonkeyPatch.context() as here:
         here.chdir(place)
+        Path("recipes/reading").mkdir(parents=True)
+        shutil.copy(ROOT / "recipes" / "reading" / "synthetic.toml", "recipes/reading")
         for name, lines in FILES.items():
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             write_lines(name, lines)
