@@ -15,7 +15,7 @@ from regard.recipe import Recipe
 from regard.tasks.open import Pipeline, open_bundle
 from regard.text import END, Tokenizer
 
-from . import family  # noqa: F401  (so that a bundle's family is known)
+from . import family
 from .lines import Window, windows_of
 from .model import LONGEST, PASSAGE, SpanReader, best_span, scores_of_rows
 from .squad import Question
@@ -53,6 +53,7 @@ def answer(
     """
     if longest < 1:
         raise ModelError(f"longest is {longest}; it must be at least 1 token.")
+    family.add()
     opened = open_bundle(bundle, ["span-reader"], device=device)
     model = cast(SpanReader, opened.model_for(precision))
     return answered(model, opened.recipe, opened.source, questions, -np.inf if always else threshold, longest)

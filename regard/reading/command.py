@@ -70,7 +70,10 @@ def read(
 
 
 def _train(given: list[str], reading: Reading, settings: list[str] | None) -> None:
+    from . import family
     from .learn import learn
+
+    family.add()
 
     if reading.out is None:
         raise DataError("regard read train needs --out, the run's directory.")

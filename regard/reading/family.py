@@ -4,4 +4,10 @@ from __future__ import annotations
 
 from regard.models import FAMILIES
 
-FAMILIES.data["span-reader"] = "regard.reading.model"
+
+def add() -> None:
+    """Add the name to the table, where it is not there already."""
+    FAMILIES.data.setdefault("span-reader", "regard.reading.model")
+
+
+add()

@@ -37,7 +37,7 @@ from regard.tasks.golden import ANSWERS
 from regard.text import Tokenizer
 from regard.train import Options, Report, Step, Trainer, inputs
 
-from . import family  # noqa: F401  (so that a recipe's family is known)
+from . import family
 from .answer import answered, longest_line
 from .lines import Window, joined, windows_of
 from .model import PASSAGE, SPAN, SpanReader, answers_alone
@@ -95,6 +95,7 @@ def learn(
     `report` hears of each event of training. Raises Interrupted after Ctrl-C or SIGTERM, its checkpoint saved, and a
     RegardError for what the user can mend.
     """
+    family.add()
     recipe = recipe if isinstance(recipe, Recipe) else recipes.load(recipe)
     _check(recipe)
     recipe = _settled(recipe)
