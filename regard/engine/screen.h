@@ -23,7 +23,7 @@ template <class Kind> struct Screen {  // of the kinds whose products are quick 
 #ifdef __AVX512BF16__
 template <> struct Screen<Float32> {
     static constexpr bool KNOWN = true;
-    static constexpr int LEAST = 2048;     // outputs: with fewer there is little to win
+    static constexpr int LEAST = 8192;     // outputs: of fewer too large a part is computed again
     static constexpr float COUNTS = 8.0f;  // an output so far below the row's greatest has e^-8 of its probability
     Matrix quick;          // the columns, less their mean: what all columns share would make errors that do not vanish
     Numbers<float> mean;   // (K,)

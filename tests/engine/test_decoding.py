@@ -112,9 +112,9 @@ def test_rules_that_are_inside_of_the_decoder_are_those_of_the_reference(beam, r
 def test_many_outputs_are_screened_and_what_is_best_is_not_changed(stretch):
     """With so many tokens most outputs come from bfloat16, where the processor has products in it."""
     config = SMALL.model_copy(update={"width": 64, "output_bias": True})
-    model = toy.make(config, vocabulary=3000)
+    model = toy.make(config, vocabulary=9000)
     with torch.no_grad():
-        table = next(p for p in model.parameters() if p.shape[0] == 3000)
+        table = next(p for p in model.parameters() if p.shape[0] == 9000)
         table.mul_(stretch).add_(torch.randn(table.shape[1]))  # all tokens share a part, as trained ones do
     for beam in (1, 4):
         search = SearchConfig(beam=beam, extra_length=9, batch_size=3)
