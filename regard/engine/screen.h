@@ -20,9 +20,12 @@ template <class Kind> struct Screen {  // of the kinds whose products are quick 
     void make(const Matrix&) {}
 };
 
-#ifdef __AVX512BF16__
 template <> struct Screen<Float32> {
+#ifdef __AVX512BF16__
     static constexpr bool KNOWN = true;
+#else
+    static constexpr bool KNOWN = false;  // there a product in bfloat16 is slower
+#endif
     static constexpr int LEAST = 8192;     // outputs: of fewer too large a part is computed again
     static constexpr float COUNTS = 8.0f;  // an output so far below the row's greatest has e^-8 of its probability
     Matrix quick;          // the columns, less their mean: what all columns share would make errors that do not vanish
@@ -52,70 +55,68 @@ template <> struct Screen<Float32> {
         longest = std::sqrt(*std::max_element(squares.begin(), squares.end()));
     }
 };
-#endif
 
 // What is computed with it, for the rows of a step.
 struct Screening {
     Rows quick;
     Numbers<float> outputs, most;  // (M, columns + W) and (M, panels): the greatest of each panel
+    Numbers<float> order;          // (M, panels): the same, and put in order
     std::vector<float> floors;     // outputs of a row that are less are not computed again
     std::vector<float> common;     // each row's product with the mean of the columns
     int64_t columns = 0, panels = 0;
+    struct Part { const float *x, *columns; Floats* out; };  // a row, and sixteen columns of a panel
+    std::vector<std::vector<Part>> parts;                    // of each thread
 
-    void reserve(int M, const Matrix& matrix) {
+    void reserve(int M, const Matrix& matrix, int64_t threads) {
         quick.reserve(M, matrix.words);
         panels = matrix.panels, columns = panels * PANEL;
         if (size_t need = checked_product({M, columns + W}); outputs.size() < need) outputs.resize(need);
-        if (size_t need = checked_product({M, panels}); most.size() < need) most.resize(need);
+        if (size_t need = checked_product({M, panels}); most.size() < need) most.resize(need), order.resize(need);
         if (floors.size() < size_t(M)) floors.resize(M), common.resize(M);
+        parts.resize(threads);
+        for (auto& of_thread : parts) of_thread.reserve(size_t(M) * (PANEL / W));
     }
     float* of(int row) { return outputs.data() + row * (columns + W); }
     float* most_of(int row) { return most.data() + row * panels; }
 
     // All outputs of float32 rows; the best `keep` of each row, and all that count, are those of the exact matrix.
     void compute(Team& team, Rows& rows, const Matrix& exact, const Screen<Float32>& screen, int keep) {
-        if constexpr (Screen<Float32>::KNOWN) {
-            auto [first, last] = team.share(rows.M);
-            for (int row = first; row < last; row++) {
-                const float* x = (const float*)rows.at(row);
-                Floats shared{};
-                for (int k = 0; k < exact.K; k += W) shared += load(x + k) * load(screen.mean.data() + k);
-                common[row] = sum(shared);
-                prepare<Bfloat16>(quick, row, x, exact.K);
-            }
-            team.wait();
-            multiply<Bfloat16>(screen.quick, quick, team, [&](int row, int column, const Floats* y) {
-                for (int v = 0; v < PANEL / W; v++) store(of(row) + column + v * W, y[v] + common[row]);
-                most_of(row)[column / PANEL] = largest(larger(larger(y[0], y[1]), larger(y[2], y[3]))) + common[row];
-            });
-            team.wait();
-            for (int row = first; row < last; row++) floors[row] = floor_of(row, (const float*)rows.at(row), exact.K, screen, keep);
-            team.wait();
-            auto [begin, end] = team.share(int(panels));
-            std::vector<Part> parts;
-            parts.reserve(size_t(rows.M) * (PANEL / W));
-            for (int panel = begin; panel < end; panel++) compute_again(panel, rows, exact, parts);
+        auto [first, last] = team.share(rows.M);
+        for (int row = first; row < last; row++) {
+            const float* x = (const float*)rows.at(row);
+            Floats shared{};
+            for (int k = 0; k < exact.K; k += W) shared += load(x + k) * load(screen.mean.data() + k);
+            common[row] = sum(shared);
+            prepare<Bfloat16>(quick, row, x, exact.K);
         }
+        team.wait();
+        multiply<Bfloat16>(screen.quick, quick, team, [&](int row, int column, const Floats* y) {
+            for (int v = 0; v < PANEL / W; v++) store(of(row) + column + v * W, y[v] + common[row]);
+            most_of(row)[column / PANEL] = largest(larger(larger(y[0], y[1]), larger(y[2], y[3]))) + common[row];
+        });
+        team.wait();
+        for (int row = first; row < last; row++) floors[row] = floor_of(row, (const float*)rows.at(row), exact.K, screen, keep);
+        team.wait();
+        auto [begin, end] = team.share(int(panels));
+        for (int panel = begin; panel < end; panel++) compute_again(panel, rows, exact, parts[team.id]);
     }
 
 private:
-    float floor_of(int row, const float* x, int K, const Screen<Float32>& screen, int keep) const {
-        if constexpr (Screen<Float32>::KNOWN) {
-            if (keep > panels) return LOWEST;
-            std::vector<float> order(most.data() + row * panels, most.data() + (row + 1) * panels);
-            std::nth_element(order.begin(), order.begin() + (keep - 1), order.end(), std::greater<float>());
-            const float greatest = *std::max_element(order.begin(), order.begin() + keep);
-            Floats squares{};
-            for (int k = 0; k < K; k += W) squares += load(x + k) * load(x + k);
-            // Rounding to 8 bits changes a factor by at most 2^-9 of it, so an output by 2^-8 of |x| |column|, and a little.
-            const float error = std::sqrt(sum(squares)) * screen.longest * (1.02f / 256.0f);
-            return std::min(greatest - Screen<Float32>::COUNTS, order[keep - 1] - 2.0f * error);
-        }
-        return LOWEST;
+    float floor_of(int row, const float* x, int K, const Screen<Float32>& screen, int keep) {
+        if (keep > panels) return LOWEST;
+        float *from = order.data() + row * panels, *kth = from + keep - 1;
+        std::copy_n(most_of(row), panels, from);
+        std::nth_element(from, kth, from + panels, std::greater<float>());
+        const float greatest = *std::max_element(from, kth + 1);
+        Floats squares{};
+        for (int k = 0; k < K; k += W) squares += load(x + k) * load(x + k);
+        // Rounding to 8 bits changes a factor by at most 2^-9 of it, so an output by 2^-8 of |x| |column|; and so many sums
+        // in float32 by some of their last bits.
+        const float error = std::sqrt(sum(squares)) * screen.longest * (1.01f + float(K) / 65536.0f) / 256.0f;
+        return std::min(greatest - Screen<Float32>::COUNTS, *kth - 2.0f * error);
     }
 
-    struct Part { const float *x, *columns; Floats* out; };  // a row, and sixteen columns of a panel
-    static constexpr int PARTS = 8;                           // at a time: that many sums are under way at once
+    static constexpr int PARTS = 8;  // at a time: that many sums are under way at once
 
     // Sums in the order of tile(), so to the same bits.
     static void compute_parts(const std::vector<Part>& parts, int words) {

@@ -226,7 +226,8 @@ template <class Kind> struct Searching : Computing<Kind>, Search {
         if (best.size() < lists) best.resize(lists);
         if (values.size() < kept) values.resize(kept), tokens.resize(kept);
         if constexpr (Screen<Kind>::KNOWN)
-            if (screens()) screening.reserve(std::max<int64_t>(M, std::min<int64_t>(s.batch, sources.count()) * s.width), m.screen.quick);
+            if (screens()) screening.reserve(std::max<int64_t>(M, std::min<int64_t>(s.batch, sources.count()) * s.width), m.screen.quick,
+                                             s.threads);
         together(s.threads, [&](Team team) { decode(team, of, keep, wanted); });
         for (size_t i = 0; i < live.size();) {
             if (!live[i]->done) { i++; continue; }
