@@ -203,7 +203,8 @@ def test_no_page_imports_another_page() -> None:
     }
     assert len(pages) >= 10
     held = {name: family for page in pages for name, family in import_module(f"regard.models.{page}").FAMILIES.items()}
-    assert held == dict(FAMILIES), "the package names every family of its pages, and no other"
+    own = {name: family for name, family in FAMILIES.items() if name != "span-reader"}  # which a room above adds
+    assert held == own, "the package names every family of its pages, and no other"
     for name in pages:
         imports = [node for node in ast.walk(trees[name]) if isinstance(node, ast.ImportFrom) and node.level]
         found = {

@@ -28,6 +28,7 @@ LAWS = {
     "extra_length": "test_search_translate.test_no_output_is_longer_or_shorter_than_it_may_be",
     "no_repeat_ngram_size": "test_search_constraints.test_nothing_is_repeated_unless_it_is_required",
     "ensemble": "test_laws_search.test_an_ensemble_is_the_mean_that_it_names",
+    "most_steps": "test_exact.test_giving_up_is_said_and_the_line_is_named",
     "passes": "test_mask_predict.test_the_search_says_each_place_and_says_unsure_ones_again",
     "shortlist": "test_shortlist.test_a_sentence_is_written_with_its_own_list_alone",
     "batch_size": "test_laws_search.test_decode_keeps_order_and_is_independent_of_batches",
