@@ -1,9 +1,10 @@
 """`regard translate` without options against `--precision exact`, which was its default before: time and text.
 
-    ./run bench default --bundles runs/multi30k/bundle runs/base --source test.en.gz
+    ./run bench default --bundles runs/multi30k/bundle runs/base --source test.en.gz --before older
 
-Both are commands in processes of their own, timed from their start to their end, in turn; the faster way is timed
-`--rounds` times. Every line must be the same text. Exit code 1 if one is not.
+All are commands in processes of their own, timed from their start to their end, in turn; the faster way is timed
+`--rounds` times. Every line must be the same text. Exit code 1 if one is not. `--before` is the source of a version
+before the compiled decoder became the default (see older.py), whose `regard translate` without options is timed too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from older import older_copy
 from record import RESULTS, circumstances, write
 from workers import BenchmarkError, Machine, at_least, exit_code, threads_option
 
@@ -24,11 +26,14 @@ from regard.bundle import load
 from regard.text import read_lines, write_lines
 
 
-def translated(machine: Machine, bundle: Path, source: Path, *options: str) -> tuple[float, list[str]]:
-    """Seconds of the command and the lines that it prints."""
-    command = [sys.executable, "-m", "regard", "translate", str(bundle), str(source), *options]
+def translated(
+    machine: Machine, bundle: Path, source: Path, *options: str, code: Path | None = None
+) -> tuple[float, list[str]]:
+    """Seconds of the command, of this version or of the one whose code is named, and the lines that it prints."""
+    command = [sys.executable, "-m", "regard", "translate", str(bundle.resolve()), str(source), *options]
     began = time.perf_counter()
-    done = subprocess.run(command, env=machine.environment, capture_output=True, text=True)
+    environment = machine.environment | ({"PYTHONPATH": str(code)} if code else {})
+    done = subprocess.run(command, env=environment, cwd=code, capture_output=True, text=True)
     seconds = time.perf_counter() - began
     if done.returncode:
         raise BenchmarkError(f"regard translate {' '.join(options)} failed: {done.stderr.strip()[-800:]}")
@@ -42,6 +47,7 @@ def main() -> int:
     parser.add_argument("--lines", type=at_least(1), default=1000, help="how many of them (default: 1000)")
     parser.add_argument("--rounds", type=at_least(1), default=3, help="of the default (default: 3)")
     parser.add_argument("--results", type=Path, default=RESULTS / "default.json")
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="source of an older version, timed too")
     threads_option(parser)
     arguments = parser.parse_args()
     machine = Machine(arguments.threads)
@@ -55,6 +61,11 @@ def main() -> int:
             bundle = load(path)
             default = [translated(machine, path, source) for _ in range(arguments.rounds)]
             exact, texts = translated(machine, path, source, "--precision", "exact")
+            before = None
+            if arguments.before:
+                older = older_copy(path, Path(folder) / bundle.recipe.name)
+                before, others = translated(machine, older, source, code=arguments.before.resolve())
+                texts = [text if text == other else "" for text, other in zip(texts, others, strict=True)]
             seconds = median(each for each, _ in default)
             differ = sum(a != b for a, b in zip(default[0][1], texts, strict=True))
             found[bundle.recipe.name] = {
@@ -62,12 +73,15 @@ def main() -> int:
                 "seconds_by_default": seconds,
                 "seconds_exact": exact,
                 "times_as_fast": exact / seconds,
+                "seconds_before": before,
+                "times_as_fast_as_before": before / seconds if before else None,
                 "differing_lines": differ,
             }
             write(arguments.results, result)
             print(
                 f"{bundle.recipe.name}: {seconds:.2f} s by default, {exact:.2f} s exact, {exact / seconds:.1f} times; "
-                f"{differ} of {len(lines)} lines differ",
+                + (f"{before:.2f} s before, {before / seconds:.1f} times; " if before else "")
+                + f"{differ} of {len(lines)} lines differ",
                 flush=True,
             )
     return 1 if any(one["differing_lines"] for one in found.values()) else 0
