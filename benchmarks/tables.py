@@ -137,7 +137,7 @@ def contended_tables(result: Table) -> list[str]:
 
 
 def default_tables(result: Table) -> list[str]:
-    """The default against exact."""
+    """The default against exact, and against the version whose default was float64."""
     rows = [
         [
             name,
@@ -145,11 +145,17 @@ def default_tables(result: Table) -> list[str]:
             f"{row['seconds_by_default']:.1f} s",
             f"{row['seconds_exact']:.1f} s",
             f"{row['times_as_fast']:.1f}",
+            *(
+                [f"{before:.1f} s", f"{row['times_as_fast_as_before']:.1f}"]
+                if (before := row["seconds_before"])
+                else ["", ""]
+            ),
             str(row["differing_lines"]),
         ]
         for name, row in result["bundles"].items()
     ]
-    return [table(["bundle", "parameters", "default", "exact", "times as fast", "lines that differ"], rows)]
+    names = ["bundle", "parameters", "default", "exact", "times as fast", "default before", "times as fast"]
+    return [table([*names, "lines that differ"], rows)]
 
 
 def batch_independence_tables(result: Table) -> list[str]:

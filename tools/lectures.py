@@ -21,14 +21,16 @@ from regard.studies.lectures.trained import TRAINED
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "lectures"
+SHOWN = ROOT / "regard" / "studies" / "lectures"
 RESULTS = ROOT / "results" / "lectures"
 LANGUAGES = ("en", "zh")
 _MADE = "<!-- made by `python tools/lectures.py` -->\n"
 
 
 def tables(name: str) -> Any:
-    """One of the tables of docs/lectures."""
-    return tomllib.loads((PLACE / f"{name}.toml").read_text("utf-8"))
+    """One of the tables, of docs/lectures or of what the lectures themselves show."""
+    own = PLACE / f"{name}.toml"
+    return tomllib.loads((own if own.exists() else SHOWN / own.name).read_text("utf-8"))
 
 
 def _cell(text: str) -> str:

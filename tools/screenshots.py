@@ -19,6 +19,7 @@ from regard.explore.exploration import explore
 from regard.explore.page import page
 from regard.studies.lectures import interactive
 from regard.studies.lectures.every import lecture
+from regard.studies.lectures.slides import Decks
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -92,9 +93,7 @@ def lectures() -> None:
     """The part of each page that moves; the beams in Chinese, and in the dark."""
     with tempfile.TemporaryDirectory() as place, browser() as chromium:
         for name, values in LECTURES.items():
-            made = (
-                interactive.recorded_page() if name == interactive.RECORDED else interactive.page(name, lecture(name))
-            )
+            made = interactive.page(name, interactive.recorded() if name == interactive.RECORDED else lecture(name))
             (Path(place) / "page.html").write_text(made, encoding="utf-8")
             scheme = "dark" if name == "beams" else "light"
             device = {"viewport": {"width": 1100, "height": 860}, "color_scheme": scheme}
@@ -105,6 +104,12 @@ def lectures() -> None:
             if name == "beams":
                 shown.click("#language")
             saved(shown, OUT / f"lecture-{name}.png")
+        (Path(place) / "slides.html").write_text(Decks().deck("document-1"), encoding="utf-8")
+        shown = chromium.new_context(viewport={"width": 1100, "height": 860}).new_page()
+        shown.goto((Path(place) / "slides.html").as_uri())
+        while "The linear layer" not in shown.inner_text("h1:visible"):
+            shown.keyboard.press("PageDown")
+        saved(shown, OUT / "lecture-slides.png")
 
 
 def main(bundle: str) -> None:

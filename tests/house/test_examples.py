@@ -216,6 +216,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 shutil.copytree(runs[0], other)
         random_bundle(Path("runs/parse-craft/bundle"))
         small_bundle(Path("runs/classical-modern-zh/bundle"))
+        small_bundle(Path("runs/tatoeba-en-zh/bundle"))
         shutil.copytree("runs/first/bundle", "demo/bundle")
         for name, lines in (("source", ENGLISH[:2]), ("reference", GERMAN[:2])):
             write_lines(f"demo/heldout.{name}", lines)

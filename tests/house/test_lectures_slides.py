@@ -13,7 +13,7 @@ from tests.house.test_lectures_docs import symbols
 from tests.studies.test_lectures_paper import document, squeezed
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = tomllib.loads((ROOT / "docs" / "lectures" / "slides.toml").read_text("utf-8"))
+TABLE = tomllib.loads((ROOT / "regard" / "studies" / "lectures" / "slides.toml").read_text("utf-8"))
 SLIDES = [(d["number"], slide) for d in TABLE["document"] for slide in d["slides"]]
 
 

@@ -35,7 +35,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of each figure, one without any, and the index; the pictures inside are tested elsewhere."""
     place = tmp_path_factory.mktemp("lectures")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interactive, "_picture", lambda one, name: "")
+        patch.setattr(interactive, "picture", lambda one, name: "")
         names = [*MOVING, "complexity"]
         for name in names:
             (place / f"{name}.html").write_text(interactive.page(name, lecture(name)), encoding="utf-8")

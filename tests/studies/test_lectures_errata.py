@@ -26,7 +26,7 @@ from regard.studies.lectures.positions import rotation_matrix
 from regard.train.step import Schedule, paper
 
 ROOT = Path(__file__).resolve().parents[2]
-SLIPS = tomllib.loads((ROOT / "docs/lectures/errata.toml").read_text("utf-8"))["slip"]
+SLIPS = tomllib.loads((ROOT / "regard/studies/lectures/errata.toml").read_text("utf-8"))["slip"]
 
 
 @pytest.fixture(autouse=True)

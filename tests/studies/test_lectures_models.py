@@ -20,6 +20,7 @@ from regard.studies.lectures.trained import (
     PAIRS,
     TRAINED,
     Shown,
+    alignment,
     decoding_steps,
     looking_back,
     looks,
@@ -152,6 +153,17 @@ def test_the_memorial_is_the_recipes_text_and_is_seen_whole(bundle):
     assert len(head) == len(rows[0])
 
 
+def test_an_alignment_is_of_the_line_that_is_written(bundle):
+    own, made = alignment(bundle, [LINE]), alignment(bundle, [LINE, "Zwei"])
+    assert own.numbers["translation"] == made.numbers["translation"] == load(bundle).translate([LINE])[0].text
+    cross = look(bundle, LINE, target="Zwei").part("cross")
+    assert [row[0].text for row in made.lines[1:]] == list(cross.rows.names)
+    for shown in (own, made):
+        assert [sum(word.share for word in row[1:]) for row in shown.lines[1:]] == pytest.approx(
+            [1.0] * (len(shown.lines) - 1), 1e-3
+        )
+
+
 @pytest.mark.parametrize("family", SIZES)
 def test_models_of_one_side_look_at_their_own_line(family):
     opened = one_sided(family)
@@ -194,7 +206,7 @@ def test_what_cannot_be_shown_is_said(bundle, capsys, words, says):
 
 
 def test_every_figure_has_its_own_line(bundle):
-    assert set(TRAINED) == {"decoding-steps", "looking-back", "pronoun", "question", "memorial"}
+    assert set(TRAINED) == {"decoding-steps", "looking-back", "pronoun", "question", "memorial", "alignment"}
     assert isinstance(trained("question", bundle), Shown)
     with pytest.raises(DataError, match="looking-back"):
         trained("look-back", bundle)

@@ -40,7 +40,7 @@ def squeezed(text: str) -> str:
 
 def test_slips_quote_their_documents():
     gone = []
-    for slip in tomllib.loads((ROOT / "docs/lectures/errata.toml").read_text("utf-8"))["slip"]:
+    for slip in tomllib.loads((ROOT / "regard/studies/lectures/errata.toml").read_text("utf-8"))["slip"]:
         text = document(slip["document"])
         printed = (squeezed(slip["quote"]), squeezed(slip["slide"].partition("（")[0]))
         gone += [(slip["id"], what) for what in printed if what not in text]

@@ -24,7 +24,9 @@ def lecture(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write NAME.html there.")] = None,
     kind: Annotated[
         str | None,
-        typer.Option(metavar="html|ipynb|svg|png|pdf", help="A page, or the picture alone: of a bundle, svg."),
+        typer.Option(
+            metavar="html|slides|ipynb|svg|png|pdf", help="A page, slides, or the picture alone: of a bundle, svg."
+        ),
     ] = None,
     bundle: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The model of a lecture that needs one; alone: where it looks.")
@@ -44,13 +46,13 @@ def lecture(
 ) -> None:
     """The lectures on attention as running code: a formula's numbers and, with --out, its page; alone, the list.
 
-    What an extra is missing for is left out, and the exit code is 2. --kind ipynb writes notebooks.
+    What an extra is missing for is left out, and the exit code is 2. --kind ipynb writes notebooks, --kind slides a
+    deck of each lecture, or of a whole document of the lectures: document-1 to document-5.
     """
-    if kind == "ipynb":
-        _notebooks(names or [], out, language, bundle)
+    if kind in ("ipynb", "slides"):
+        _exported(kind, names or [], out, language, bundle)
         return
     from .every import LECTURES
-    from .labels import message
 
     kind = kind or ("svg" if bundle else "html")
     _check(names, kind, bundle, line, to)
@@ -64,8 +66,7 @@ def lecture(
         try:
             found[name] = _computed(name, bundle, line or (), to)
         except DataError as error:
-            left = message("is left out", language)
-            failed.append(str(error) if len(chosen) == 1 else f"{name} {left}: {error}")
+            failed.append(str(error) if len(chosen) == 1 else _left_out(name, error, language))
     if as_json and found:
         write_json({name: one.numbers for name, one in found.items()})
     for name, one in found.items():
@@ -77,6 +78,12 @@ def lecture(
         write_index(out, list(found))
     if failed:
         raise DataError("\n".join(dict.fromkeys(failed)))
+
+
+def _left_out(name: str, error: DataError, language: str) -> str:
+    from .labels import message
+
+    return f"{name} {message('is left out', language)}: {error}"
 
 
 def _shown_and_drawn(told: str, one: Lecture | Shown, name: str, file: Path | None, language: str) -> list[str]:
@@ -110,7 +117,7 @@ def _check(names: list[str] | None, kind: str, bundle: Path | None, line: list[s
     if kind == "html" and bundle is not None:
         raise DataError("--kind html is a page of a lecture; what a bundle does is a picture: svg, png or pdf.")
     if kind not in ("html", *pictures.KINDS):
-        raise DataError(f"--kind is {kind}; a page is html or ipynb, a picture {' or '.join(pictures.KINDS)}.")
+        raise DataError(f"--kind is {kind}; a page is html, slides or ipynb, a picture {' or '.join(pictures.KINDS)}.")
     for option, value, what in (("--line", line, "what a model reads"), ("--to", to, "what a model writes")):
         if bundle is None and value:
             raise DataError(f"{option} is {what}: give it with --bundle.")
@@ -152,17 +159,26 @@ def _draw(one: Lecture | Shown, file: Path, title: str) -> None:
         pictures.shades(one.lines, aligned=one.aligned, title=title).save(file)
 
 
-def _notebooks(names: Sequence[str], out: Path | None, language: str, bundle: Path | None) -> None:
+def _exported(kind: str, names: list[str], out: Path | None, language: str, bundle: Path | None) -> None:
+    """Write notebooks or slides of the named lectures."""
     from .every import LECTURES
     from .labels import message
     from .notebooks import write_notebook
+    from .slides import Decks, names_of
 
     if not names or out is None or bundle is not None:
-        raise DataError("--kind ipynb writes notebooks: name lectures, or all, with --out DIR and without --bundle.")
+        what = "notebooks" if kind == "ipynb" else "slides"
+        raise DataError(f"--kind {kind} writes {what}: name lectures, or all, with --out DIR and without --bundle.")
     _spoken(language)
-    for name in LECTURES if list(names) == ["all"] else names:
-        write_notebook(name, out / f"{name}.ipynb", language)
-        write(f"{message('drawn', language)}: {out / f'{name}.ipynb'}\n")
+    decks = Decks()
+    for name in names_of(names) if kind == "slides" else LECTURES if names == ["all"] else names:
+        file = out / (f"{name}.ipynb" if kind == "ipynb" else f"{name}-slides.html")
+        if kind == "ipynb":
+            write_notebook(name, file, language)
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, decks.deck(name, language))
+        write(f"{message('drawn', language)}: {file}\n")
 
 
 def _spoken(language: str) -> None:

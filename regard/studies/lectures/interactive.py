@@ -11,7 +11,7 @@ import html
 import json
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,17 +35,24 @@ def title(name: str, language: str = "en") -> str:
 
 
 @cache
-def _web(name: str) -> str:
+def web(name: str) -> str:
+    """A file of `web/`."""
     return (_WEB / name).read_text("utf-8")
 
 
-def _both(english: str, chinese: str) -> str:
+def both(english: str, chinese: str) -> str:
+    """A text in both languages, of which a page shows one."""
     return f'<span lang="en">{html.escape(english)}</span><span lang="zh">{html.escape(chinese)}</span>'
 
 
-def _frame(name: str, english: str, chinese: str, inside: str, *, back: bool, script: bool) -> str:
-    scripts = "\n".join(map(_web, _SCRIPTS)) if script else f"{_web('page.js')}\nconst widgets = {{}};"
-    link = f'<a href="index.html">{_both("All lectures", "全部讲义")}</a>' if back else "<span></span>"
+def frame(name: str, english: str, chinese: str, inside: str, *, back: bool, script: bool, slides: bool = False) -> str:
+    """A whole page: its style, its scripts, one switch of language; of slides, what leads from one to the next."""
+    scripts = "\n".join(map(web, _SCRIPTS)) if script else f"{web('page.js')}\nconst widgets = {{}};"
+    style = web("page.css") + (web("deck.css") if slides else "")
+    scripts += web("deck.js") if slides else ""
+    begin = "page.begin();" + (" deck.begin();" if slides else "")
+    body = inside if slides else f"<h1>{both(english, chinese)}</h1>\n{inside}"
+    link = f'<a href="index.html">{both("All lectures", "全部讲义")}</a>' if back else "<span></span>"
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -55,18 +62,17 @@ def _frame(name: str, english: str, chinese: str, inside: str, *, back: bool, sc
 script-src 'unsafe-inline'; img-src data:">
 <link rel="icon" href="data:,">
 <title>{html.escape(english)}</title>
-<style>{_web("page.css")}</style>
+<style>{style}</style>
 </head>
 <body data-lecture="{html.escape(name)}" data-en="{html.escape(english)}" data-zh="{html.escape(chinese)}">
 <header>{link}<span class="buttons"><button type="button" id="large" aria-pressed="false">\
-{_both("Large letters", "大字")}</button>
+{both("Large letters", "大字")}</button>
 <button type="button" id="language"><span lang="en">中文</span><span lang="zh">English</span></button></span></header>
 <main>
-<h1>{_both(english, chinese)}</h1>
-{inside}
+{body}
 </main>
 <script>{scripts}
-page.begin();</script>
+{begin}</script>
 </body>
 </html>
 """
@@ -82,22 +88,21 @@ def _formula(text: str) -> str:
     return _RAISED.sub(lambda found: f"<{tags[found[1]]}>{found[2].strip('()')}</{tags[found[1]]}>", html.escape(text))
 
 
-def _widget(name: str) -> str:
+def widget(name: str) -> str:
+    """The figure that moves with a lecture, with its formula; empty where there is none."""
     found = words()["widget"].get(name)
     if not found:
         return ""
-    widget, _, formula = found.partition(": ")
+    kind, _, formula = found.partition(": ")
     recorded = ""
-    if widget == "steps":
+    if kind == "steps":
         kept = (Path(__file__).parent / "recorded.json").read_text("utf-8").replace("<", "\\u003c")
         recorded = f'<script type="application/json" id="recorded">{kept}</script>'
-    moves = _both("Move it", "动手试一试")
-    return f"""<h2>{moves}</h2>
-<section class="widget">{recorded}<div class="formula" tabindex="0">{_formula(formula)}</div>
-<div data-widget="{widget}"></div></section>"""
+    return f"""<section class="widget">{recorded}<div class="formula" tabindex="0">{_formula(formula)}</div>
+<div data-widget="{kind}"></div></section>"""
 
 
-def _picture(one: Lecture, name: str) -> str:
+def picture(one: Lecture, name: str) -> str:
     """The picture inside of the page; what is missing, where it cannot be drawn."""
     try:
         with tempfile.TemporaryDirectory() as place:
@@ -107,47 +112,55 @@ def _picture(one: Lecture, name: str) -> str:
     except DataError as error:
         return f"<p>{html.escape(str(error))}</p>"
     alternative = html.escape(f"{title(name)}: {about(name)}")
-    image = f'<img class="static" alt="{alternative}" src="data:image/svg+xml;base64,{inside}">'
-    return f"<h2>{_both('The picture', '图')}</h2>{image}"
+    return f'<img class="static" alt="{alternative}" src="data:image/svg+xml;base64,{inside}">'
+
+
+def headed(english: str, chinese: str, inside: str) -> str:
+    """A part of a page under its heading; empty where there is nothing in it."""
+    return f"<h2>{both(english, chinese)}</h2>{inside}" if inside else ""
+
+
+def table(numbers: Mapping[str, Value]) -> str:
+    """A lecture's numbers."""
+
+    def said(key: str, value: Value, language: str) -> tuple[str, str]:
+        return label(key, language), shown(value, language)
+
+    rows = (zip(said(key, value, "en"), said(key, value, "zh"), strict=True) for key, value in numbers.items())
+    cells = ("".join(f"<td>{both(english, chinese)}</td>" for english, chinese in row) for row in rows)
+    return f"<table><tbody>{''.join(f'<tr>{row}</tr>' for row in cells)}</tbody></table>"
 
 
 def page(name: str, one: Lecture | Shown) -> str:
     """The page of a lecture, or of what a trained model does with its lines."""
-    rows = (
-        [(label(key, language), shown(value, language)) for language in ("en", "zh")]
-        for key, value in one.numbers.items()
-    )
-    numbers = "".join(
-        f"<tr><td>{_both(english[0], chinese[0])}</td><td>{_both(english[1], chinese[1])}</td></tr>"
-        for english, chinese in rows
-    )
-    parts = [f'<p class="says">{_both(about(name), about(name, "zh"))}</p>', _widget(name)]
-    parts.append(f"<h2>{_both('Computed by Regard', '由 Regard 算出')}</h2><table><tbody>{numbers}</tbody></table>")
+    parts = [f'<p class="says">{both(about(name), about(name, "zh"))}</p>']
+    parts.append(headed("Move it", "动手试一试", widget(name)))
+    parts.append(headed("Computed by Regard", "由 Regard 算出", table(one.numbers)))
     if isinstance(one, Lecture):
-        parts.append(_picture(one, name))
-    return _frame(name, title(name), title(name, "zh"), "\n".join(parts), back=True, script=name in words()["widget"])
+        parts.append(headed("The picture", "图", picture(one, name)))
+    return frame(name, title(name), title(name, "zh"), "\n".join(parts), back=True, script=name in words()["widget"])
 
 
-def recorded_page() -> str:
-    """The page of a translation by a trained model, recorded word by word."""
+def recorded() -> Shown:
+    """A translation by a trained model, recorded word by word."""
     kept = json.loads((Path(__file__).parent / "recorded.json").read_text("utf-8"))
     numbers: dict[str, Value] = {key: kept[key] for key in ("line", "translation", "model")}
-    return page(RECORDED, Shown(numbers | {"SHA-256 of its weights": kept["sha256"][:16]}, ()))
+    return Shown(numbers | {"SHA-256 of its weights": kept["sha256"][:16]}, ())
 
 
 def index(names: Sequence[str]) -> str:
     """The page that leads to the pages of these lectures."""
-    moving = _both("moves", "可动")
+    moving = both("moves", "可动")
     items = "".join(
-        f'<li><a href="{name}.html">{_both(title(name), title(name, "zh"))}</a>'
+        f'<li><a href="{name}.html">{both(title(name), title(name, "zh"))}</a>'
         + (f' <span class="moves">{moving}</span>' if name in words()["widget"] else "")
-        + f"<p>{_both(about(name), about(name, 'zh'))}</p></li>"
+        + f"<p>{both(about(name), about(name, 'zh'))}</p></li>"
         for name in names
     )
-    return _frame("index", "The lectures", "讲义", f'<ul class="list">{items}</ul>', back=False, script=False)
+    return frame("index", "The lectures", "讲义", f'<ul class="list">{items}</ul>', back=False, script=False)
 
 
 def write_index(place: Path, names: Sequence[str]) -> None:
     """Write index.html, which leads to the pages of these lectures, and the page of the recorded translation."""
-    write_atomically(place / f"{RECORDED}.html", recorded_page())
+    write_atomically(place / f"{RECORDED}.html", page(RECORDED, recorded()))
     write_atomically(place / "index.html", index([*names, RECORDED]))

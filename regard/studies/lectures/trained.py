@@ -321,12 +321,29 @@ def memorial(bundle: str | Path | Pipeline, lines: Sequence[str] = _MEMORIAL, to
     return Shown(numbers, _grid(cross, cross.matrix()))
 
 
+def alignment(
+    bundle: str | Path | Pipeline,
+    lines: Sequence[str] = ("I love natural language processing.", "我爱自然语言处理。"),
+    to: str | None = None,
+) -> Shown:
+    """Where each token of a translation looks in the line (the mean of all layers and heads): of the second line, which
+    the model is made to write, and else of its own translation. The numbers have the model's own, too.
+    """
+    opened = open_bundle(bundle, ["encoder-decoder"])
+    line = _for(lines[0], to)
+    found = look(opened, line)
+    numbers = _of_bundle(opened) | {"translation": found.target}
+    cross = (look(opened, line, target=lines[1]) if len(lines) > 1 else found).part("cross")
+    return Shown(numbers | _looked(cross, cross.matrix()), _grid(cross, cross.matrix()))
+
+
 TRAINED: dict[str, Callable[..., Shown]] = {
     "decoding-steps": decoding_steps,
     "looking-back": looking_back,
     "pronoun": pronoun,
     "question": question,
     "memorial": memorial,
+    "alignment": alignment,
 }
 """Every lecture that needs a bundle, by name, in the order in which they are given."""
 
