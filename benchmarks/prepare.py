@@ -26,7 +26,7 @@ from regard.data.shards import cores
 from regard.data.store import Store
 from regard.settings import Filters
 from regard.text import Tokenizer, write_lines
-from regard.text.formats import read_pairs
+from regard.text.lines import read_pairs
 
 
 def files_of(store: Path) -> dict[str, str]:

@@ -50,10 +50,10 @@ import regard
 from regard.documents.markup import translate_markup
 from regard.documents.reading import Element, read
 from regard.errors import DataError
+from regard.search.table import Options
 from regard.tasks.details import layers_of, links_of, steps_of, words_of
 from regard.tasks.forced import forced
 from regard.tasks.lines import translate_long
-from regard.tasks.options import Options
 from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
 from regard.text import read_lines, write_lines

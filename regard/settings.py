@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticCustomError
 
 from regard.extensions import load_installed
-from regard.text.formats import FIELDS, holds_both
-from regard.text.lines import is_code, split_tag
+from regard.text.lines import FIELDS, holds_both, is_code, split_tag
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from regard.tasks.options import Constraints
+from regard.search.table import Constraints
 from regard.tasks.translate import load
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from regard.bundle import Bundle
 from regard.errors import ModelError, TextError
+from regard.search.table import explained
 from regard.tasks.engine import check_torch
-from regard.tasks.options import explained
 from regard.tasks.translate import Translator, load
-from regard.text.formats import holds_both, read_pairs
-from regard.text.lines import read_lines
+from regard.text.lines import holds_both, read_lines, read_pairs
 
 from .file import Adapter, digest_of, never_written, read_bundle
 from .settings import Learning

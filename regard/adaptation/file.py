@@ -23,8 +23,8 @@ from regard import bundle as bundles
 from regard.bundle import Bundle
 from regard.bundle.format import WEIGHTS
 from regard.bundle.load import Weights
-from regard.disk import atomic_rename
 from regard.errors import BundleError
+from regard.machine import atomic_rename
 
 Array = NDArray[np.float32]
 DOWN, UP, ADDED = ":down", ":up", ":added"

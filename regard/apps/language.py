@@ -12,7 +12,7 @@ import typer
 from regard.apps.options import BundlePath, Device, Json, computing, takes
 from regard.apps.terminal import console_on, say, write, write_json, write_record
 from regard.errors import TextError
-from regard.tasks.options import Options
+from regard.search.table import Options
 
 Lines = Annotated[str, typer.Argument(metavar="[FILE|-]", help="Text, a line each; - is standard input.")]
 Top = Annotated[int, typer.Option(min=1, help="How many, likeliest first.")]

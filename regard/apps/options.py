@@ -28,8 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from regard.errors import ModelError
-from regard.search.table import PANELS, SearchConfig
-from regard.tasks.options import Constraints, Options, explained
+from regard.search.table import PANELS, Constraints, Options, SearchConfig, explained
 
 SEARCH = (*SearchConfig.model_fields,)
 CONSTRAINTS = (*Constraints.model_fields,)

@@ -71,7 +71,7 @@ def train(
 def _is_recipe(files: list[Path]) -> bool:
     if len(files) > 2:
         raise DataError(f"{len(files)} files were given; give a recipe, or a source and a target.")
-    from regard.text.formats import holds_both
+    from regard.text.lines import holds_both
 
     first = files[0].name
     if len(files) == 1 and not (first.endswith(".toml") or holds_both(first)):
@@ -86,12 +86,12 @@ def _is_recipe(files: list[Path]) -> bool:
 
 def read_recipe(path: Path, settings: list[str] | None) -> Recipe:
     """The recipe of a command line; variables in it stand for folders that the environment names."""
-    from regard import recipe
+    from regard.recipe import load
 
     # Only what names a file or a folder: a foreign recipe must not carry a password off into a bundle. A value may be
     # longer than any path (LS_COLORS), for which Path.exists raises an error and os.path.exists does not.
     folders = {name: value for name, value in os.environ.items() if os.path.exists(value)}
-    return recipe.load(path, folders, settings or ())
+    return load(path, folders, settings or ())
 
 
 def _recipe_and_run(path: Path, out: Path | None, settings: list[str] | None) -> tuple[Recipe, Path]:

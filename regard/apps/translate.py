@@ -27,7 +27,7 @@ from regard.apps.options import (
     takes,
 )
 from regard.errors import ModelError, TextError
-from regard.tasks.options import Options
+from regard.search.table import Options
 
 if TYPE_CHECKING:
     from regard.tasks.lines import Translate

@@ -27,7 +27,7 @@ from regard.apps.options import (
 from regard.apps.show import show_calibration, show_evaluation, show_findings, show_inspection
 from regard.apps.terminal import console_on, printable, say, write, write_json, write_record
 from regard.errors import TextError
-from regard.tasks.options import Options
+from regard.search.table import Options
 
 
 class Judging(Flags):
@@ -68,8 +68,7 @@ def evaluate(
     from regard.tasks.evaluate import DEFAULT_METRICS, evaluate_lines
     from regard.tasks.open import reads_pairs
     from regard.tasks.translate import load
-    from regard.text.formats import holds_both, read_pairs
-    from regard.text.lines import read_lines, references_of, write_lines
+    from regard.text.lines import holds_both, read_lines, read_pairs, references_of, write_lines
 
     files = reference or []
     if not reads_pairs(bundle):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 FORMAT = 1
 
@@ -91,13 +91,9 @@ def versions(*others: str) -> dict[str, str]:
     return found
 
 
-def _rising(curve: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    if any(not (0 <= p <= 1 and 0 <= confidence <= 1) for p, confidence in curve) or sorted(curve) != list(curve):
-        raise ValueError("a curve goes from probability to confidence, both between 0 and 1, with rising probabilities")
-    return curve
-
-
-Curve = Annotated[tuple[tuple[float, float], ...], AfterValidator(_rising)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Curve = tuple[tuple[Share, Share], ...]
+"""From probability to confidence, with rising probabilities, which `regard.bundle.load` sees to."""
 
 
 class _Score(BaseModel):

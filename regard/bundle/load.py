@@ -157,7 +157,7 @@ def _read(path: Path, card: Card, whole: str) -> Bundle:
             provenance=card.provenance,
             parameters=card.parameters,
             files=card.files,
-            calibration=Calibration.model_validate(_json(path / CALIBRATION)) if CALIBRATION in card.files else None,
+            calibration=_calibration(path / CALIBRATION) if CALIBRATION in card.files else None,
             digest=whole,
         )
         check_golden(bundle)
@@ -207,6 +207,13 @@ def _json(file: Path) -> Any:
         return json.loads(file.read_bytes(), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{file}: damaged or cut short ({error}); get the bundle again.") from None
+
+
+def _calibration(file: Path) -> Calibration:
+    found = Calibration.model_validate(_json(file))
+    if any(sorted(curve) != [*curve] for curve in (found.tokens, found.words)):
+        raise BundleError(f"{file}: a curve's probabilities must rise; measure again with `regard calibrate`.")
+    return found
 
 
 def _no_number(text: str) -> NoReturn:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import BundleError, RegardError
-from regard.models import FAMILIES
-from regard.models.interface import NeedsVocabulary
-from regard.recipe import Recipe
-from regard.text import PAD, Tokenizer
+from regard.models.modules import new_model
 
 if TYPE_CHECKING:
     from .load import Bundle, Weights
@@ -22,20 +19,11 @@ _TABLES = 1 << 28
 """Numbers in the tables that a model computes for itself, such as sinusoids, that are still taken for reasonable."""
 
 
-def new_model(recipe: Recipe, source: Tokenizer, target: Tokenizer) -> nn.Module:
-    """A randomly initialised model of a recipe, for these vocabularies."""
-    family = FAMILIES[recipe.model.family]
-    model: nn.Module = family.build(recipe.model, len(source), len(target), PAD)
-    if family.needs_vocabulary:
-        cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
-    return model
-
-
 def filled(bundle: Bundle, weights: Weights) -> nn.Module:
     """The bundle's model with these weights, after every name and shape was held against a model without memory."""
     with torch.device("meta"):
         try:
-            empty = new_model(bundle.recipe, bundle.source, bundle.target)
+            empty = new_model(bundle.recipe.model, bundle.source, bundle.target)
         except RegardError:
             raise
         except Exception as error:  # whatever a page raises for sizes that no recipe of ours has
@@ -44,7 +32,7 @@ def filled(bundle: Bundle, weights: Weights) -> nn.Module:
         raise BundleError(f"{bundle.path}: its recipe asks for tables of {tables:,} numbers; get the bundle again.")
     weights.check({name: tuple(parameter.shape) for name, parameter in empty.named_parameters()})
     with _Unfilled():
-        model = new_model(bundle.recipe, bundle.source, bundle.target)
+        model = new_model(bundle.recipe.model, bundle.source, bundle.target)
     for name, parameter in model.named_parameters():
         parameter.data.copy_(torch.from_numpy(weights[name]))
     return model.eval()

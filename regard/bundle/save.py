@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 from safetensors import numpy as plain
 
-from regard.disk import digest, open_to_umask, sync
 from regard.errors import BundleError
+from regard.machine import digest, open_to_umask, sync
 from regard.recipe import Recipe, to_toml
 from regard.text import Shortlist, Tokenizer
 

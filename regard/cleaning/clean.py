@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import TextIO
 
-from regard.disk import atomic_rename
 from regard.errors import DataError
-from regard.text.formats import read_pairs
+from regard.machine import atomic_rename
+from regard.text.lines import read_pairs
 
 from .likeness import Dictionary
 from .rules import RULES, Corpus, Pair, Rules, check_rules, detector
@@ -61,7 +61,7 @@ def clean(
 ) -> Cleaned:
     """Write what is fit to learn from to OUT.SOURCE and OUT.TARGET, the rest with its reason to OUT.rejected.tsv.
 
-    source, target: two files of lines, or one file of pairs (any of `regard.text.formats.FORMATS`). languages: codes of
+    source, target: two files of lines, or one file of pairs (any of `regard.text.lines.FORMATS`). languages: codes of
     both sides, which name the files and without which the rule "language" is not applied. The report is
     OUT.report.json too. The files appear when all is done; their lines stay in order. Raises DataError for an unknown
     rule or language and where nothing is left, TextError for files that cannot be read.

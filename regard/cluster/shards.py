@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from regard.disk import locked, write_atomically
 from regard.errors import ModelError, TextError
+from regard.machine import locked, write_atomically
 from regard.text.lines import iter_lines, write_lines
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from regard.apps.options import Cluster
 from regard.errors import ModelError, TextError, install
-from regard.tasks.options import Options
+from regard.search.table import Options
 
 from .shards import Shards, measured, parts_of, shards_beside
 

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from regard.errors import RegardError
+from regard.search.table import Options
 from regard.tasks.engine import stamp_of
 from regard.tasks.lines import translate_long
-from regard.tasks.options import Options
 from regard.tasks.translate import Translator, load
 
 _TOGETHER = 4096

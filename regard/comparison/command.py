@@ -13,8 +13,8 @@ from rich.table import Table
 
 from regard.apps.options import Json, takes
 from regard.apps.terminal import cell, console_on, say, write_json
-from regard.disk import write_atomically
 from regard.errors import DataError
+from regard.machine import write_atomically
 from regard.metrics import METRICS
 
 from .compare import Compared, Comparing

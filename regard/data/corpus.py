@@ -1,4 +1,4 @@
-"""Corpora read: files that a recipe's `[data]` names, and text that is handed in instead, as any iterable.
+"""Text that is handed in as any iterable, in place of files; what a model is scored on; text that is left out.
 
 Preparing reads a corpus several times, and a run that goes on must read the same text again; a generator or a streamed
 data set can promise neither. So each item that is handed in is taken once, in order, checked, and written to a .jsonl
@@ -12,67 +12,20 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 
-from regard.data.store import Store
-from regard.disk import atomic_rename, digest
+from regard.data.store import Store, texts_in
 from regard.errors import DataError
+from regard.machine import atomic_rename, digest
 from regard.settings import DataConfig, check_set_name
-from regard.text.formats import FIELDS, Pair, format_of, holds_both, read_labelled, read_pairs, read_texts, texts_of
-from regard.text.lines import check_line, read_lines, references_of, split_tag, tag, write_lines
-
-# -- what is named -----------------------------------------------------------------------------------------------------
+from regard.text import read_lines, write_lines
+from regard.text.formats import texts_of
+from regard.text.lines import FIELDS, check_line, holds_both, read_labelled, read_pairs, read_texts, references_of
 
 _UNSPACED = "\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORDS = re.compile(rf"(?=\w)[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 """Words, and each character of Chinese and Japanese; punctuation is neither."""
-
-
-def pairs_of(data: DataConfig, *, valid: bool = False) -> Iterator[Pair]:
-    """All pairs of the training files, or of those of validation, in order; text of one side has empty sources.
-
-    In a multilingual corpus every source must carry a known tag.
-    """
-    for _, pairs in _files(data, valid):
-        yield from pairs
-
-
-def line_of(data: DataConfig, wanted: Pair, *, valid: bool = False) -> str:
-    """Where this pair is first found, for a message: "train.en: line 7"."""
-    for name, pairs in _files(data, valid):
-        for number, pair in enumerate(pairs, start=1):
-            if pair == wanted:
-                return f"{name}: line {number:,}"
-    return "a line"
-
-
-def _files(data: DataConfig, valid: bool) -> Iterator[tuple[str, Iterator[Pair]]]:
-    for name in data.valid_texts if valid else data.texts:
-        yield name, (("", line) for line in _texts(name, data))
-    targets = data.valid_target_files if valid else data.target_files
-    for index, name in enumerate(data.valid_sources if valid else data.sources):
-        if data.labels:
-            pairs = read_labelled(name)
-        else:
-            target = targets[index] if targets else None
-            pairs = read_pairs(name, target, fields=data.fields, languages=data.languages)
-        yield name, _tagged(pairs, name, data.target_languages) if data.target_languages else pairs
-
-
-def _texts(name: str, data: DataConfig) -> Iterator[str]:
-    return read_texts(name, fields=data.fields, language=data.source_language or data.target_language)
-
-
-def _tagged(pairs: Iterator[Pair], name: str, languages: tuple[str, ...]) -> Iterator[Pair]:
-    for number, pair in enumerate(pairs, start=1):
-        if split_tag(pair[0])[0] not in languages:
-            raise DataError(
-                f"{name}: line {number} ({pair[0][:40]!r}) does not start with a tag of data.target_languages "
-                f"({', '.join(map(tag, languages))}); put one and a space before the text."
-            )
-        yield pair
 
 
 def sets_of(data: DataConfig, valid: Store) -> Iterator[tuple[str, list[str], list[list[str]]]]:
@@ -90,42 +43,12 @@ def sets_of(data: DataConfig, valid: Store) -> Iterator[tuple[str, list[str], li
             pairs = list(read_labelled(files.text))
             yield name, [text for text, _ in pairs], [[label for _, label in pairs]]
         elif files.text:
-            texts = [*_texts(files.text, data)]
+            texts = [*texts_in(files.text, data)]
             yield name, texts, [texts]
         elif files.reference:
             yield name, read_lines(files.source), [read_lines(files.reference)]
         else:
             yield name, *references_of(read_pairs(files.source, fields=data.fields, languages=data.languages))
-
-
-def how_read(data: DataConfig) -> list[object]:
-    """What of the settings, beside the files and `data.fields`, decides what is read of them."""
-    named = {format_of(name).named_by for name in (*data.files, *data.valid_files)}
-    return [
-        *([data.labels] if data.labels else []),
-        *(["text", bool(data.context)] if data.texts else []),
-        *(["fields"] if data.texts and "fields" in named else []),
-        *([data.languages] if "languages" in named else []),
-    ]
-
-
-def hash_of(pair: Pair, data: DataConfig) -> int:
-    """64 bits of a source line (or text) without its tag: all translations of it fall on the same side of a split."""
-    line = pair[1] if data.texts else split_tag(pair[0])[1]
-    return int.from_bytes(blake2b(line.encode(), digest_size=8).digest(), "big")
-
-
-def lowest_of(values: Iterable[int], count: int) -> list[int]:
-    """The lowest `count` different values in order, in memory of that size."""
-    kept: set[int] = set()
-    bound = 2**64
-    for value in values:
-        if value < bound:
-            kept.add(value)
-            if len(kept) > 4 * count:
-                kept = set(sorted(kept)[:count])
-                bound = max(kept)
-    return sorted(kept)[:count]
 
 
 class Overlap:

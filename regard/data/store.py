@@ -1,4 +1,4 @@
-"""A corpus on disk, encoded once: ids and raw text of both sides, memory-mapped, so that it may be larger than memory.
+"""A corpus: the files that are named, encoded once into ids and raw text, memory-mapped: it may be larger than memory.
 
 A store is a directory of shards (`shards.py`), numbered in the corpus's order; `store.json` says what is in them. The
 raw text is kept because subword sampling encodes it anew, and because scores are taken against text, never against
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from hashlib import blake2b
 from itertools import accumulate, chain, islice
 from pathlib import Path
 
@@ -24,14 +25,91 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.shards import Column, Encoder, Entry, Ids, Pair, Repeats, Report, cut, encode, mapped
-from regard.disk import alone_in
 from regard.errors import DataError
-from regard.settings import Filters
+from regard.machine import alone_in
+from regard.settings import DataConfig, Filters
+from regard.text.lines import format_of, read_labelled, read_pairs, read_texts, split_tag, tag
 from regard.text.tokenizer import END, Tokenizer
 
 FORMAT = 2
 
 Progress = Callable[[str, int], None]  # called with what is being counted and how many so far
+
+
+def pairs_of(data: DataConfig, *, valid: bool = False) -> Iterator[Pair]:
+    """All pairs of the training files, or of those of validation, in order; text of one side has empty sources.
+
+    In a multilingual corpus every source must carry a known tag.
+    """
+    for _, pairs in _files(data, valid):
+        yield from pairs
+
+
+def line_of(data: DataConfig, wanted: Pair, *, valid: bool = False) -> str:
+    """Where this pair is first found, for a message: "train.en: line 7"."""
+    for name, pairs in _files(data, valid):
+        for number, pair in enumerate(pairs, start=1):
+            if pair == wanted:
+                return f"{name}: line {number:,}"
+    return "a line"
+
+
+def _files(data: DataConfig, valid: bool) -> Iterator[tuple[str, Iterator[Pair]]]:
+    for name in data.valid_texts if valid else data.texts:
+        yield name, (("", line) for line in texts_in(name, data))
+    targets = data.valid_target_files if valid else data.target_files
+    for index, name in enumerate(data.valid_sources if valid else data.sources):
+        if data.labels:
+            pairs = read_labelled(name)
+        else:
+            target = targets[index] if targets else None
+            pairs = read_pairs(name, target, fields=data.fields, languages=data.languages)
+        yield name, _tagged(pairs, name, data.target_languages) if data.target_languages else pairs
+
+
+def texts_in(name: str, data: DataConfig) -> Iterator[str]:
+    """The lines of text of one side in a file."""
+    return read_texts(name, fields=data.fields, language=data.source_language or data.target_language)
+
+
+def _tagged(pairs: Iterator[Pair], name: str, languages: tuple[str, ...]) -> Iterator[Pair]:
+    for number, pair in enumerate(pairs, start=1):
+        if split_tag(pair[0])[0] not in languages:
+            raise DataError(
+                f"{name}: line {number} ({pair[0][:40]!r}) does not start with a tag of data.target_languages "
+                f"({', '.join(map(tag, languages))}); put one and a space before the text."
+            )
+        yield pair
+
+
+def how_read(data: DataConfig) -> list[object]:
+    """What of the settings, beside the files and `data.fields`, decides what is read of them."""
+    named = {format_of(name).named_by for name in (*data.files, *data.valid_files)}
+    return [
+        *([data.labels] if data.labels else []),
+        *(["text", bool(data.context)] if data.texts else []),
+        *(["fields"] if data.texts and "fields" in named else []),
+        *([data.languages] if "languages" in named else []),
+    ]
+
+
+def hash_of(pair: Pair, data: DataConfig) -> int:
+    """64 bits of a source line (or text) without its tag: all translations of it fall on the same side of a split."""
+    line = pair[1] if data.texts else split_tag(pair[0])[1]
+    return int.from_bytes(blake2b(line.encode(), digest_size=8).digest(), "big")
+
+
+def lowest_of(values: Iterable[int], count: int) -> list[int]:
+    """The lowest `count` different values in order, in memory of that size."""
+    kept: set[int] = set()
+    bound = 2**64
+    for value in values:
+        if value < bound:
+            kept.add(value)
+            if len(kept) > 4 * count:
+                kept = set(sorted(kept)[:count])
+                bound = max(kept)
+    return sorted(kept)[:count]
 
 
 class Side:

@@ -10,10 +10,10 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from regard.disk import atomic_rename
 from regard.errors import ModelError, TextError
+from regard.machine import atomic_rename
+from regard.search.table import Options
 from regard.tasks.lines import translate_long
-from regard.tasks.options import Options
 from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
 from regard.text.lines import iter_lines, open_bytes, write_lines

@@ -9,9 +9,8 @@ from importlib.metadata import version
 from xml.sax.saxutils import escape, quoteattr
 
 from regard.errors import TextError
-from regard.text.formats import FORMATS
 from regard.text.languages import matches
-from regard.text.lines import Source, check_line, name_of
+from regard.text.lines import FORMATS, Source, check_line, name_of
 
 Pair = tuple[str, str]
 """A text and its translation."""

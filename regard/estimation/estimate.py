@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from regard.disk import write_atomically
 from regard.errors import DataError, ModelError, TextError
+from regard.machine import write_atomically
 from regard.metrics.correlation import spearman
 from regard.tasks.forced import Scored, score_lines
 from regard.tasks.lines import check_counts

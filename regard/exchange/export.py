@@ -8,8 +8,8 @@ from importlib import util
 from pathlib import Path
 
 from regard import bundle as bundles
-from regard.disk import open_to_umask
 from regard.errors import BundleError, ModelError, install
+from regard.machine import open_to_umask
 
 from .compare import Comparison, compare
 from .ctranslate2 import QUANTIZATIONS, CTranslate2, write_ctranslate2

@@ -13,7 +13,7 @@ from rich.table import Table
 from regard.apps.options import AsJson, BundlePath, Flags, takes
 from regard.apps.terminal import console_on, say, write_json
 from regard.errors import DataError, TextError
-from regard.tasks.options import Options
+from regard.search.table import Options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,7 +88,7 @@ def heads(bundle: BundlePath, options: Options, asked: Measuring) -> None:
 
 def _pairs(asked: Measuring) -> tuple[list[str], list[str]]:
     """The lines of both sides. Raises TextError where they are not named."""
-    from regard.text.formats import read_pairs
+    from regard.text.lines import read_pairs
 
     if (asked.pairs is None) == (asked.source is None) or (asked.source is None) != (asked.target is None):
         raise TextError(

@@ -10,7 +10,7 @@ import typer
 from regard.apps.options import LANGUAGES, BundlePath, Device, takes
 from regard.apps.show import HeatMap
 from regard.apps.terminal import console_on, say
-from regard.tasks.options import Options
+from regard.search.table import Options
 
 from .showing import Showing
 

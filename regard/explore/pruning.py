@@ -16,8 +16,8 @@ from torch import Tensor
 
 from regard import bundle as bundles
 from regard.bundle import Bundle
-from regard.bundle.model import new_model
 from regard.errors import DataError, ModelError
+from regard.models.modules import new_model
 from regard.models.transformer import TransformerConfig
 from regard.tasks.golden import answered
 from regard.tasks.quantize import quantized
@@ -62,7 +62,7 @@ def prune_heads(bundle: str | Path, out: str | Path, off: Sequence[str | Head]) 
     kind = str(found.provenance.notes.get("quantized", ""))
     if kind:
         weights = quantized(weights, kind)
-    model = new_model(recipe, found.source, found.target).eval()
+    model = new_model(recipe.model, found.source, found.target).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(_plain(weights, name))

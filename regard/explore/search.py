@@ -14,9 +14,8 @@ from typing import Literal
 from regard.errors import ModelError, TextError
 from regard.search.beam import Beams, beam_steps
 from regard.search.hypotheses import Hypothesis
-from regard.search.table import SEARCHES, Penalty, SearchConfig, check_found, search_of
+from regard.search.table import SEARCHES, Options, Penalty, SearchConfig, check_found, search_of
 from regard.tasks.decode import problem_of
-from regard.tasks.options import Options
 from regard.tasks.translate import Translator
 from regard.text.tokenizer import END
 

@@ -17,7 +17,7 @@ from .exploration import Exploration, explore
 
 if TYPE_CHECKING:
     from regard.metrics.aer import Gold
-    from regard.tasks.options import Options
+    from regard.search.table import Options
     from regard.tasks.translate import Translator
 
     from .look import Attention, Part

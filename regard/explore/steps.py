@@ -13,9 +13,9 @@ import numpy as np
 
 from regard.errors import TextError
 from regard.search.arrays import like, numpy
+from regard.search.table import Options
 from regard.tasks.decode import problem_of
 from regard.tasks.lines import encode_targets
-from regard.tasks.options import Options
 from regard.tasks.translate import Translator
 from regard.text.tokenizer import END
 

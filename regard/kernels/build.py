@@ -23,8 +23,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from regard.disk import alone_in, atomic_rename
 from regard.errors import KernelError
+from regard.machine import alone_in, atomic_rename
 
 SOURCES = Path(__file__).parent
 """Where the C++ of the kernels lies, and the headers that every compiled part may read."""

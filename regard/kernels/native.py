@@ -7,7 +7,12 @@ PyTorch's own operations are the reference, and do the same work where these can
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
+import math
 import platform
+import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.nn.layers import applied
+from regard.machine import write_atomically
+from regard.nn.layers import Linear, applied
 
-from .build import SOURCES, Library, built, checked
+from .build import SOURCES, Library, built, checked, folders, own, processor, sources_digest
 
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """What the kernels take, and how they call it."""
@@ -36,6 +42,18 @@ class Part:
     def lacking(self) -> str | None:
         """None if it is there, else why not."""
         return _lent(self._source)[1] or None
+
+    def unavailable(self, device: str, dtype: torch.dtype) -> str | None:
+        """None if it runs here, on such a device and in such numbers, else why not."""
+        if device != "cpu":
+            return "it is for CPUs"
+        return self.lacking() if dtype in TYPES else "it is for float32 and bfloat16"
+
+    def refuses(self, first: Tensor, *others: Tensor) -> str | None:
+        """None if these tensors can be worked on: on a CPU, all float32 or all bfloat16; else why not."""
+        if any(other.dtype != first.dtype for other in others):
+            return "its tensors are not all of one type"
+        return self.unavailable(first.device.type, first.dtype)
 
     def has(self, name: str) -> bool:
         """Whether it is there, and has a function that some processors' kinds lack."""
@@ -81,21 +99,7 @@ def _openmp() -> list[ctypes._NamedFuncPointer] | None:
 
 
 _PART = Part("native")
-
-
-def unavailable(device: str, dtype: torch.dtype) -> str | None:
-    """None if these kernels run here, on such a device and in such numbers, else why not."""
-    if device != "cpu":
-        return "it is for CPUs"
-    return _PART.lacking() if dtype in TYPES else "it is for float32 and bfloat16"
-
-
-def refuses(first: Tensor, *others: Tensor) -> str | None:
-    """None if these tensors can be worked on: on a CPU, all float32 or all bfloat16; else why not."""
-    for other in others:
-        if other.dtype != first.dtype:
-            return "its tensors are not all of one type"
-    return unavailable(first.device.type, first.dtype)
+unavailable, refuses = _PART.unavailable, _PART.refuses
 
 
 def refuses_norm(x: Tensor, *others: Tensor) -> str | None:
@@ -263,11 +267,11 @@ def beaten() -> str | None:
     return "this processor multiplies tiles (AMX), which PyTorch's products use and these do not" if tiles else None
 
 
-def linear_unavailable(device: str, dtype: torch.dtype) -> str | None:
-    """None if these products can be computed here, and faster than PyTorch does, else why not."""
+def linear_unavailable(device: str, dtype: torch.dtype, beside: Part = _PRODUCTS) -> str | None:
+    """None if these products, and a part `beside` them, run here, and faster than PyTorch's, else why not."""
     if device != "cpu":
         return "it is for CPUs"
-    return products_lacking() or beaten() if dtype == torch.bfloat16 else "it is for bfloat16"
+    return products_lacking() or beaten() or beside.lacking() if dtype == torch.bfloat16 else "it is for bfloat16"
 
 
 def refuses_linear(x: Tensor, *weights: Tensor | None) -> str | None:
@@ -346,3 +350,43 @@ def projected_loss(
     sizes = _LONG(len(hidden)), *weight.shape
     _run("projected_loss", hidden, weight, bias, targets.contiguous(), _FLOAT(smoothing), losses, *into, *sizes)
     return losses, *into
+
+
+# -- what training's products take in float32 and bfloat16, measured once: instructions alone do not make it quick -----
+
+
+@cache
+def map_seconds(width: int) -> dict[str, float]:
+    """Of each precision, seconds of a map (4 width, width), forwards and backwards; none if bfloat16 is emulated.
+
+    Kept beside the built libraries, for this processor, number of threads, PyTorch, kernels and width.
+    """
+    if not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
+        return {}
+    what = (processor(), torch.__version__, sources_digest(), torch.get_num_threads(), width)
+    name = f"measured-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}.json"
+    for folder in folders():
+        with suppress(OSError, ValueError, AttributeError):  # it cannot be kept here, or is damaged
+            own(folder)
+            if not (folder / name).exists():
+                write_atomically(folder / name, json.dumps(_measured(width)))
+            return {kind: float(each) for kind, each in json.loads((folder / name).read_text("utf-8")).items()}
+    return _measured(width)
+
+
+def map_seconds_said(width: int) -> str:
+    """The same in words."""
+    took = " and ".join(f"{1e3 * each:.2f} ms in {kind}" for kind, each in map_seconds(width).items())
+    return f"a map of width {width} takes {took}" if took else "this processor has no instructions for bfloat16"
+
+
+def _measured(width: int) -> dict[str, float]:
+    best: dict[str, float] = {}
+    with torch.random.fork_rng(devices=()), torch.enable_grad():
+        for kind in ("float32", "bfloat16") * 4:
+            layer = Linear(width, 4 * width).to(getattr(torch, kind))
+            x = torch.ones(max(64, 2**18 // width), width, dtype=layer.weight.dtype, requires_grad=True)
+            began = time.perf_counter()
+            layer(x).sum().backward()
+            best[kind] = min(best.get(kind, math.inf), time.perf_counter() - began)
+    return best

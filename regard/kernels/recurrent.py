@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,26 +18,13 @@ from . import native
 from .native import TYPES, Part
 
 _PART = Part("recurrent")
-
-
-def unavailable(device: str, dtype: torch.dtype) -> str | None:
-    """None if a step can run here, on such a device and in such numbers, else why not."""
-    return native.unavailable(device, dtype) or _PART.lacking()
-
-
-def refuses(*tensors: Tensor) -> str | None:
-    """None if these tensors of a step can be worked on, else why not."""
-    return native.refuses(*tensors) or _PART.lacking()
+unavailable, refuses = _PART.unavailable, _PART.refuses
+layer_unavailable = partial(native.linear_unavailable, beside=_PART)
 
 
 def refuses_lstm(sums: Tensor, cells: Tensor) -> str | None:
     """The same of an LSTM's step, whose cells are float32."""
     return refuses(sums) if cells.dtype == torch.float32 else "its cells are not float32"
-
-
-def layer_unavailable(device: str, dtype: torch.dtype) -> str | None:
-    """None if an LSTM's layer can run here, on such a device and in such numbers, else why not."""
-    return native.linear_unavailable(device, dtype) or _PART.lacking()
 
 
 def refuses_layer(x: Tensor, given: Tensor, bias: Tensor, before: Tensor) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Protocol, Self, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -15,8 +16,9 @@ from regard.nn.layers import Map
 from regard.nn.positions import Added
 from regard.nn.state import Layout, Packed, Padded
 
+from . import FAMILIES
 from .choices import Chance, Config, InitRange, Size, TokenWidth, one_of
-from .interface import HasParameters
+from .interface import HasParameters, NeedsVocabulary
 
 CellName = Annotated[str, one_of("recurrent.CELLS"), Field(description="the recurrence: elman, gru or lstm")]
 RecurrentDropout = Annotated[Chance, Field(description="on embeddings, between layers and before the output")]
@@ -84,6 +86,22 @@ def begin_uniform(model: nn.Module, most: float, pad: int) -> None:
 def layout_of(kind: str, lengths: Tensor, width: int, tokens: int = 0) -> Layout:
     """The layout of a batch of this kind ("padded" or "packed"): its longest row, and the tokens of a packed one."""
     return Packed(lengths, width, tokens) if kind == "packed" else Padded(lengths, width)
+
+
+class Vocabulary(Protocol):
+    """What a model is told of a side's tokens."""
+
+    def __len__(self) -> int: ...
+    def tokens(self, ids: Iterable[int]) -> list[str]: ...
+
+
+def new_model(config: Any, source: Vocabulary, target: Vocabulary) -> nn.Module:
+    """A randomly initialised model of a recipe's [model], for these vocabularies."""
+    family = FAMILIES[config.family]
+    model: nn.Module = family.build(config, len(source), len(target), 0)  # the id of padding, as everywhere
+    if family.needs_vocabulary:
+        cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
+    return model
 
 
 def parameter_count(model: nn.Module) -> int:

@@ -14,7 +14,7 @@ from regard.apps.options import BundlePath, Device, Flags, Json, Output, takes
 from regard.apps.terminal import console_on, write, write_json
 from regard.apps.translate import in_chunks, put
 from regard.errors import TextError
-from regard.tasks.options import Options
+from regard.search.table import Options
 
 if TYPE_CHECKING:
     from .trees import Tree

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from regard.bundle import Bundle
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score
+from regard.search.table import Options, search_with
 from regard.tasks.decode import decode
-from regard.tasks.options import Options, search_with
 from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer
 

@@ -19,8 +19,7 @@ import torch
 from torch import nn
 
 from regard.data.batches import Batch
-from regard.data.corpus import pairs_of
-from regard.data.store import Progress
+from regard.data.store import Progress, pairs_of
 from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.models.modules import device_named
@@ -29,7 +28,7 @@ from regard.tasks.costs import Costs, count_costs, fitting_tokens, free_memory, 
 from regard.tasks.fit import batches_of, trainer_of
 from regard.tasks.prepare import Prepared, check_lines, check_tests, given_by, longest_of, prepare, prepare_for
 from regard.text import PAD, write_lines
-from regard.text.formats import Pair
+from regard.text.lines import Pair
 from regard.train import OPTIMIZERS, Event, Options, resolve_precision
 from regard.train.regularizers import REGULARIZERS
 from regard.train.step import is_out_of_memory

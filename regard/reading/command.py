@@ -99,7 +99,7 @@ def _train(given: list[str], reading: Reading, settings: list[str] | None) -> No
 
 
 def _answer(given: list[str], reading: Reading) -> None:
-    from regard.disk import write_atomically
+    from regard.machine import write_atomically
 
     from .answer import answer
     from .squad import Question, read_questions

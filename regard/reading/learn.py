@@ -24,18 +24,16 @@ from numpy.typing import NDArray
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.bundle import Golden, Provenance, versions
-from regard.bundle.model import new_model
 from regard.data.batches import Batches
 from regard.data.store import Store
-from regard.disk import locked, write_atomically
 from regard.errors import RecipeError
-from regard.machine import stopping
-from regard.models.modules import device_named, parameter_count
+from regard.machine import locked, stopping, write_atomically
+from regard.models.modules import device_named, new_model, parameter_count
 from regard.recipe import Recipe
-from regard.tasks.finish import Journal
 from regard.tasks.golden import ANSWERS
 from regard.text import Tokenizer
 from regard.train import Options, Report, Step, Trainer, inputs
+from regard.train.checkpoint import Journal
 
 from . import family
 from .answer import answered, longest_line
@@ -133,7 +131,7 @@ def _learn(
     _begin(recipe, out, digests, resume)
     tokenizer = _tokenizer(recipe, out, train)
     torch.manual_seed(recipe.seed)
-    model = new_model(recipe, tokenizer, tokenizer).to(device_named(recipe.train.device))
+    model = new_model(recipe.model, tokenizer, tokenizer).to(device_named(recipe.train.device))
     windows = windows_of(tokenizer, train, longest_line(recipe), PASSAGE)
     held = windows_of(tokenizer, valid, longest_line(recipe), PASSAGE)
     journal = Journal(out, report)

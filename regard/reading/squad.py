@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from regard.disk import write_atomically
 from regard.errors import DataError
+from regard.machine import write_atomically
 from regard.text.lines import open_bytes
 
 _MOST_BYTES = 1 << 30

@@ -60,7 +60,7 @@ def _objectives() -> Mapping[str, Objective]:
     return OBJECTIVES
 
 
-def _model_table(table: Any) -> Any:
+def _model_table(table: object) -> Any:
     """The `[model]` table by the config of its family, which is looked up when it is needed: families may be added."""
     if isinstance(table, BaseModel):
         return table
@@ -156,8 +156,7 @@ class Recipe(BaseModel):
             raise ValueError("model.carry goes from window to window of a stream; set data.context, or leave it out.")
         if self.data.context and self.text.sampling:
             raise ValueError("data.context and text.sampling do not go together; leave one of them out.")
-        if self.text.noise and objective.reads != "pairs":
-            raise ValueError("text.noise is put into the source of pairs, and this recipe reads text; leave it out.")
+        _check_text(self.text, objective)
         if kind in ("encoder-decoder", "mask-predictor"):
             try:
                 check_for(
@@ -166,6 +165,21 @@ class Recipe(BaseModel):
             except ModelError as error:
                 raise ValueError(str(error)) from None
         return self
+
+
+def _check_text(text: TextConfig, objective: Objective) -> None:
+    """Raises ValueError for settings of [text] that do not go together, or not with what is learnt."""
+    if text.target_kind and text.joint:
+        raise ValueError(
+            f'text.target_kind = "{text.target_kind}" needs a vocabulary of its own; set text.joint = false, or leave '
+            "target_kind out."
+        )
+    if text.noise:
+        from regard.text.noise import check  # few recipes have noise
+
+        check(text.noise)
+        if objective.reads != "pairs":
+            raise ValueError("text.noise is put into the source of pairs, and this recipe reads text; leave it out.")
 
 
 def load(

@@ -1,4 +1,4 @@
-"""The searches by their names, each with all that must be known of it; and how hypotheses are ranked.
+"""What can be asked of a search and of a translator; the searches by their names; and how hypotheses are ranked.
 
 A search of your own is one entry: `SEARCHES["mine"] = Search(run)`, from then on `method = "mine"` in a recipe's
 [search], `--search mine` on the command line, and `translate(lines, method="mine")`.
@@ -6,22 +6,21 @@ A search of your own is one entry: `SEARCHES["mine"] = Search(run)`, from then o
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from regard.errors import NOT_FINITE, ModelError
 from regard.extensions import entry
 
-if TYPE_CHECKING:
-    from regard.nn.state import State
+from . import ways
 
-    from .hypotheses import Hypothesis, Problem, R, Stop
-    from .paths import Draw
-    from .refine import Blanks
+if TYPE_CHECKING:
+    from .hypotheses import Hypothesis
 
 Precision = Literal["auto", "exact", "float32", "bfloat16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("auto", "exact", "float32", "bfloat16", "int8")
@@ -124,6 +123,134 @@ class SearchConfig(BaseModel):
         return max(self.samples, int(self.method == "sample")) if self.method in ("", "sample") else 0
 
 
+_GONE = {
+    "batch_independent": 'set precision to "exact" for True, to "float32" for False',
+    "bfloat16": 'set precision to "bfloat16"',
+    "no_repeat": "it is called no_repeat_ngram_size now",
+}
+"""Options of older versions, and what to do instead."""
+
+
+def search_with(search: SearchConfig, changes: Mapping[str, Any]) -> SearchConfig:
+    """Settings of a search with some of them replaced; ModelError for a key or a value that there is not."""
+    given = {key: value for key, value in changes.items() if value is not None}
+    for key in given:
+        check_name(key, SearchConfig.model_fields, "search has no key")
+    try:
+        return SearchConfig.model_validate({**search.model_dump(), **given})
+    except ValidationError as error:
+        raise ModelError(explained(error)) from None
+
+
+def check_name(key: str, known: Collection[str], what: str) -> None:
+    """Raises ModelError, which names the nearest, for the name of an option that there is not."""
+    if key in known:
+        return
+    if key in _GONE:
+        raise ModelError(f"{key}: there is no such option any more; {_GONE[key]}.")
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0)[0]
+    raise ModelError(f"{what} {key!r}; did you mean {near!r}?")
+
+
+def explained(error: ValidationError) -> str:
+    """What is wrong with the first value that is, in a sentence."""
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ").rstrip(".")
+    if not first["loc"] or first["type"] == "value_error":
+        return f"{message}."
+    return f"{first['loc'][0]} = {first['input']!r}: {message.replace('Input should', 'must')}."
+
+
+def _rule(default: Any, description: str, **extra: str) -> Any:
+    extra["panel"] = "What translations must keep"
+    return Field(default, description=description, json_schema_extra={**extra})
+
+
+class Constraints(BaseModel):
+    """What the translations of a line, or of all lines, must keep."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    include: tuple[str, ...] = _rule((), "a phrase that must occur; may be repeated")
+    forbid: tuple[str, ...] = _rule((), "a phrase that must not occur; may be repeated")
+    prefix: str = _rule("", "what translations begin with")
+    glossary: tuple[tuple[str, str], ...] = _rule(
+        (), "a file of lines with a source term, a tab and the target term that it requires"
+    )
+    placeholders: bool = _rule(
+        False, "what looks like {name}, <x1>, %s or a URL in a line must occur as it stands", flag="--keep-placeholders"
+    )
+
+
+NONE = Constraints()
+"""Translations need keep nothing."""
+
+
+class Options(BaseModel):
+    """What is asked of a translator beside the lines; what is left out is as the bundle's recipe says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    search: Mapping[str, Any] = Field({}, description="keys of [search] and the values in their place")
+    n_best: int = Field(1, description="translations of each line, best first")
+    constraints: Constraints | tuple[Constraints, ...] = Field(
+        NONE, description="what translations must keep: the same for all lines, or one for each line"
+    )
+    from_: str | None = Field(
+        None, description="source language, to be checked", json_schema_extra={"flag": "--from", "metavar": "CODE"}
+    )
+    to: str | None = Field(
+        None,
+        description="target language: chooses one where the bundle has several, is checked otherwise",
+        json_schema_extra={"flag": "--to", "metavar": "CODE"},
+    )
+    confidence: bool = Field(False, description="how sure each token and word is; prints a JSON object a line")
+    alignment: bool = Field(False, description="which word comes from which; prints a JSON object a line")
+    attention: bool = Field(False, description="weights between tokens; prints a JSON object a line")
+    replace_unknown: bool = Field(
+        False, description="put the source word that is looked at most in the place of each unknown word"
+    )
+
+    @field_validator("n_best")
+    @classmethod
+    def _some(cls, number: int) -> int:
+        if not 1 <= number <= MOST_HYPOTHESES:
+            raise ValueError(f"n_best is {number}; it must be from 1 to {MOST_HYPOTHESES}.")
+        return number
+
+    @classmethod
+    def of(cls, options: Self | None = None, **given: Any) -> Self:
+        """These options with what is given in their place: fields, or keys of [search]. What is None is left as it is.
+
+        Raises ModelError for a name or a value that there is not.
+        """
+        given = {key: value for key, value in given.items() if value is not None}
+        search = {**(options.search if options else {}), **given.pop("search", {})}
+        fields: dict[str, Any] = {} if options is None else {key: getattr(options, key) for key in cls.model_fields}
+        for key, value in given.items():
+            if key in cls.model_fields:
+                fields[key] = value
+            else:
+                check_name(key, {**cls.model_fields, **SearchConfig.model_fields}, "translate has no option")
+                search[key] = value
+        try:
+            return cls.model_validate({**fields, "search": search})
+        except ValidationError as error:
+            raise ModelError(explained(error)) from None
+
+    def setting(self, key: str) -> Any:
+        """What a key of [search] is set to here, else its default; ModelError for a value that there is not."""
+        given = {key: self.search[key]} if key in self.search else {}
+        return getattr(search_with(SearchConfig(), given), key)
+
+    @property
+    def detailed(self) -> bool:
+        """Whether anything is asked for beside the text."""
+        return self.confidence or self.alignment or self.attention
+
+
+# -- the searches ------------------------------------------------------------------------------------------------------
+
 Found = list[list["Hypothesis"]]
 Stream = Generator[list[int], None, "Hypothesis | None"]
 
@@ -145,88 +272,13 @@ class Search:
     """Whether the compiled decoder has it inside: as a beam of width max(beam, n), greedy where that is 1."""
 
 
-def _beam(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
-    from .beam import beam_search
-
-    return beam_search(problem, width=max(settings.beam, n_best), n_best=n_best, stop=settings.stop)
-
-
-def _beam_stream(problem: Problem[State], settings: SearchConfig) -> Stream:
-    from .beam import Beams, beam_steps
-
-    steps = beam_steps(problem, width=settings.beam, stop=settings.stop)
-    return next(iter((yield from _shown(steps, Beams.agreed))[0]), None)
-
-
-def _greedy(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
-    from .hypotheses import run_through
-    from .paths import greedy_steps
-
-    return [[hypothesis] for hypothesis in run_through(greedy_steps(problem))]
-
-
-def _greedy_stream(problem: Problem[State], settings: SearchConfig) -> Stream:
-    from .paths import greedy_steps
-
-    return (yield from _shown(greedy_steps(problem), lambda ids: list(ids[0])))[0]
-
-
-def _diverse(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
-    from .beam import diverse_search
-
-    shape = {"groups": settings.groups, "width": max(settings.beam, n_best), "n_best": n_best}
-    return diverse_search(problem, diversity=settings.diversity, stop=settings.stop, **shape)
-
-
-def _sample(problem: Problem[State], settings: SearchConfig, n_best: int) -> Found:
-    import numpy as np
-
-    from .hypotheses import run_through
-    from .paths import sample_steps
-
-    number, sentences = settings.draws, len(problem.first)
-    rows = np.arange(sentences).repeat(number)
-    keys = [(problem.line(s), sample) for s in range(sentences) for sample in range(1, number + 1)]
-    drawn = run_through(sample_steps(problem.select(rows), draw=_draw(settings), keys=keys))
-    return [drawn[start : start + number] for start in range(0, len(drawn), number)]
-
-
-def _sample_stream(problem: Problem[State], settings: SearchConfig) -> Stream:
-    from .paths import sample_steps
-
-    steps = sample_steps(problem, draw=_draw(settings), keys=[(problem.line(0), 1)])
-    return (yield from _shown(steps, lambda ids: list(ids[0])))[0]
-
-
-def _mask_predict(blanks: Blanks, settings: SearchConfig, n_best: int) -> Found:
-    from .refine import fill_blanks
-
-    return fill_blanks(blanks, settings.passes, n_best)
-
-
-def _draw(settings: SearchConfig) -> Draw:
-    from .paths import Draw
-
-    return Draw(settings.seed, settings.temperature, settings.top_k, settings.top_p)
-
-
-def _shown(steps: Generator[Stop, None, R], show: Callable[[Stop], list[int]]) -> Generator[list[int], None, R]:
-    """What `show` makes of each stop of a search, and at last what the search returns."""
-    while True:
-        try:
-            stop = next(steps)
-        except StopIteration as finished:
-            return cast("R", finished.value)
-        yield show(stop)
-
-
 _BEAM = frozenset({"beam", "stop", "coverage"})
 SEARCHES: dict[str, Search] = {
-    "greedy": Search(_greedy, _greedy_stream, compiled=True),
-    "beam": Search(_beam, _beam_stream, _BEAM, compiled=True),
-    "diverse": Search(_diverse, settings=_BEAM | {"groups", "diversity"}),
-    "sample": Search(_sample, _sample_stream, frozenset({"samples", "temperature", "top_k", "top_p", "seed"})),
-    "mask-predict": Search(_mask_predict, settings=frozenset({"beam", "passes"}), step_by_step=False),
+    "greedy": Search(ways.greedy, ways.greedy_stream, compiled=True),
+    "beam": Search(ways.beam, ways.beam_stream, _BEAM, compiled=True),
+    "diverse": Search(ways.diverse, settings=_BEAM | {"groups", "diversity"}),
+    "sample": Search(ways.sample, ways.sample_stream, frozenset({"samples", "temperature", "top_k", "top_p", "seed"})),
+    "mask-predict": Search(ways.mask_predict, settings=frozenset({"beam", "passes"}), step_by_step=False),
 }
 
 _BY_STEPS = {"min_length", "no_repeat_ngram_size", "shortlist"}

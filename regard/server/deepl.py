@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import PlainTextResponse
 
 from regard.documents.markup import translate_markup
-from regard.tasks.options import Constraints, Options
+from regard.search.table import Constraints, Options
 from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 

@@ -26,7 +26,7 @@ from fastapi import Request as Raw
 
 from regard.documents.formats import FORMATS, translate_document
 from regard.errors import RegardError
-from regard.tasks.options import Options
+from regard.search.table import Options
 from regard.tasks.translation import Translation
 
 from .asked import Asked, asked

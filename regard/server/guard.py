@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from regard.search.table import Options
 from regard.tasks.constraints import PLACEHOLDER
-from regard.tasks.options import Options
 from regard.tasks.translation import Translation
 from regard.text.sentences import words
 

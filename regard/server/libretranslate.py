@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends
 
 from regard.documents.formats import FORMATS
 from regard.documents.markup import translate_markup
-from regard.tasks.options import Options
+from regard.search.table import Options
 from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rapidfuzz import fuzz, process
 
 from regard.errors import ModelError, TextError
-from regard.text.formats import format_of, read_pairs
+from regard.text.lines import format_of, read_pairs
 
 Pair = tuple[str, str]
 """The codes of a source and a target language."""

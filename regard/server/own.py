@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.documents.markup import translate_markup
 from regard.errors import RegardError
-from regard.tasks.options import Constraints, Options
+from regard.search.table import Constraints, Options
 from regard.tasks.translation import Translation
 from regard.text.languages import name as language_name
 

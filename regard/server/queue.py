@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from regard.errors import RegardError
 from regard.kernels.build import default_threads, threads_at_most
-from regard.tasks.options import Options
+from regard.search.table import Options
 from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
 

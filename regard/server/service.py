@@ -16,9 +16,9 @@ from pathlib import Path
 from regard.adaptation.file import adapted
 from regard.adaptation.keep import Correction, Corrections
 from regard.errors import ModelError, RegardError, RegardWarning
+from regard.search.table import NONE, Options
 from regard.tasks.engine import stamp_of
 from regard.tasks.lines import translate_long
-from regard.tasks.options import NONE, Options
 from regard.tasks.translate import Translator, load
 from regard.tasks.translation import Translation
 

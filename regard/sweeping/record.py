@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from regard.disk import write_atomically
 from regard.errors import DataError
+from regard.machine import write_atomically
 
 FILE = "sweep.json"
 

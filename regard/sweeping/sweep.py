@@ -15,8 +15,8 @@ from typing import Literal
 
 from regard import recipe as recipes
 from regard.bundle import versions
-from regard.disk import locked, write_atomically
 from regard.errors import DataError, Interrupted, ModelError, TextError, TrainingError
+from regard.machine import locked, write_atomically
 from regard.models.modules import device_named
 from regard.recipe import Recipe
 from regard.tasks.fit import fit

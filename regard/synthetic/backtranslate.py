@@ -16,8 +16,8 @@ from typing import cast
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.errors import ModelError, TextError
+from regard.search.table import Options
 from regard.settings import Filters
-from regard.tasks.options import Options
 from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
 from regard.text import iter_lines, write_lines

@@ -14,7 +14,7 @@ from regard.apps.options import LANGUAGES, SEARCH, AsJson, BundlePath, Flags, ta
 from regard.apps.terminal import console_on, say, write, write_json
 from regard.apps.training import read_recipe
 from regard.errors import Interrupted, ModelError
-from regard.tasks.options import Options
+from regard.search.table import Options
 
 from .backtranslate import Cleaning
 from .backtranslate import backtranslate as make

@@ -15,8 +15,8 @@ from regard.cluster.shards import measured
 from regard.errors import ModelError, TextError
 from regard.metrics import likeness
 from regard.recipe import Recipe
+from regard.search.table import Options
 from regard.tasks.lines import check_counts
-from regard.tasks.options import Options
 from regard.tasks.translation import Translation
 from regard.text import read_lines, write_lines
 

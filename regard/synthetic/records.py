@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from regard.cluster.shards import measured, parts_of, shards_beside
-from regard.disk import digest, write_atomically
 from regard.errors import ModelError
+from regard.machine import digest, write_atomically
+from regard.search.table import Options
 from regard.tasks.lines import translate_long
-from regard.tasks.options import Options
 from regard.tasks.translate import Translator, load
 from regard.tasks.translation import Translation
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from regard import recipe as recipes
-from regard.data.corpus import pairs_of
+from regard.data.store import pairs_of
 from regard.recipe import Recipe
 from regard.settings import DataConfig
 

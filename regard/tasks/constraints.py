@@ -18,13 +18,12 @@ from regard.errors import ModelError, TextError
 from regard.search.automaton import MOST, Phrases, Spelling, Terms, occurs
 from regard.search.constraints import Rules
 from regard.search.hypotheses import Hypothesis
-from regard.search.table import SearchConfig
+from regard.search.table import Constraints, SearchConfig
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, PAD, UNK, Tokenizer
 
 from .decode import RulesOf
 from .engine import Engine
-from .options import Constraints
 
 PLACEHOLDER = re.compile(
     r"https?://[^\s<>\"]*[^\s<>\".,;:!?)\]}']"  # a URL, without the sentence's punctuation

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from regard.bundle import Calibration
 from regard.errors import ModelError
+from regard.search.table import Options
 from regard.text.sentences import words
 from regard.text.tokenizer import UNK, Tokenizer
 
 from .forced import Forced
 from .lines import SourceSide
-from .options import Options
 from .translation import Candidate, Translation, WordLink, WordSpan
 
 Span = tuple[int, int]

@@ -20,9 +20,9 @@ from regard.data.shards import cores
 from regard.engine import decoding
 from regard.errors import install
 from regard.kernels.build import default_threads
+from regard.search.table import search_with
 
 from .engine import has_torch
-from .options import search_with
 from .translate import Translator, load
 
 _FLAGS = (
@@ -123,14 +123,14 @@ def _decoder(found: Found) -> Iterator[Finding]:
 def _kernels(found: Found) -> Iterator[Finding]:
     import torch
 
-    from regard.kernels.measured import said
+    from regard.kernels.native import map_seconds_said
     from regard.nn.attention import multihead
     from regard.nn.layers import STAND_INS, unavailable
     from regard.train import resolve_precision
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     fast = resolve_precision("auto", device)
-    why = said(512) if device.type == "cpu" else "as the GPU has instructions for it"
+    why = map_seconds_said(512) if device.type == "cpu" else "as the GPU has instructions for it"
     yield found("precision of training when auto", "bfloat16" if fast else "float32", why)
     for what, size in _CALLS.items():
         asked = multihead.probe(device.type, dtype=torch.bfloat16 if fast else torch.float32, **size)

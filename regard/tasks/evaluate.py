@@ -13,11 +13,11 @@ from typing import Any
 
 from regard.errors import DataError
 from regard.metrics import METRICS, Score, metric_names, score
+from regard.search.table import Options
 from regard.text import read_lines, split_tag
 
 from .forced import Scored, perplexity_of, score_lines
 from .lines import check_counts
-from .options import Options
 from .translate import Translator, load
 
 DEFAULT_METRICS = tuple(metric_names())

@@ -1,4 +1,4 @@
-"""What comes of training: scores on the dev set, a journal, and in the end a bundle, scored as anybody would use it."""
+"""What comes of training: scores on the dev set, and in the end a bundle, scored as anybody would use it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +20,8 @@ from regard.bundle import Provenance, versions
 from regard.data.batches import Batches
 from regard.data.corpus import sets_of
 from regard.data.store import Stream
-from regard.disk import write_atomically
 from regard.errors import BundleError, RegardError
+from regard.machine import write_atomically
 from regard.metrics import bleu
 from regard.models.interface import EncoderDecoder
 from regard.models.modules import parameter_count
@@ -32,7 +31,7 @@ from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe
 from regard.search.table import SearchConfig
 from regard.text import write_lines
-from regard.train import OBJECTIVES, Event, Report, Step, Trainer, inputs, resolve_precision
+from regard.train import OBJECTIVES, Report, Step, Trainer, inputs, resolve_precision
 
 from .decode import decode
 from .engine import backend_of, mask_of
@@ -41,85 +40,41 @@ from .golden import golden
 from .prepare import Prepared
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    pass
 
 Plain = dict[str, Any]  # values as they stand in JSON
 
 
-class Validator:
-    """A model -> its scores on the dev set: what its objective judges, and BLEU where it is asked for."""
-
-    def __init__(self, prepared: Prepared, recipe: Recipe, device: torch.device) -> None:
-        self.prepared, self.recipe, self.device = prepared, recipe, device
-        self.bfloat16 = resolve_precision(recipe.train.precision, device, recipe.model.width)
-        self.objective = OBJECTIVES[recipe.objective]
-        self.batches = Batches(
-            prepared.valid,
-            batch_tokens=4096,
-            layout="padded",
-            stream=Stream(recipe.data.context, recipe.carries),
-            view=self.objective.view(prepared.target_tokenizer),
-        )
-
-    @torch.inference_mode()
-    def __call__(self, model: nn.Module) -> dict[str, float]:
-        chunk = self.recipe.train.chunk
-        step = Step(model, 0.0, chunk, objective=self.objective, carry=self.recipe.carries)
-        batches = (inputs(batch, self.device, positions=0) for batch in self.batches.one_epoch(sort=True))
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            scores = self.objective.judge(model, map(step.outputs, batches), chunk)
-        if self.recipe.train.validate_with == "bleu" and "bleu" not in scores:
-            scores["bleu"] = self._bleu(model)
-        return scores
-
-    def _bleu(self, model: nn.Module) -> float:
-        """Of greedy translations."""
-        valid, target, search = self.prepared.valid, self.prepared.target_tokenizer, self.recipe.search
-        quick = SearchConfig(beam=1, penalty="none", alpha=0.0, extra_length=search.extra_length, batch_size=128)
-        precision = "bfloat16" if self.bfloat16 else "float32"
-        backend = backend_of(cast(EncoderDecoder, model), precision, mask_of(self.recipe, target))
-        hypotheses = decode(backend, [valid.source.line_ids(i).tolist() for i in range(len(valid))], quick)
-        texts = [target.decode(best.ids) for best, *_ in hypotheses]
-        references = [valid.target.text(i) for i in range(len(valid))]
-        return bleu(texts, references, language=self.recipe.data.target_language, resamples=0).value
+def validate(model: nn.Module, prepared: Prepared, recipe: Recipe, device: torch.device) -> dict[str, float]:
+    """A model's scores on the dev set: what its objective judges, and BLEU where it is asked for."""
+    objective, chunk = OBJECTIVES[recipe.objective], recipe.train.chunk
+    bfloat16 = resolve_precision(recipe.train.precision, device, recipe.model.width)
+    held_out = Batches(
+        prepared.valid,
+        batch_tokens=4096,
+        layout="padded",
+        stream=Stream(recipe.data.context, recipe.carries),
+        view=objective.view(prepared.target_tokenizer),
+    )
+    with torch.inference_mode():
+        step = Step(model, 0.0, chunk, objective=objective, carry=recipe.carries)
+        batches = (inputs(batch, device, positions=0) for batch in held_out.one_epoch(sort=True))
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            scores = objective.judge(model, map(step.outputs, batches), chunk)
+        if recipe.train.validate_with == "bleu" and "bleu" not in scores:
+            scores["bleu"] = _bleu(model, prepared, recipe, "bfloat16" if bfloat16 else "float32")
+    return scores
 
 
-class Journal:
-    """Writes every event of training to `log.jsonl` and to TensorBoard's files, then passes it on."""
-
-    def __init__(self, out: Path, report: Report) -> None:
-        self.out, self.report = out, report
-        self.curves: SummaryWriter | None = None
-
-    def open(self, update: int) -> None:
-        """Begin after `update`: what a run that was killed wrote beyond its checkpoint is dropped and written again."""
-        path = self.out / "log.jsonl"
-        kept = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() and update else ():
-            with suppress(ValueError):  # the line that was being written when the run was killed
-                if json.loads(line)["update"] <= update:
-                    kept.append(line + "\n")
-        write_atomically(path, "".join(kept))
-        with suppress(ImportError):
-            from torch.utils.tensorboard import SummaryWriter
-
-            self.curves = SummaryWriter(str(self.out / "curves"), purge_step=update + 1)
-
-    def __call__(self, event: Event) -> None:
-        """Write and pass on one event; those of no update are only passed on."""
-        if "update" in event:
-            with (self.out / "log.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({k: None if v != v else v for k, v in event.items()}) + "\n")
-            for key, value in event.items():
-                if self.curves is not None and isinstance(value, float) and value == value:
-                    self.curves.add_scalar(f"{event['event']}/{key}", value, event["update"])
-        self.report(event)
-
-    def close(self) -> None:
-        """Close TensorBoard's files."""
-        if self.curves is not None:
-            with suppress(OSError):  # every value is in log.jsonl too
-                self.curves.close()
+def _bleu(model: nn.Module, prepared: Prepared, recipe: Recipe, precision: str) -> float:
+    """Of greedy translations of the dev set."""
+    valid, target, search = prepared.valid, prepared.target_tokenizer, recipe.search
+    quick = SearchConfig(beam=1, penalty="none", alpha=0.0, extra_length=search.extra_length, batch_size=128)
+    backend = backend_of(cast(EncoderDecoder, model), precision, mask_of(recipe, target))
+    hypotheses = decode(backend, [valid.source.line_ids(i).tolist() for i in range(len(valid))], quick)
+    texts = [target.decode(best.ids) for best, *_ in hypotheses]
+    references = [valid.target.text(i) for i in range(len(valid))]
+    return bleu(texts, references, language=recipe.data.target_language, resamples=0).value
 
 
 def finish(

@@ -19,16 +19,14 @@ from torch import nn
 
 from regard import bundle as bundles
 from regard import recipe as recipes
-from regard.bundle.model import new_model
 from regard.data.batches import Batches
 from regard.data.corpus import Texts
 from regard.data.store import Stream
-from regard.disk import locked, write_atomically
 from regard.errors import CheckpointError, ModelError, RecipeError, TrainingError
-from regard.kernels import measured
-from regard.machine import stopping
+from regard.kernels import native
+from regard.machine import locked, stopping, write_atomically
 from regard.models import FAMILIES
-from regard.models.modules import device_named, parameter_count
+from regard.models.modules import device_named, new_model, parameter_count
 from regard.nn import layers
 from regard.nn.attention import multihead
 from regard.parsing.parse import symbols_of
@@ -47,10 +45,11 @@ from regard.train import (
     Trainer,
     resolve_precision,
 )
+from regard.train.checkpoint import Journal
 from regard.train.parallel import Parallel, joined
 
 from .costs import count_costs, fitting_tokens, free_memory
-from .finish import Journal, Validator, finish
+from .finish import finish, validate
 from .prepare import Prepared, check_shortest, check_tests, prepare_for, with_corpus
 
 
@@ -148,7 +147,7 @@ def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Texts | None, gi
         prepared = prepare_for(recipe, run.out)
     journal = Journal(run.out, run.report)
     options = Options(
-        validate=Validator(prepared, recipe, run.device),
+        validate=partial(validate, prepared=prepared, recipe=recipe, device=run.device),
         report=journal if parallel.main else lambda event: None,
         callbacks=run.callbacks,
         parallel=parallel,
@@ -180,7 +179,7 @@ def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Texts | None, gi
 def _model(recipe: Recipe, prepared: Prepared, run: _Run, given: nn.Module | None) -> nn.Module:
     """The recipe's model with the weights to begin with; raises ModelError for a given one of other sizes."""
     torch.manual_seed(recipe.seed)
-    model = new_model(recipe, prepared.source_tokenizer, prepared.target_tokenizer)
+    model = new_model(recipe.model, prepared.source_tokenizer, prepared.target_tokenizer)
     if given is not None:
         sizes = [{name: tuple(p.shape) for name, p in each.named_parameters()} for each in (model, given)]
         if sizes[0] != sizes[1]:
@@ -311,7 +310,8 @@ def _begin(recipe: Recipe, run: _Run, corpus: Texts | None) -> tuple[Recipe, Pre
         width, cpu = recipe.model.width, run.device.type == "cpu"
         chosen = "bfloat16" if resolve_precision("auto", run.device, width) else "float32"
         recipe = _with(recipe, "train", precision=chosen)
-        run.report({"event": "precision", "chosen": chosen, "because": measured.said(width) if cpu else "of the GPU"})
+        because = native.map_seconds_said(width) if cpu else "of the GPU"
+        run.report({"event": "precision", "chosen": chosen, "because": because})
     write_atomically(before, recipes.to_toml(recipe))
     prepared = prepare_for(
         recipe, out, lambda what, count: run.report({"event": "prepare", "what": what, "count": count})

@@ -19,11 +19,10 @@ from regard.models.interface import LanguageModel
 from regard.models.modules import device_of
 from regard.nn.state import State
 from regard.search.hypotheses import Hypothesis, Problem
-from regard.search.table import SearchConfig, penalty_of, search_of
+from regard.search.table import SearchConfig, penalty_of, search_of, search_with
 from regard.text import BEGIN, END, PAD
 
 from .open import Pipeline, open_bundle
-from .options import search_with
 
 
 @dataclass(frozen=True)

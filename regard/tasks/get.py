@@ -14,9 +14,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import FTPHandler, Request, build_opener
 
-from regard.disk import atomic_rename, digest
 from regard.errors import FetchError
 from regard.extensions import entry
+from regard.machine import atomic_rename, digest
 
 Progress = Callable[[str, int, int], None]  # (file, bytes there, bytes in all)
 

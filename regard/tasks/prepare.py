@@ -16,19 +16,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from regard import bundle as bundles
 from regard import recipe as recipes
-from regard.data.corpus import Corpus, Overlap, Texts, hash_of, how_read, line_of, lowest_of, pairs_of, write_corpus
+from regard.data.corpus import Corpus, Overlap, Texts, write_corpus
 from regard.data.sampling import Sampling
 from regard.data.shards import Report
-from regard.data.store import Progress, Store, fingerprint
-from regard.disk import digest
+from regard.data.store import Progress, Store, fingerprint, hash_of, how_read, line_of, lowest_of, pairs_of
 from regard.errors import DataError, ModelError, RecipeError, TextError
+from regard.machine import digest
 from regard.models import FAMILIES
 from regard.nn.layers import only_references
 from regard.recipe import Recipe
 from regard.settings import DataConfig, Filters
 from regard.text import PAD
-from regard.text.formats import Pair
-from regard.text.lines import iter_lines, split_tag, tag
+from regard.text.lines import Pair, iter_lines, split_tag, tag
 from regard.text.subwords import Kind, TextConfig
 from regard.text.tokenizer import Tokenizer
 from regard.train import OBJECTIVES, Inputs

@@ -18,13 +18,12 @@ from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder
 from regard.recipe import Recipe
 from regard.search.hypotheses import Hypothesis, expected_utilities
-from regard.search.table import SearchConfig
+from regard.search.table import NONE, Options, SearchConfig, search_with
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import END, Tokenizer
 
 from .engine import Backend, Engine, check_kind, context_of, instead_of, mask_of, placed
 from .lines import Languages, SourceSide
-from .options import NONE, Options, search_with
 from .translation import Asked, Candidate, Translation
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import regard.text.formats  # noqa: F401  (adds its formats to the table of `lines`)
 from regard.text.lines import iter_lines, read_lines, split_tag, tag, write_lines
 from regard.text.shortlist import Shortlist
 from regard.text.subwords import TextConfig

@@ -1,99 +1,32 @@
-"""Formats of a corpus's files: how rows of text are read from each. One more format is one more entry in `FORMATS`.
+"""Formats of a corpus's files that are more than lines: TSV, JSONL, Parquet and TMX.
 
-    FORMATS["csv"] = Format(("csv",), lambda file, names: csv.reader(open(file)), named_by="")
-
-A row holds the texts that were asked for by their names: source and target of a pair, or one text. gzip and zstd are
-no formats: `regard.text.lines.COMPRESSIONS` has them for every format that is made of lines.
+Importing this adds them to `regard.text.lines.FORMATS`, where a script adds one more in the same way.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
 from xml.parsers import expat
 
 from regard.errors import TextError, install
 from regard.text.languages import matches
-from regard.text.lines import COMPRESSIONS, MAX_CHARACTERS, Source, check_line, iter_lines, name_of, open_bytes
+from regard.text.lines import (
+    FORMATS,
+    MAX_CHARACTERS,
+    Format,
+    Pair,
+    Row,
+    Source,
+    check_line,
+    iter_lines,
+    name_of,
+    open_bytes,
+)
 
-Pair = tuple[str, str]
-Row = Sequence[str]
-
-FIELDS = ("source", "target")
 _NAME_THEM = "Name those to be read in data.fields."
 _BATCH = 1024  # rows of a Parquet file that are in memory at a time
-
-
-@dataclass(frozen=True)
-class Format:
-    """All that the rest of the program needs to know of a format."""
-
-    suffixes: tuple[str, ...]  # of its files, without a dot and without that of a compression; none: any other file
-    read: Callable[[Source, Sequence[str]], Iterable[Row]]
-    """A file and the names of the texts that are wanted, to rows of these texts. Raises TextError, naming the place."""
-    named_by: Literal["", "fields", "languages"] = ""
-    """What names a row's texts: `data.fields`, the codes of the two languages, or nothing but their order."""
-    both: bool = True  # whether one file holds both sides of its pairs
-
-
-def read_pairs(
-    source: Source, target: Source | None = None, *, fields: Sequence[str] = FIELDS, languages: Sequence[str] = ("", "")
-) -> Iterator[Pair]:
-    """(source, target) lines of two files of equal length, or of one file that holds both; one pair at a time.
-
-    `fields` names the two in formats with named fields, `languages` in those that tell texts by their language.
-    Unequal line counts show, and raise a TextError with both counts, at the shorter file's end.
-    """
-    if target is not None:
-        yield from _two_files(source, target)
-        return
-    name = name_of(source)
-    if not holds_both(name):
-        known = ", ".join(f".{suffix}" for kind in FORMATS.values() if kind.both for suffix in kind.suffixes)
-        raise TextError(
-            f"{name}: one file holds both sides only as {known} (of those made of lines with "
-            f"{' or '.join(COMPRESSIONS)} too); rename it, or give the target's file beside the source's."
-        )
-    for row in _rows(source, fields, languages, 2):
-        yield row[0], row[1]
-
-
-def read_texts(source: Source, *, fields: Sequence[str] = ("text",), language: str = "") -> Iterator[str]:
-    """The texts of one side in a file of any format: of one named field, or of one language."""
-    if format_of(name_of(source)).named_by == "":
-        yield from iter_lines(source)
-        return
-    for [text] in _rows(source, fields if len(fields) == 1 else ("text",), (language,), 1):
-        yield text
-
-
-def read_labelled(source: Source) -> Iterator[Pair]:
-    """(text, label) of each line "label text"; raises TextError, naming the line, where either is missing."""
-    for number, line in enumerate(iter_lines(source), start=1):
-        label, space, text = line.partition(" ")
-        if not (label and space and text.strip()):
-            raise TextError(
-                f"{name_of(source)}: line {number} ({line[:40]!r}) is not a label, a space and a text; write one so, "
-                "or give texts and labels in two files."
-            )
-        yield text, label
-
-
-def format_of(name: str) -> Format:
-    """The format of a file of this name: by its suffix, lines if no format has it."""
-    for suffix in COMPRESSIONS:
-        name = name.removesuffix(suffix)
-    suffix = name.rpartition(".")[2].lower()
-    return next((known for known in FORMATS.values() if suffix in known.suffixes), FORMATS["lines"])
-
-
-def holds_both(name: str) -> bool:
-    """Whether a file of this name has both sides of its pairs in it."""
-    return format_of(name).both
 
 
 def texts_of(record: Mapping[str, object], names: Sequence[str], where: str) -> Iterator[Row]:
@@ -127,35 +60,6 @@ def _field(record: Mapping[str, object], name: str, where: str) -> list[str]:
             raise TextError(f"{where} is {type(text).__name__}, not text; write it as a string, or several in a list.")
         texts.append(check_line(" ".join(text.split()) if many else text, where))
     return texts
-
-
-def _rows(source: Source, fields: Sequence[str], languages: Sequence[str], count: int) -> Iterator[Row]:
-    """The rows of a file with one name or two names of texts, each text checked."""
-    name = name_of(source)
-    known = format_of(name)
-    wanted = languages if known.named_by == "languages" else fields
-    if known.named_by and (len(wanted) != count or not all(wanted)):
-        key = "data.source_language and data.target_language" if known.named_by == "languages" else "data.fields"
-        raise TextError(f"{name}: which of its texts are to be read is not said; name {count} of them by {key}.")
-    for number, row in enumerate(known.read(source, wanted), start=1):
-        if len(row) != count or not all(isinstance(text, str) for text in row):
-            raise TextError(f"{name}: row {number} is {row!r:.60}, and {count} texts are read of each row.")
-        for text in row:
-            check_line(text, f"{name}: row {number}")
-        yield row
-
-
-def _two_files(source: Source, target: Source) -> Iterator[Pair]:
-    sides = iter_lines(source), iter_lines(target)
-    for number, (one, other) in enumerate(zip_longest(*sides)):
-        if one is None or other is None:
-            longer = number + 1 + sum(1 for side in sides for _ in side)
-            counts = (number, longer) if one is None else (longer, number)
-            raise TextError(
-                f"{name_of(source)} has {counts[0]:,} lines but {name_of(target)} has {counts[1]:,}; line n of one "
-                "must translate line n of the other: find the first line out of step, or fetch the pair again."
-            )
-        yield one, other
 
 
 # -- formats -----------------------------------------------------------------------------------------------------------
@@ -320,11 +224,9 @@ class _Units:
         raise ValueError(f"it declares the entity {name!r}, and entities are not expanded")
 
 
-FORMATS: dict[str, Format] = {
-    "lines": Format((), lambda source, names: ((line,) for line in iter_lines(source)), both=False),
-    "tsv": Format(("tsv",), _read_tsv),
-    "jsonl": Format(("jsonl",), _read_jsonl, named_by="fields"),
-    "parquet": Format(("parquet",), _read_parquet, named_by="fields"),
-    "tmx": Format(("tmx",), _read_tmx, named_by="languages"),
-}
-"""By name; a user's own script may add to it."""
+FORMATS.update(
+    tsv=Format(("tsv",), _read_tsv),
+    jsonl=Format(("jsonl",), _read_jsonl, named_by="fields"),
+    parquet=Format(("parquet",), _read_parquet, named_by="fields"),
+    tmx=Format(("tmx",), _read_tmx, named_by="languages"),
+)

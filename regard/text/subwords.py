@@ -18,9 +18,9 @@ from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from math import exp, log
 from random import Random
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from regard.errors import TextError
 
@@ -87,19 +87,6 @@ class TextConfig(BaseModel):
         description="In which the target's tokens are written: right-to-left is the contrast, the last one first.",
     )
     symbols: tuple[str, ...] = Field((), description="Strings that are always one token, beside the language tags.")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.target_kind and self.joint:
-            raise ValueError(
-                f'target_kind = "{self.target_kind}" needs a vocabulary of its own; set joint = false, '
-                "or leave target_kind out."
-            )
-        if self.noise:
-            from .noise import check  # few recipes have noise
-
-            check(self.noise)
-        return self
 
 
 class Algorithm(IntEnum):

@@ -26,8 +26,8 @@ from typing import TypeVar
 
 import sentencepiece
 
-from regard.disk import atomic_rename
 from regard.errors import TextError
+from regard.machine import atomic_rename
 from regard.text.subwords import Algorithm, Kind, Normalization, Order, Sampler, TextConfig, algorithm_of, bytes_field
 
 PAD, UNK, BEGIN, END = 0, 1, 2, 3
@@ -71,7 +71,7 @@ class Tokenizer:
                 f"{name}: its ids of pad, unknown, begin and end are {found}; they must be {(PAD, UNK, BEGIN, END)}: "
                 "train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3."
             )
-        self._model, self._size, self._algorithm = model, len(tokens), algorithm_of(model)
+        self._model, self._size = model, len(tokens)
         self.order: Order = order
         marks = (normalization for normalization, mark in _REMEMBERED.items() if model.endswith(mark))
         self.normalization: Normalization = next(marks, "identity")
@@ -249,7 +249,7 @@ class Tokenizer:
 
         Of whole words it is the word's, which the space before it belongs to.
         """
-        as_word = self._algorithm == Algorithm.WORDS and not token.startswith(_SPACE)
+        as_word = not token.startswith(_SPACE) and self._algorithm == Algorithm.WORDS
         if as_word and (word := self.id_of(_SPACE + token)) is not None:
             return word
         found: int = self._processor.piece_to_id(token)
@@ -258,6 +258,11 @@ class Tokenizer:
     @cached_property
     def _sampler(self) -> Sampler:
         return Sampler(self._model)
+
+    @cached_property
+    def _algorithm(self) -> int:
+        """How the model segments, which is asked for only where something is unknown."""
+        return algorithm_of(self._model)
 
     @property
     def _whole(self) -> bool:
@@ -304,7 +309,7 @@ class Tokenizer:
     def _text(self, ids: Sequence[int]) -> str:
         kept = self._checked(i for i in ids if i not in (PAD, BEGIN, END))
         text: str = self._processor.decode(kept)
-        if self._algorithm == Algorithm.WORDS and kept[:1] == [UNK]:
+        if kept[:1] == [UNK] and self._algorithm == Algorithm.WORDS:
             text = text.removeprefix(" ")
         return _UNESCAPED.sub(lambda found: _SPACE if found[1] == "1" else _ESCAPE, text) if _ESCAPE in text else text
 

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: how far it is, checkpoints to go on from exactly, and averages of its weights.
+"""What a run leaves on disk: how far it is, its journal, checkpoints to go on from exactly, averages of its weights.
 
 A checkpoint is a directory: `tensors.safetensors`, and `state.json` with the SHA-256 of the tensors and of itself. It
 is written under another name, forced to disk, and renamed, so that a crash at any moment leaves the last whole one; a
@@ -15,21 +15,25 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from regard.disk import atomic_rename, digest, sync
 from regard.errors import CheckpointError, ParallelError, TrainingError
+from regard.machine import atomic_rename, digest, sync, write_atomically
 from regard.settings import TrainConfig
 
 from .parallel import Parallel
 from .step import Plateau
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 _VERSION = 3
 
@@ -92,6 +96,44 @@ class Averaging:
             held = [load_file(path) for path in snapshots]
             return {n: torch.stack([h[n] for h in held]).double().mean(0).to(held[0][n]) for n in held[0]}
         return trained
+
+
+class Journal:
+    """Writes every event of training to `log.jsonl` and to TensorBoard's files, then passes it on."""
+
+    def __init__(self, out: Path, report: Report) -> None:
+        self.out, self.report = out, report
+        self.curves: SummaryWriter | None = None
+
+    def open(self, update: int) -> None:
+        """Begin after `update`: what a run that was killed wrote beyond its checkpoint is dropped and written again."""
+        path = self.out / "log.jsonl"
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() and update else ():
+            with suppress(ValueError):  # the line that was being written when the run was killed
+                if json.loads(line)["update"] <= update:
+                    kept.append(line + "\n")
+        write_atomically(path, "".join(kept))
+        with suppress(ImportError):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.curves = SummaryWriter(str(self.out / "curves"), purge_step=update + 1)
+
+    def __call__(self, event: Event) -> None:
+        """Write and pass on one event; those of no update are only passed on."""
+        if "update" in event:
+            with (self.out / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps({k: None if v != v else v for k, v in event.items()}) + "\n")
+            for key, value in event.items():
+                if self.curves is not None and isinstance(value, float) and value == value:
+                    self.curves.add_scalar(f"{event['event']}/{key}", value, event["update"])
+        self.report(event)
+
+    def close(self) -> None:
+        """Close TensorBoard's files."""
+        if self.curves is not None:
+            with suppress(OSError):  # every value is in log.jsonl too
+                self.curves.close()
 
 
 @dataclass(frozen=True)

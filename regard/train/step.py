@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.data.batches import Batch, Ints
 from regard.errors import ModelError
-from regard.kernels import measured
+from regard.kernels import native
 from regard.nn.layers import unavailable
 from regard.nn.state import Observer, Packed
 
@@ -202,7 +202,7 @@ def resolve_precision(precision: str, device: torch.device, width: int = 512) ->
         return precision == "bfloat16"
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
-    took = measured.seconds(width)
+    took = native.map_seconds(width)
     return bool(took) and took["bfloat16"] < took["float32"]
 
 

@@ -7,8 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from regard.errors import ModelError
-from regard.search.table import SearchConfig
-from regard.tasks.options import explained
+from regard.search.table import SearchConfig, explained
 
 
 class Grid(BaseModel):

@@ -19,11 +19,10 @@ from regard import bundle as bundles
 from regard.errors import DataError, ModelError
 from regard.metrics import METRICS, Score
 from regard.recipe import Recipe
-from regard.search.table import SearchConfig
+from regard.search.table import SearchConfig, search_with
 from regard.tasks.evaluate import Evaluation, Lines, evaluate_lines, language_of
 from regard.tasks.golden import answered
 from regard.tasks.lines import check_counts
-from regard.tasks.options import search_with
 from regard.tasks.translate import Translator, load
 from regard.text import read_lines
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from regard.disk import write_atomically
 from regard.errors import DataError
+from regard.machine import write_atomically
 
 from .following import Follower
 from .runs import named

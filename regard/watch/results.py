@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
-from regard.disk import write_atomically
+from regard.machine import write_atomically
 
 from .log import Plain
 from .runs import CHECKPOINT, Run, Saved, read_json

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from regard.data.store import Store
-from regard.disk import write_atomically
 from regard.errors import DataError
+from regard.machine import write_atomically
 from regard.text.lines import read_lines
 
 from .runs import Run, read_json

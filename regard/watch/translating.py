@@ -109,9 +109,9 @@ def _opened(run: Run, recipe: Recipe, saved: Saved, path: Path) -> Translator:
         return load(path, device="cpu")
     import torch
 
-    from regard.bundle.model import new_model
     from regard.errors import CheckpointError
     from regard.models.interface import EncoderDecoder
+    from regard.models.modules import new_model
     from regard.nn.positions import fold_scale
     from regard.tasks.engine import check_kind
     from regard.train import checkpoint
@@ -119,7 +119,7 @@ def _opened(run: Run, recipe: Recipe, saved: Saved, path: Path) -> Translator:
     check_kind(recipe, ["encoder-decoder", "mask-predictor"], run.path)
     source, target = _tokenizers(run, recipe)
     tensors = checkpoint.load(path).tensors
-    model = new_model(recipe, source, target).float()
+    model = new_model(recipe.model, source, target).float()
     group = "ema" if any(name.startswith("ema.") for name in tensors) else "model"
     with torch.no_grad():
         for name, parameter in model.named_parameters():

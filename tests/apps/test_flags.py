@@ -12,8 +12,7 @@ import typer
 from bundles import small_bundle
 
 from regard.apps.cli import app, main
-from regard.search.table import SearchConfig
-from regard.tasks.options import Constraints, Options
+from regard.search.table import Constraints, Options, SearchConfig
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
 

@@ -121,7 +121,7 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         ),
         (
             DATA + '[text]\ntarget_kind = "words"',
-            '[text]: target_kind = "words" needs a vocabulary of its own; set joint',
+            'text.target_kind = "words" needs a vocabulary of its own; set text.joint',
         ),
         (
             DATA + '[model]\nfamily = "bert-classifier"\n[train]\nvalidate_with = "bleu"',

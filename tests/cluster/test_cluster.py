@@ -17,7 +17,7 @@ from regard.apps.cli import main
 from regard.apps.options import Cluster
 from regard.cluster import translate_file
 from regard.errors import ModelError
-from regard.tasks.options import Options
+from regard.search.table import Options
 
 BUNDLE = Path(__file__).resolve().parents[1] / "bundle" / "made-by-0.1" / "transformer"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")

@@ -22,7 +22,7 @@ from regard.data.store import Store
 from regard.errors import DataError
 from regard.settings import Filters
 from regard.text import BEGIN, END, PAD, Tokenizer
-from regard.text.formats import read_pairs
+from regard.text.lines import read_pairs
 
 LAYOUTS = ("padded", "packed")
 

@@ -17,7 +17,7 @@ from regard.data.shards import Repeats, Report
 from regard.settings import Filters
 from regard.tasks.prepare import _learnt_from
 from regard.text import read_lines
-from regard.text.formats import read_pairs
+from regard.text.lines import read_pairs
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 

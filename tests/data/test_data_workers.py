@@ -20,7 +20,7 @@ from regard.data.store import Store
 from regard.errors import DataError, TextError
 from regard.settings import Filters
 from regard.text import Tokenizer, write_lines
-from regard.text.formats import read_pairs
+from regard.text.lines import read_pairs
 
 Pair = tuple[str, str]
 WORDS = ["the", "old", "man", "sees", "a", "young", "dog", "in", "der", "Stadt", "und", "kauft", "Äpfel", "你好"]

@@ -19,10 +19,9 @@ from regard.engine import decoding
 from regard.engine.packing import compiled
 from regard.errors import DataError, ModelError, TextError
 from regard.models.transformer import TransformerConfig
-from regard.search.table import SearchConfig
+from regard.search.table import Constraints, SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.engine import Backend
-from regard.tasks.options import Constraints
 from regard.tasks.quantize import quantize
 from regard.tasks.translate import load
 from regard.text import END, PAD, UNK, Shortlist, Tokenizer

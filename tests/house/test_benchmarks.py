@@ -284,7 +284,7 @@ def test_a_grown_model_computes_what_the_small_one_does(tmp_path):
     from grow import write_grown
 
     from regard.bundle import Provenance, load, save
-    from regard.bundle.model import new_model
+    from regard.models.modules import new_model
     from regard.recipe import Recipe
     from regard.tasks.forced import forced
     from regard.text import Tokenizer
@@ -295,7 +295,7 @@ def test_a_grown_model_computes_what_the_small_one_does(tmp_path):
     table = {"family": "transformer", "norm": "pre", "share": "all", **sizes}
     recipe = Recipe.model_validate({"data": {"source": "a", "target": "b"}, "model": table})
     torch.manual_seed(1)
-    model = new_model(recipe, tokenizer, tokenizer)
+    model = new_model(recipe.model, tokenizer, tokenizer)
     weights = dict(model.named_parameters())
     save(
         tmp_path / "small", recipe=recipe, weights=weights, source=tokenizer, target=tokenizer,

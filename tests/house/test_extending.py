@@ -29,7 +29,7 @@ from regard.nn.attention import SCORES
 from regard.nn.positions import BIASES
 from regard.recipe import Recipe
 from regard.search.table import SEARCHES
-from regard.text.formats import FORMATS
+from regard.text.lines import FORMATS
 from regard.train import OBJECTIVES, OPTIMIZERS, REGULARIZERS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text("utf-8")

@@ -13,8 +13,7 @@ from regard.errors import DataError, TextError
 from regard.metrics import paired_bootstrap, score
 from regard.metrics.lines import edits
 from regard.text import write_lines
-from regard.text.formats import holds_both, read_pairs
-from regard.text.lines import references_of
+from regard.text.lines import holds_both, read_pairs, references_of
 
 WORDS = ["a\tAH0", "a\tEY1", "cat\tK AE1 T", "lives\tL AY1 V Z", "lives\tL IH1 V Z", "lives\tL IH1 V S"]
 

@@ -15,9 +15,9 @@ import regard
 from regard import bundle as bundles
 from regard import recipe as recipes
 from regard.apps.cli import main
-from regard.bundle.model import new_model
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
+from regard.models.modules import new_model
 from regard.parsing.brackets import score_trees
 from regard.parsing.parse import MOST_OPEN, Bracketing, Symbols, evaluate_trees, parse
 from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
@@ -386,7 +386,9 @@ def test_before_each_symbol_a_parser_is_given_the_word_that_comes_next(packed):
     trees = treebank(30)
     source = Tokenizer.train([text_of(tree) for tree in trees], size=290, shrink=True)
     target = Tokenizer.train([linearise(tree) for tree in trees], size=100, kind="words")
-    model = new_model(recipes.validate({**_SIDES, "model": {**_PARSER, "share": "target"}}), source, target).eval()
+    model = new_model(
+        recipes.validate({**_SIDES, "model": {**_PARSER, "share": "target"}}).model, source, target
+    ).eval()
     rows, written = [], []
     for tree in trees[:3]:
         ids = source.encode(text_of(tree))

@@ -18,7 +18,7 @@ from regard.apps.cli import main
 from regard.data.batches import Batch, Batches
 from regard.data.store import Stream
 from regard.errors import ModelError
-from regard.kernels import measured
+from regard.kernels import native
 from regard.models import FAMILIES
 from regard.models.bert import BERTConfig
 from regard.models.gpt import GPTConfig
@@ -292,7 +292,7 @@ def test_the_precision_that_was_quickest_stays_when_resumed(
     events: list[dict[str, Any]] = []
     for quick in ("bfloat16", "float32"):
         took = {kind: 1.0 + (kind != quick) for kind in ("float32", "bfloat16")}
-        monkeypatch.setattr(measured, "seconds", lambda width, took=took: took)
+        monkeypatch.setattr(native, "map_seconds", lambda width, took=took: took)
         fit(auto, tmp_path, resume=quick == "float32", callbacks=[events.append])
         assert recipes.load(tmp_path / "recipe.toml").train.precision == "bfloat16"
     [chosen] = [event for event in events if event["event"] == "precision"]

@@ -6,8 +6,7 @@ import pytest
 from bundles import small_bundle
 
 from regard.errors import ModelError
-from regard.search.table import MOST_HYPOTHESES, SearchConfig
-from regard.tasks.options import search_with
+from regard.search.table import MOST_HYPOTHESES, SearchConfig, search_with
 from regard.tasks.translate import load
 
 

@@ -21,8 +21,7 @@ from regard.search import automaton
 from regard.search.automaton import Terms, occurs
 from regard.search.beam import beam_search, diverse_search
 from regard.search.hypotheses import Hypothesis, Problem
-from regard.search.table import SEARCHES, Search, SearchConfig, penalty_of, search_of
-from regard.tasks.options import Constraints, Options
+from regard.search.table import SEARCHES, Constraints, Options, Search, SearchConfig, penalty_of, search_of
 from regard.tasks.translate import Translator, load
 from regard.text import write_lines
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from regard.search.table import Options
 from regard.server.guard import guarded, is_degenerate, lost, repeats
-from regard.tasks.options import Options
 from regard.tasks.translation import Translation
 
 

@@ -9,9 +9,9 @@ import pytest
 from serving import BUNDLES
 
 import regard
+from regard.search.table import Options
 from regard.server.limits import Refused
 from regard.server.queue import Queue, _Item
-from regard.tasks.options import Options
 from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
 

@@ -17,10 +17,10 @@ import pytest
 from serving import BUNDLES, serving
 
 import regard
+from regard.search.table import Options
 from regard.server.limits import Limits
 from regard.server.queue import Queue
 from regard.server.service import Service, joined
-from regard.tasks.options import Options
 
 LINE = ["abc de", "fgh", "a b c d", "gh abc", "d e f"]
 

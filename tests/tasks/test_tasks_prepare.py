@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from regard.data.corpus import lowest_of
+from regard.data.store import lowest_of
 from regard.errors import DataError, TextError
 from regard.settings import DataConfig, Filters
 from regard.tasks import prepare as preparing

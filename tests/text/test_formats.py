@@ -14,7 +14,7 @@ import pytest
 
 from regard.errors import RegardError, TextError
 from regard.text import formats, read_lines, write_lines
-from regard.text.formats import FORMATS, Format, holds_both, read_pairs, read_texts
+from regard.text.lines import FORMATS, Format, holds_both, read_pairs, read_texts
 
 PAIRS = [("Hello, world.", "Hallo, Welt."), ("你好 & <b>", "½ \u2028 é"), ("twice", "zweimal")]
 LANGUAGES = ("en", "de")

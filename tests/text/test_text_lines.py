@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from regard.errors import TextError
 from regard.text import iter_lines, read_lines, write_lines
-from regard.text.formats import read_pairs
+from regard.text.lines import read_pairs
 
 Write = Callable[[bytes, str], Path]
 

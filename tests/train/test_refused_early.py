@@ -12,8 +12,8 @@ import torch
 
 from regard import recipe as recipes
 from regard.apps.cli import main
-from regard.disk import locked
 from regard.errors import DataError, RecipeError, TrainingError
+from regard.machine import locked
 from regard.planning.plan import plan
 from regard.tasks.fit import fit
 from regard.text import write_lines

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from regard.disk import write_atomically
 from regard.errors import DataError
+from regard.machine import write_atomically
 
 from . import words
 from .asking import MEMORY, Failure, Helped, Outcome, ask, calls_of

@@ -11,8 +11,8 @@ import typer
 from regard import pictures
 from regard.apps.options import Json
 from regard.apps.terminal import write, write_json
-from regard.disk import write_atomically
 from regard.errors import DataError
+from regard.machine import write_atomically
 
 if TYPE_CHECKING:
     from .page import Lecture

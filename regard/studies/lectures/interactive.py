@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from regard.disk import write_atomically
 from regard.errors import DataError
+from regard.machine import write_atomically
 
 from .every import about, words
 from .labels import label, shown

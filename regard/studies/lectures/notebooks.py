@@ -6,8 +6,8 @@ import inspect
 import json
 from pathlib import Path
 
-from regard.disk import write_atomically
 from regard.errors import DataError
+from regard.machine import write_atomically
 
 from .every import LECTURES, about
 

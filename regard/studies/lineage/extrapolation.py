@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.corpus import pairs_of
+from regard.data.store import pairs_of
 from regard.errors import DataError
 from regard.metrics import bleu
 from regard.models.transformer import TransformerConfig
