@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.options import BundlePath, Flags, Json, takes
-from regard.apps.terminal import console_on, printable, say, write, write_json
+from regard.apps.cli import console_on, printable, say, takes, write, write_json
+from regard.apps.options import BundlePath, Flags, Json
 from regard.errors import ModelError
 
 from .adapt import Pairs, Report, pairs_of

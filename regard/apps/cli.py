@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import errno
 import gc
+import inspect
+import json
 import os
+import re
 import sys
 import warnings
 from collections import UserDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from importlib import import_module
-from typing import Annotated, Any
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from regard.apps.terminal import printable, write
-from regard.errors import NO_TORCH, RegardError, RegardWarning
+from regard.errors import NO_TORCH, ModelError, RegardError, RegardWarning
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from rich.console import Console
+    from rich.text import Text
+
+    from regard.search.table import Options
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("apps.training:train", "Train a model from a recipe, or from two text files."),
@@ -213,3 +225,140 @@ def _warn(message: Warning | str, category: type[Warning], *place: object, **mor
 def _fail(message: str) -> int:
     sys.stderr.write(f"regard: {printable(message)}\n")
     return 2
+
+
+# -- what commands write with: text of others (files, names, errors, bundles) passes `printable` before it is shown ----
+
+_WIDTH = 160  #: Columns where there is no terminal to ask.
+# Characters that a terminal obeys: C0 but tab and line feed, DEL, C1, and those that turn the direction of writing.
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Text with every character that a terminal would obey written as its number, such as \\x1b."""
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def write(text: str) -> None:
+    """Text to standard output, as it is: it is the result that was asked for."""
+    sys.stdout.write(text)
+
+
+def write_json(value: object) -> None:
+    """Plain values to standard output as JSON."""
+    write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_record(value: object) -> None:
+    """Plain values to standard output as a line of JSON."""
+    write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def console_on(stream: TextIO) -> Console:
+    """A Rich console on a stream."""
+    from rich.console import Console
+
+    return Console(file=stream, width=None if stream.isatty() else _WIDTH)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """Text of others as Rich shows it: nothing in it is markup, and no character of it is obeyed."""
+    from rich.text import Text
+
+    return Text(printable(text), style)
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """A line that is no longer than it is: not wrapped, not coloured by its content, without markup."""
+    console.print(cell(text, style), highlight=False, soft_wrap=True)
+
+
+# -- flags, made of the fields of options objects: their names, types, defaults and descriptions -----------------------
+
+_GONE = {
+    "batch_independent": "--precision exact; no precision of the compiled engine depends on the batch",
+    "bfloat16": "--precision bfloat16",
+}
+"""Flags of older versions, and what takes their place."""
+
+
+def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command whose parameter `options` is made of flags for these fields, and others of all fields of a model.
+
+        @takes(*SEARCH, "n_best", *LANGUAGES)
+        def evaluate(bundle: BundlePath, options: Options, device: Device = "auto") -> None: ...
+
+    Names are of fields of `SearchConfig` (what is given replaces what the recipe says), `Constraints` or `Options`;
+    "set" stands for `--set KEY=VALUE`, any key of [search]. `@takes(…, shown=Shown)` makes flags of a model's fields. A
+    field's `json_schema_extra` may hold its `panel` (a heading of the help), its `flag` and its `metavar`.
+    """
+    from regard.apps.options import field_named, flag_of, parameter
+
+    flags = {name: flag_of(name, *field_named(name)) for name in names if name != "set"}
+    if "set" in names:
+        option = typer.Option("--set", metavar="KEY=VALUE", help="Any key of a recipe's [search]; may be repeated.")
+        flags["set"] = parameter("set", list[str] | None, option)
+    if "precision" in names:
+        flags |= {name: _gone(name) for name in _GONE}
+    own = {of: {n: flag_of(n, model, f) for n, f in model.model_fields.items()} for of, model in models.items()}
+    made = {of: list(each.values()) for of, each in {**own, "options": flags}.items()}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_flags(**given: Any) -> None:
+            objects: dict[str, Any] = {of: _made(models[of], _taken(given, own[of])) for of in models}
+            if names:
+                objects["options"] = _asked(_taken(given, flags))
+            command(**given, **objects)
+
+        signature = inspect.signature(command, eval_str=True)
+        each = (made.get(p.name, [p.replace(kind=p.KEYWORD_ONLY)]) for p in signature.parameters.values())
+        with_flags.__signature__ = signature.replace(parameters=[*chain(*each)])  # type: ignore[attr-defined]  # of inspect
+        return with_flags
+
+    return decorate
+
+
+def _made(model: type[BaseModel], given: dict[str, Any]) -> BaseModel:
+    """Raises ModelError for a value that there is not."""
+    from pydantic import ValidationError
+
+    try:
+        return model(**given)
+    except ValidationError as error:
+        from regard.search.table import explained
+
+        raise ModelError(explained(error)) from None
+
+
+def _taken(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """What was given of these, taken out."""
+    taken = {name: given.pop(name) for name in names}
+    return {name: value for name, value in taken.items() if value is not None}
+
+
+def _asked(given: dict[str, Any]) -> Options:
+    from regard.search.table import Constraints, Options
+
+    pairs = [pair.partition("=") for pair in given.pop("set", ())]
+    search = {key.removeprefix("search."): value for key, _, value in pairs}
+    constraints = {name: given.pop(name) for name in Constraints.model_fields if name in given}
+    if isinstance(file := constraints.get("glossary"), Path):
+        from regard.tasks.constraints import read_glossary
+        from regard.text.lines import read_lines
+
+        constraints["glossary"] = read_glossary(read_lines(file), str(file))
+    return Options.of(search=search, constraints=Constraints(**constraints), **given)
+
+
+def _gone(name: str) -> inspect.Parameter:
+    """A flag of an older version, which is not shown and says what to use."""
+    from regard.apps.options import parameter
+
+    def refuse(value: bool | None) -> None:
+        if value is not None:
+            raise ModelError(f"--{name.replace('_', '-')}: there is no such option any more; use {_GONE[name]}.")
+
+    flag = f"--{name.replace('_', '-')}"
+    off = f"/--no-{name.replace('_', '-')}" if name == "batch_independent" else ""
+    return parameter(name, bool | None, typer.Option(flag + off, hidden=True, callback=refuse))

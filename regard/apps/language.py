@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from regard.apps.options import BundlePath, Device, Json, computing, takes
-from regard.apps.terminal import console_on, say, write, write_json, write_record
+from regard.apps.cli import console_on, say, takes, write, write_json, write_record
+from regard.apps.options import BundlePath, Device, Json, computing
 from regard.errors import TextError
 from regard.search.table import Options
 

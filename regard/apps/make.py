@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.cli import console_on, say, write, write_json
 from regard.errors import DataError
 
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")]

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from regard.apps.terminal import cell, printable, say
+from regard.apps.cli import cell, printable, say
 from regard.pictures import checked, colour, label
 
 if TYPE_CHECKING:

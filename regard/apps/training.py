@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.cli import console_on, say, write, write_json
 from regard.errors import DataError, RecipeError
 
 if TYPE_CHECKING:

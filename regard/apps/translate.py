@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import typer
 from pydantic import Field
 
+from regard.apps.cli import takes
 from regard.apps.options import (
     CONSTRAINTS,
     DETAILS,
@@ -24,7 +25,6 @@ from regard.apps.options import (
     Flags,
     Output,
     With,
-    takes,
 )
 from regard.errors import ModelError, TextError
 from regard.search.table import Options

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 from pydantic import Field
 
+from regard.apps.cli import console_on, printable, say, takes, write, write_json, write_record
 from regard.apps.options import (
     LANGUAGES,
     SEARCH,
@@ -22,10 +23,8 @@ from regard.apps.options import (
     Resamples,
     With,
     computing,
-    takes,
 )
 from regard.apps.show import show_calibration, show_evaluation, show_findings, show_inspection
-from regard.apps.terminal import console_on, printable, say, write, write_json, write_record
 from regard.errors import TextError
 from regard.search.table import Options
 

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from regard.apps.options import Json, takes
-from regard.apps.terminal import cell, console_on, write, write_json
+from regard.apps.cli import cell, console_on, takes, write, write_json
+from regard.apps.options import Json
 
 from .clean import clean as make
 from .rules import RULES, Rules

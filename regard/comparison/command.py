@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from regard.apps.options import Json, takes
-from regard.apps.terminal import cell, console_on, say, write_json
+from regard.apps.cli import cell, console_on, say, takes, write_json
+from regard.apps.options import Json
 from regard.errors import DataError
 from regard.machine import write_atomically
 from regard.metrics import METRICS

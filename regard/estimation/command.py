@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.options import AsJson, BundlePath, Flags, takes
-from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.cli import console_on, say, takes, write, write_json
+from regard.apps.options import AsJson, BundlePath, Flags
 from regard.errors import ModelError, TextError
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 from rich.table import Table
 
-from regard.apps.options import AsJson, BundlePath, Flags, takes
-from regard.apps.terminal import console_on, say, write_json
+from regard.apps.cli import console_on, say, takes, write_json
+from regard.apps.options import AsJson, BundlePath, Flags
 from regard.errors import DataError, TextError
 from regard.search.table import Options
 

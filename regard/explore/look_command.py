@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from regard.apps.options import LANGUAGES, BundlePath, Device, takes
+from regard.apps.cli import console_on, say, takes
+from regard.apps.options import LANGUAGES, BundlePath, Device
 from regard.apps.show import HeatMap
-from regard.apps.terminal import console_on, say
 from regard.search.table import Options
 
 from .showing import Showing

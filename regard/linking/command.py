@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.options import AsJson, Flags, Output, takes
-from regard.apps.terminal import console_on, write, write_json
+from regard.apps.cli import console_on, takes, write, write_json
+from regard.apps.options import AsJson, Flags, Output
 from regard.errors import DataError
 
 from .link import THRESHOLD, link_lines, spaced

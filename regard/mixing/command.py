@@ -10,8 +10,8 @@ import typer
 from pydantic import Field
 from rich.table import Table
 
-from regard.apps.options import AsJson, Flags, takes
-from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.cli import console_on, say, takes, write, write_json
+from regard.apps.options import AsJson, Flags
 from regard.errors import DataError
 
 from .mix import mix as make

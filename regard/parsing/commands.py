@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.options import BundlePath, Device, Flags, Json, Output, takes
-from regard.apps.terminal import console_on, write, write_json
+from regard.apps.cli import console_on, takes, write, write_json
+from regard.apps.options import BundlePath, Device, Flags, Json, Output
 from regard.apps.translate import in_chunks, put
 from regard.errors import TextError
 from regard.search.table import Options

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.options import AsJson, Flags, takes
-from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.cli import console_on, say, takes, write, write_json
+from regard.apps.options import AsJson, Flags
 from regard.apps.training import Set, read_recipe
 from regard.errors import DataError, Interrupted, TextError
 

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.options import Device, Flags, takes
+from regard.apps.cli import takes
+from regard.apps.options import Device, Flags
 from regard.errors import ModelError, install
 
 _NEEDED = ("fastapi", "lingua", "limits", "multipart", "prometheus_client", "rapidfuzz", "uvicorn")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.apps.options import Json, takes
-from regard.apps.terminal import cell, console_on, say, write, write_json
+from regard.apps.cli import cell, console_on, say, takes, write, write_json
+from regard.apps.options import Json
 from regard.apps.training import File, Set, read_recipe
 from regard.errors import Interrupted
 

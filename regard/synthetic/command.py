@@ -10,8 +10,8 @@ from typing import Annotated, Literal, cast
 import typer
 from pydantic import Field
 
-from regard.apps.options import LANGUAGES, SEARCH, AsJson, BundlePath, Flags, takes
-from regard.apps.terminal import console_on, say, write, write_json
+from regard.apps.cli import console_on, say, takes, write, write_json
+from regard.apps.options import LANGUAGES, SEARCH, AsJson, BundlePath, Flags
 from regard.apps.training import read_recipe
 from regard.errors import Interrupted, ModelError
 from regard.search.table import Options

@@ -10,8 +10,8 @@ import typer
 from pydantic import Field
 from rich.table import Table
 
-from regard.apps.options import AsJson, BundlePath, Flags, takes
-from regard.apps.terminal import cell, console_on, say, write, write_json
+from regard.apps.cli import cell, console_on, say, takes, write, write_json
+from regard.apps.options import AsJson, BundlePath, Flags
 from regard.errors import ModelError
 
 from .settings import Grid

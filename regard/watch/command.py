@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.options import Flags, takes
-from regard.apps.terminal import write
+from regard.apps.cli import takes, write
+from regard.apps.options import Flags
 from regard.errors import ModelError, install
 
 _NEEDED = ("fastapi", "uvicorn")

@@ -18,7 +18,8 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 COMMAND = re.compile(r"regard ([a-z]+)\b[^`.;]*")
 OF_OTHERS = {
     "regard/kernels/build.py": {"--version"},  # the compiler's
-    "regard/apps/options.py": {"--no"},  # put before a flag's name
+    "regard/apps/cli.py": {"--no"},  # put before a flag's name
+    "regard/apps/options.py": {"--no"},
     "regard/text/tokenizer.py": {"--pad", "--unk", "--bos", "--eos"},  # spm_train's --pad_id=0 and so on
 }
 

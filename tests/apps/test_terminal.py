@@ -15,9 +15,8 @@ import pytest
 from bundles import small_bundle
 from rich.console import Console
 
-from regard.apps.cli import main
+from regard.apps.cli import cell, main, printable, say
 from regard.apps.show import show_inspection
-from regard.apps.terminal import cell, printable, say
 from regard.apps.training import _fit
 from regard.errors import Interrupted, ModelError
 from regard.models.modules import device_named

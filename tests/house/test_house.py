@@ -70,11 +70,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "parsing",
         "exchange",
     }
-    | {"apps.options", "apps.show", "apps.terminal"},
+    | {"apps.options", "apps.show", "apps.cli"},
     "documents": {"text", "search.table", "tasks"},
     "adaptation": EVERYTHING
     - {"explore", "documents", "tuning", "synthetic", "server", "watch", "apps", "studies", "parsing", "exchange"}
-    | {"apps.options", "apps.terminal"},
+    | {"apps.options", "apps.cli"},
     "server": {
         "settings",
         "text",
@@ -85,12 +85,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "documents",
         "adaptation",
         "explore",
+        "apps.cli",
         "apps.options",
     }
     | {"kernels.build"},  # how many threads compute
     "watch": {
         *("text", "data", "models", "nn.positions", "train", "recipe", "bundle.model", "tasks", "explore"),
-        *("server.address", "server.pages", "apps.options", "apps.terminal"),
+        *("server.address", "server.pages", "apps.options", "apps.cli"),
     },
     "cluster": {"text", "search.table", "tasks", "apps.options"},
     "synthetic": {
@@ -103,21 +104,20 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tuning",
         "cluster",
         "apps.options",
-        "apps.terminal",
+        "apps.cli",
         "apps.training",
     },
-    "tuning": {"text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"}
-    | {"apps.options", "apps.terminal"},
+    "tuning": {"text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"} | {"apps.options", "apps.cli"},
     "sweeping": {"models.modules", "train", "recipe", "bundle", "tasks"}
-    | {"apps.options", "apps.terminal", "apps.training"},
-    "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.terminal"},
-    "cleaning": {"text", "apps.options", "apps.terminal"},
+    | {"apps.options", "apps.cli", "apps.training"},
+    "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.cli"},
+    "cleaning": {"text", "apps.options", "apps.cli"},
     "planning": {"text", "data", "models", "train", "recipe", "tasks"},
-    "mixing": {"text", "apps.options", "apps.terminal"},
+    "mixing": {"text", "apps.options", "apps.cli"},
     "reading": {"text", "data", "models", "nn", "train", "recipe", "bundle", "tasks"}
-    | {"apps.options", "apps.terminal", "apps.training"},
-    "linking": {"text", "metrics.aer", "tasks.align", "apps.options", "apps.terminal"},
-    "estimation": {"text", "metrics", "tasks", "apps.options", "apps.terminal"},
+    | {"apps.options", "apps.cli", "apps.training"},
+    "linking": {"text", "metrics.aer", "tasks.align", "apps.options", "apps.cli"},
+    "estimation": {"text", "metrics", "tasks", "apps.options", "apps.cli"},
     "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster", "planning"},
     "studies": EVERYTHING,
     "__main__": {"apps"},

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from regard.apps.cli import say
 from regard.apps.show import HeatMap
-from regard.apps.terminal import say
 from regard.pictures import Picture, colour, heatmap, label, xml
 
 if TYPE_CHECKING:

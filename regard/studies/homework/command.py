@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from regard.apps.cli import printable, write, write_json
 from regard.apps.options import Json
-from regard.apps.terminal import printable, write, write_json
 from regard.errors import DataError
 
 _ACTIONS = ("check", "answers", "report")

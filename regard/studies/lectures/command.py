@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard import pictures
+from regard.apps.cli import write, write_json
 from regard.apps.options import Json
-from regard.apps.terminal import write, write_json
 from regard.errors import DataError
 from regard.machine import write_atomically
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.apps.options import takes
-from regard.apps.terminal import console_on, write
+from regard.apps.cli import console_on, takes, write
 from regard.errors import DataError, RecipeError
 
 from .html import LANGUAGES
