@@ -115,6 +115,8 @@ class Picture:
         said, data = xml(f"{self.title}: {self.description}"), b64encode(self.render("svg")).decode()
         return f'<img alt="{said}" src="data:image/svg+xml;base64,{data}">'
 
+    _repr_html_ = img  # a notebook shows it
+
     def render(self, kind: str) -> bytes:
         """The bytes of a file of this kind (svg, png, pdf).
 

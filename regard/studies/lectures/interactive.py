@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from regard.errors import DataError
+from regard.explore.page import Page
 from regard.machine import write_atomically
 
 from .every import about, words
@@ -45,8 +46,20 @@ def both(english: str, chinese: str) -> str:
     return f'<span lang="en">{html.escape(english)}</span><span lang="zh">{html.escape(chinese)}</span>'
 
 
-def frame(name: str, english: str, chinese: str, inside: str, *, back: bool, script: bool, slides: bool = False) -> str:
-    """A whole page: its style, its scripts, one switch of language; of slides, what leads from one to the next."""
+def frame(
+    titles: tuple[str, str, str],
+    inside: str,
+    *,
+    back: bool = False,
+    script: bool = False,
+    slides: bool = False,
+    language: str = "en",
+) -> str:
+    """A whole page: its style, its scripts, one switch of language; of slides, what leads from one to the next.
+
+    `titles` are the lecture's name and its title in English and Chinese; `language` is the one that it begins in.
+    """
+    name, english, chinese = titles
     scripts = "\n".join(map(web, _SCRIPTS)) if script else f"{web('page.js')}\nconst widgets = {{}};"
     style = web("page.css") + (web("deck.css") if slides else "")
     scripts += web("deck.js") if slides else ""
@@ -54,7 +67,7 @@ def frame(name: str, english: str, chinese: str, inside: str, *, back: bool, scr
     body = inside if slides else f"<h1>{both(english, chinese)}</h1>\n{inside}"
     link = f'<a href="index.html">{both("All lectures", "全部讲义")}</a>' if back else "<span></span>"
     return f"""<!doctype html>
-<html lang="en">
+<html lang="{language}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -131,14 +144,15 @@ def table(numbers: Mapping[str, Value]) -> str:
     return f"<table><tbody>{''.join(f'<tr>{row}</tr>' for row in cells)}</tbody></table>"
 
 
-def page(name: str, one: Lecture | Shown) -> str:
-    """The page of a lecture, or of what a trained model does with its lines."""
+def page(name: str, one: Lecture | Shown, language: str = "en") -> Page:
+    """The page of a lecture, or of what a trained model does with its lines; a notebook shows it in a frame."""
     parts = [f'<p class="says">{both(about(name), about(name, "zh"))}</p>']
     parts.append(headed("Move it", "动手试一试", widget(name)))
     parts.append(headed("Computed by Regard", "由 Regard 算出", table(one.numbers)))
     if isinstance(one, Lecture):
         parts.append(headed("The picture", "图", picture(one, name)))
-    return frame(name, title(name), title(name, "zh"), "\n".join(parts), back=True, script=name in words()["widget"])
+    titles, moves = (name, title(name), title(name, "zh")), name in words()["widget"]
+    return Page(frame(titles, "\n".join(parts), back=True, script=moves, language=language))
 
 
 def recorded() -> Shown:
@@ -157,7 +171,7 @@ def index(names: Sequence[str]) -> str:
         + f"<p>{both(about(name), about(name, 'zh'))}</p></li>"
         for name in names
     )
-    return frame("index", "The lectures", "讲义", f'<ul class="list">{items}</ul>', back=False, script=False)
+    return frame(("index", "The lectures", "讲义"), f'<ul class="list">{items}</ul>')
 
 
 def write_index(place: Path, names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""A lecture as a notebook: what it shows, the library's code that computes it, its numbers and its figure."""
+"""A lecture as a notebook: what it shows, the library's code that computes it, its numbers and its figures."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from pathlib import Path
 from regard.errors import DataError
 from regard.machine import write_atomically
 
-from .every import LECTURES, about
+from .every import LECTURES, about, words
 
 _TEXTS = {
     "en": {
         "code": "The function that computes it, of the library's own parts. Change it and run it again.",
         "numbers": "Its numbers.",
         "figure": "Its figure (with the extra `pictures`).",
+        "moves": "The same as a figure that moves; nothing is asked of a network.",
     },
     "zh": {
         "code": "计算它的函数，用的是库里自己的部件。可以改动后再运行。",
         "numbers": "它的数。",
         "figure": "它的图（需要 extra `pictures`）。",
+        "moves": "同样内容的可动的图，不访问网络。",
     },
 }
 
@@ -61,6 +63,9 @@ def notebook(name: str, language: str = "en") -> str:
         ("markdown", texts["figure"]),
         ("code", figure),
     ]
+    if name in words()["widget"]:
+        moving = f"from regard.studies.lectures.interactive import page\n\npage({name!r}, one, {language!r})"
+        cells += [("markdown", texts["moves"]), ("code", moving)]
     made = {
         "cells": [_cell(kind, number, text) for number, (kind, text) in enumerate(cells)],
         "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},

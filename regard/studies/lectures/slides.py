@@ -80,7 +80,7 @@ class Decks:
         else:
             english, chinese = title(name), title(name, "zh")
             slides = [Slide(english, chinese, _says(name)), *self._lecture(name)]
-        return _page(name, english, chinese, slides).replace('<html lang="en">', f'<html lang="{language}">', 1)
+        return _page((name, english, chinese), slides, language)
 
     def _lecture(self, name: str) -> Iterator[Slide]:
         """A lecture's figure that moves, its picture, and its numbers."""
@@ -201,7 +201,7 @@ def _slip(slip: Mapping[str, str]) -> str:
     )
 
 
-def _page(name: str, english: str, chinese: str, slides: list[Slide]) -> str:
+def _page(titles: tuple[str, str, str], slides: list[Slide], language: str) -> str:
     sections = "\n".join(
         f'<section class="slide" id="slide-{n}" tabindex="-1"{"" if n == 1 else " hidden"}>'
         f"<h1>{both(slide.english, slide.chinese)}</h1>{slide.inside}</section>"
@@ -213,4 +213,4 @@ def _page(name: str, english: str, chinese: str, slides: list[Slide]) -> str:
         f'<output id="where" aria-live="polite"></output><button type="button" id="next">{on}</button></nav>'
     )
     moving = any("data-widget" in slide.inside for slide in slides)
-    return frame(name, english, chinese, sections + controls, back=False, script=moving, slides=True)
+    return frame(titles, sections + controls, script=moving, slides=True, language=language)
