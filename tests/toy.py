@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from regard.models import FAMILIES
 from regard.models.bahdanau import BahdanauConfig
+from regard.models.blocks import layout_of
 from regard.models.convs2s import ConvS2SConfig
 from regard.models.lstmn import LSTMNTranslatorConfig
 from regard.models.luong import LuongConfig
-from regard.models.modules import layout_of
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.transformer import TransformerConfig
 from regard.nn.state import Layout

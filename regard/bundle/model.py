@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import BundleError, RegardError
-from regard.models.modules import new_model
+from regard.models.blocks import new_model
 
 if TYPE_CHECKING:
     from .load import Bundle, Weights

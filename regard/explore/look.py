@@ -21,8 +21,8 @@ from torch import Tensor
 
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
+from regard.models.blocks import device_of
 from regard.models.interface import EncoderDecoder, Kind
-from regard.models.modules import device_of
 from regard.nn.state import Observer
 from regard.recipe import Recipe
 from regard.tasks.details import shares_of, target_spans

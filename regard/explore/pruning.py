@@ -17,7 +17,7 @@ from torch import Tensor
 from regard import bundle as bundles
 from regard.bundle import Bundle
 from regard.errors import DataError, ModelError
-from regard.models.modules import new_model
+from regard.models.blocks import new_model
 from regard.models.transformer import TransformerConfig
 from regard.tasks.golden import answered
 from regard.tasks.quantize import quantized

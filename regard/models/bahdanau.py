@@ -13,15 +13,14 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from regard.nn.attention import NORMALIZERS, SCORES, Lengths, attend
-from regard.nn.attention.core import matrix
-from regard.nn.attention.normalize import observed
+from regard.nn.attention.core import matrix, observed
 from regard.nn.layers import Dropout, Map
 from regard.nn.positions import look_up
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 from regard.nn.state import KeysValues, Layout, Observer, Rows, in_rows, show, whole
 
+from .blocks import CellName, Projecting, zero_padding
 from .choices import Chance, Config, NormalizerName, ScoreName, ScoreWidth, Size, TokenWidth, family_of
-from .modules import CellName, Projecting, zero_padding
 
 
 class BahdanauConfig(Config):

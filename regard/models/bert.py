@@ -17,10 +17,9 @@ from regard.nn.convolution import POOLS
 from regard.nn.layers import Dropout, LayerNorm, Map
 from regard.nn.state import Layout, Observer
 
-from .blocks import embedding_of, final_norm, initialise, stack_of
+from .blocks import Projecting, embedding_of, final_norm, initialise, stack_of
 from .choices import SMALL_STACK, Chance, Size, StackConfig, family_of, one_of
 from .interface import check_one_vocabulary
-from .modules import Projecting
 
 
 class _BodyConfig(StackConfig):

@@ -22,6 +22,7 @@ from regard.nn.layers import Dropout, Map
 from regard.nn.positions import POSITIONS, Embedding
 from regard.nn.state import KeysValues, Layout, Observer, Packed, Rows, show, wanted, whole
 
+from .blocks import Projecting
 from .choices import (
     AddedName,
     Chance,
@@ -34,7 +35,6 @@ from .choices import (
     check_shared,
     family_of,
 )
-from .modules import Projecting
 
 _HALF = math.sqrt(0.5)
 """What a sum of two is multiplied by to keep its variance (section 3.5)."""

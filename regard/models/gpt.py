@@ -15,10 +15,9 @@ from regard.nn.attention import Causal
 from regard.nn.layers import Map
 from regard.nn.state import Cache, Layout, Observer, Rows, whole
 
-from .blocks import embedding_of, final_norm, initialise, stack_of
+from .blocks import Projecting, embedding_of, final_norm, initialise, stack_of
 from .choices import SMALL_STACK, StackConfig, Tied, family_of
 from .interface import check_one_vocabulary
-from .modules import Projecting
 
 
 class GPTConfig(StackConfig):

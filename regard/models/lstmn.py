@@ -21,9 +21,9 @@ from regard.nn.positions import look_up
 from regard.nn.recurrent import Carry, as_columns, as_laid_out, lstm_cell
 from regard.nn.state import KeysValues, Layout, Observer, Part, Rows, in_rows, show, wanted, whole
 
+from .blocks import Projecting, RecurrentDropout, begin_uniform
 from .choices import Config, InitRange, NormalizerName, ScoreName, Size, TokenWidth, family_of
 from .interface import check_one_vocabulary
-from .modules import Projecting, RecurrentDropout, begin_uniform
 
 
 class TapesConfig(Config):

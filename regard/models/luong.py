@@ -18,11 +18,11 @@ from regard.nn.positions import look_up
 from regard.nn.recurrent import CELLS, Carry, Stack, as_columns, as_laid_out
 from regard.nn.state import KeysValues, Layout, Observer, Rows, in_rows, show, whole
 
-from . import choices, modules
-from .modules import Projecting, begin_uniform
+from . import blocks, choices
+from .blocks import Projecting, begin_uniform
 
 
-class LuongConfig(modules.RecurrentEncoder):
+class LuongConfig(blocks.RecurrentEncoder):
     """Sizes of a stacked recurrent translator with attention on top; the defaults are the paper's (section 4.1)."""
 
     family: Literal["luong"] = Field("luong", description="the model family")
@@ -35,7 +35,7 @@ class LuongConfig(modules.RecurrentEncoder):
     )
     window: choices.Size = Field(10, description="D: how far local attention sees to either side")
     input_feeding: bool = Field(True, description="a step also reads what the one before it made of its attention")
-    dropout: modules.RecurrentDropout = 0.2
+    dropout: blocks.RecurrentDropout = 0.2
     init_range: choices.InitRange = 0.1
 
     @property

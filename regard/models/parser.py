@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from regard.nn.layers import Map
 from regard.nn.state import Layout, Observer, Rows, in_rows, whole
 
-from .blocks import Transformer, TransformerState
+from .blocks import Projecting, Transformer, TransformerState
 from .choices import SMALL, EncoderDecoderConfig, family_of
-from .modules import Projecting
 
 
 class ParserConfig(EncoderDecoderConfig):

@@ -22,20 +22,20 @@ from regard.nn.positions import look_up
 from regard.nn.recurrent import Carry, Recurrence, Stack, as_columns, as_laid_out
 from regard.nn.state import Layout, Observer, Rows, whole
 
-from . import choices, modules
+from . import blocks, choices
+from .blocks import Projecting, begin_uniform
 from .interface import check_one_vocabulary
-from .modules import Projecting, begin_uniform
 
 
-class RNNConfig(modules.RecurrentConfig):
+class RNNConfig(blocks.RecurrentConfig):
     """Sizes of stacked recurrences; the defaults are Zaremba et al.'s medium model for the Penn Treebank."""
 
     family: Literal["rnn-lm"] = Field("rnn-lm", description="the model family")
-    width: modules.RecurrentWidth = 650
+    width: blocks.RecurrentWidth = 650
     embedding: choices.TokenWidth = 650
-    layers: modules.RecurrentLayers = 2
+    layers: blocks.RecurrentLayers = 2
     tied: choices.Tied = False
-    dropout: modules.RecurrentDropout = 0.5
+    dropout: blocks.RecurrentDropout = 0.5
     init_range: choices.InitRange = 0.05
     carry: bool = Field(
         False, description="each window of a stream begins with the state in which the one before it ended"

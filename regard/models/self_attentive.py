@@ -21,8 +21,8 @@ from regard.nn.positions import look_up
 from regard.nn.recurrent import Stack, as_columns
 from regard.nn.state import Layout, Observer, Padded, show
 
+from .blocks import Projecting, zero_padding
 from .choices import Chance, Config, Size, TokenWidth, family_of
-from .modules import Projecting, zero_padding
 
 
 class SelfAttentiveConfig(Config):

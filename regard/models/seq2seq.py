@@ -17,8 +17,8 @@ from regard.nn.positions import look_up
 from regard.nn.recurrent import CELLS, Carry, Maxout, Stack, as_columns, as_laid_out
 from regard.nn.state import Layout, Observer, Rows, whole
 
+from .blocks import Projecting, RecurrentEncoder, begin_uniform
 from .choices import family_of
-from .modules import Projecting, RecurrentEncoder, begin_uniform
 
 
 class Seq2SeqConfig(RecurrentEncoder):

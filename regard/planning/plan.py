@@ -22,7 +22,7 @@ from regard.data.batches import Batch
 from regard.data.store import Progress, pairs_of
 from regard.errors import ModelError
 from regard.models import FAMILIES
-from regard.models.modules import device_named
+from regard.models.blocks import device_named
 from regard.recipe import Recipe
 from regard.tasks.costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
 from regard.tasks.fit import batches_of, trainer_of

@@ -28,7 +28,7 @@ from regard.data.batches import Batches
 from regard.data.store import Store
 from regard.errors import RecipeError
 from regard.machine import locked, stopping, write_atomically
-from regard.models.modules import device_named, new_model, parameter_count
+from regard.models.blocks import device_named, new_model, parameter_count
 from regard.recipe import Recipe
 from regard.tasks.golden import ANSWERS
 from regard.text import Tokenizer

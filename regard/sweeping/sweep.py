@@ -17,7 +17,7 @@ from regard import recipe as recipes
 from regard.bundle import versions
 from regard.errors import DataError, Interrupted, ModelError, TextError, TrainingError
 from regard.machine import locked, write_atomically
-from regard.models.modules import device_named
+from regard.models.blocks import device_named
 from regard.recipe import Recipe
 from regard.tasks.fit import fit
 from regard.train import Callback, Trainer

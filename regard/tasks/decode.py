@@ -246,7 +246,7 @@ def _blanks(backend: Backend, sources: Sequence[Ids], search: SearchConfig) -> B
     """Sources encoded, with the likeliest lengths of each, for a model that fills in all positions at once."""
     import torch
 
-    from regard.models.modules import layout_of
+    from regard.models.blocks import layout_of
     from regard.search.refine import Blanks
 
     model: MaskPredictor = backend.models[0]  # type: ignore[assignment]  # its family says that it is one

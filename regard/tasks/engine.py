@@ -90,7 +90,7 @@ class Backend:
         """The most tokens that each model takes."""
         if self.decoders:
             return [each.capacity for each in self.decoders]
-        from regard.models.modules import capacity_of
+        from regard.models.blocks import capacity_of
 
         models: Sequence[Any] = self.models  # they are modules, which the protocol does not say
         return [capacity_of(each) for each in models]
@@ -205,7 +205,7 @@ def placed(device: str) -> str:
     if device == "cpu" or (device == "auto" and not (has_torch() and any(map(os.path.exists, _GPUS)))):
         return "cpu"
     check_torch(f"the device {device}")
-    from regard.models.modules import device_named
+    from regard.models.blocks import device_named
 
     return str(device_named(device))
 

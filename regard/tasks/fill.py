@@ -14,8 +14,8 @@ from torch import Tensor
 
 from regard.errors import ModelError, TextError
 from regard.models import FAMILIES
+from regard.models.blocks import device_of
 from regard.models.interface import Classifier, HasParameters, MaskedLM
-from regard.models.modules import device_of
 from regard.nn.convolution import POOLS
 from regard.nn.state import Layout
 from regard.text import BEGIN, END, MASK, PAD, UNK

@@ -23,8 +23,8 @@ from regard.data.store import Stream
 from regard.errors import BundleError, RegardError
 from regard.machine import write_atomically
 from regard.metrics import bleu
+from regard.models.blocks import parameter_count
 from regard.models.interface import EncoderDecoder
-from regard.models.modules import parameter_count
 from regard.nn.positions import fold_scale
 from regard.parsing.parse import evaluate_trees
 from regard.parsing.trees import delinearise, words_of

@@ -26,7 +26,7 @@ from regard.errors import CheckpointError, ModelError, RecipeError, TrainingErro
 from regard.kernels import native
 from regard.machine import locked, stopping, write_atomically
 from regard.models import FAMILIES
-from regard.models.modules import device_named, new_model, parameter_count
+from regard.models.blocks import device_named, new_model, parameter_count
 from regard.nn import layers
 from regard.nn.attention import multihead
 from regard.parsing.parse import symbols_of

@@ -106,7 +106,7 @@ def hidden_of(
     model: EncoderDecoder, sources: Sequence[Ids], targets: Sequence[Ids], observe: Observer | None = None
 ) -> tuple[Tensor, Tensor]:
     """What `project` takes at each target token (B, T, D), and the tokens that should come (B, T), filled with PAD."""
-    from regard.models.modules import device_of
+    from regard.models.blocks import device_of
 
     device = device_of(model)
     read, reading = pad([[*line, END] for line in sources], device)  # (B, S)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
+from regard.models.blocks import device_of
 from regard.models.interface import LanguageModel
-from regard.models.modules import device_of
 from regard.nn.state import State
 from regard.search.hypotheses import Hypothesis, Problem
 from regard.search.table import SearchConfig, penalty_of, search_of, search_with

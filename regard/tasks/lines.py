@@ -79,7 +79,7 @@ def pad(rows: Sequence[Ids], device: torch.device | str) -> tuple[Tensor, Layout
     """Rows of ids filled up with PAD to the longest (B, T), and their layout."""
     import torch
 
-    from regard.models.modules import layout_of
+    from regard.models.blocks import layout_of
 
     lengths = [len(row) for row in rows]
     ids = torch.tensor([[*row, *[PAD] * (max(lengths) - len(row))] for row in rows], device=device)

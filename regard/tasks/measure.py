@@ -15,8 +15,8 @@ import torch
 from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score, Unit, exact_match, perplexity
 from regard.models import FAMILIES
+from regard.models.blocks import device_of
 from regard.models.interface import EncoderDecoder
-from regard.models.modules import device_of
 from regard.text import BEGIN, END
 
 from .fill import classify, mask_of

@@ -80,7 +80,7 @@ def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device
     found = bundles.load(bundle)
     check_kind(found.recipe, wanted, bundle)
     check_torch(f"`regard {USES[FAMILIES[found.recipe.model.family].kind][1]}`")
-    from regard.models.modules import device_named
+    from regard.models.blocks import device_named
 
     opened = Pipeline(found.model().to(device_named(device)), found.recipe, found.source, found.target)
     opened.bundle = found

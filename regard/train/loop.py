@@ -23,7 +23,7 @@ from regard.data.batches import Batch, Batches, Prefetcher
 from regard.errors import CheckpointError, Interrupted, ModelError, TrainingError
 from regard.extensions import entry
 from regard.kernels import native
-from regard.models.modules import capacity_of, device_of
+from regard.models.blocks import capacity_of, device_of
 from regard.settings import TrainConfig
 
 from . import checkpoint

@@ -110,8 +110,8 @@ def _opened(run: Run, recipe: Recipe, saved: Saved, path: Path) -> Translator:
     import torch
 
     from regard.errors import CheckpointError
+    from regard.models.blocks import new_model
     from regard.models.interface import EncoderDecoder
-    from regard.models.modules import new_model
     from regard.nn.positions import fold_scale
     from regard.tasks.engine import check_kind
     from regard.train import checkpoint

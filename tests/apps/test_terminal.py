@@ -19,7 +19,7 @@ from regard.apps.cli import cell, main, printable, say
 from regard.apps.show import show_inspection
 from regard.apps.training import _fit
 from regard.errors import Interrupted, ModelError
-from regard.models.modules import device_named
+from regard.models.blocks import device_named
 from regard.tasks.inspect import Inspection
 from regard.text import write_lines
 

@@ -284,7 +284,7 @@ def test_a_grown_model_computes_what_the_small_one_does(tmp_path):
     from grow import write_grown
 
     from regard.bundle import Provenance, load, save
-    from regard.models.modules import new_model
+    from regard.models.blocks import new_model
     from regard.recipe import Recipe
     from regard.tasks.forced import forced
     from regard.text import Tokenizer

@@ -108,8 +108,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "apps.training",
     },
     "tuning": {"text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"} | {"apps.options", "apps.cli"},
-    "sweeping": {"models.modules", "train", "recipe", "bundle", "tasks"}
-    | {"apps.options", "apps.cli", "apps.training"},
+    "sweeping": {"models.blocks", "train", "recipe", "bundle", "tasks"} | {"apps.options", "apps.cli", "apps.training"},
     "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.cli"},
     "cleaning": {"text", "apps.options", "apps.cli"},
     "planning": {"text", "data", "models", "train", "recipe", "tasks"},
@@ -246,7 +245,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 25_700}}
+NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 25_680}}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "bundle" / "made-by-0.1" / "transformer"
 
 MOST = {"a line's translation": 15, "recipe to first update": 30, "batch to weights": 12, "loaded by translate": 45}
-NOT_YET = {"recipe to first update": 33}
+NOT_YET = {"recipe to first update": 31}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 RECIPE = """

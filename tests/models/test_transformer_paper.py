@@ -9,7 +9,7 @@ import torch
 import toy
 from torch import Tensor, nn
 
-from regard.models.modules import parameter_count
+from regard.models.blocks import parameter_count
 from regard.models.transformer import TransformerConfig, build
 
 TABLE_3 = {

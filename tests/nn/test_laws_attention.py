@@ -16,8 +16,8 @@ from regard.errors import ModelError
 from regard.kernels import native
 from regard.nn import Observer, Padded
 from regard.nn.attention import NORMALIZERS, SCORES, AndMask, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
+from regard.nn.attention.core import observed
 from regard.nn.attention.multihead import KERNELS, Call, Reference, choose
-from regard.nn.attention.normalize import observed
 from regard.nn.layers import Dropout, LayerNorm, keep_mask
 from regard.nn.positions import POSITIONS, look_up, sinusoids
 from regard.nn.state import Packed

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import flex_attention
 
 from regard.errors import ModelError
-from regard.models.modules import layout_of, parameter_count
+from regard.models.blocks import layout_of, parameter_count
 from regard.models.transformer import TransformerConfig
 from regard.nn import ACTIVATIONS, NORM_KINDS
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Heads, MultiHead, attend

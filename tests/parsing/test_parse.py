@@ -17,7 +17,7 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
-from regard.models.modules import new_model
+from regard.models.blocks import new_model
 from regard.parsing.brackets import score_trees
 from regard.parsing.parse import MOST_OPEN, Bracketing, Symbols, evaluate_trees, parse
 from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of

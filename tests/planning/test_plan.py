@@ -21,8 +21,8 @@ from regard.errors import ModelError
 from regard.kernels import native
 from regard.models import FAMILIES
 from regard.models.bert import BERTConfig
+from regard.models.blocks import layout_of
 from regard.models.gpt import GPTConfig
-from regard.models.modules import layout_of
 from regard.models.transformer import TransformerConfig
 from regard.nn.layers import only_references
 from regard.planning import plan as planning

@@ -22,7 +22,7 @@ from regard.apps.look import page, picture
 from regard.errors import DataError, ModelError, TextError
 from regard.explore.look import Attention, Part, Side, look, side_of
 from regard.models import FAMILIES
-from regard.models.modules import layout_of
+from regard.models.blocks import layout_of
 from regard.nn.state import Observer
 from regard.tasks.open import Pipeline
 from regard.tasks.translate import load

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..state import KeysValues, Observer
-from .core import mix, weigh
-from .normalize import Normalizer, observed
+from .core import Normalizer, mix, observed, weigh
 from .scores import Score
 
 

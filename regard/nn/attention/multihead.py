@@ -22,8 +22,7 @@ from regard.errors import ModelError
 from ..layers import Dropout, Linear, refusal, stand_in
 from ..positions import Bias, Rotary
 from ..state import Cache, KeysValues, Layout, Observer, Packed, Part, changed, in_rows, show, wanted
-from .core import Call, Causal, Mask, attend, softmax
-from .normalize import Normalizer, observed
+from .core import Call, Causal, Mask, Normalizer, attend, observed, softmax
 from .scores import ScaledDot, Score
 
 _SHORT = 512

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from regard.nn.attention import SCORES, Dot, Score, attend, softmax, weigh
+from regard.nn.attention.core import StraightThrough
 from regard.nn.attention.luong import LuongAttention
-from regard.nn.attention.normalize import StraightThrough
 from regard.nn.attention.scores import Additive, Bilinear, Concat, Mean, ReducedRank, ScaledDot
 from regard.pictures import bars, curves
 

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from regard.errors import DataError
 from regard.explore.look import Part, look
+from regard.models.blocks import device_of
 from regard.models.interface import EncoderDecoder
-from regard.models.modules import device_of
 from regard.nn.attention import ScaledDot, attend
 from regard.pictures import Word
 from regard.tasks.details import shares_of
