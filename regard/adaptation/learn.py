@@ -23,9 +23,8 @@ from regard.data.batches import Batch
 from regard.errors import TrainingError
 from regard.kernels import native
 from regard.machine import stopping
-from regard.train.checkpoint import Checkpoint
+from regard.train.checkpoint import Checkpoint, restore_state, state_of
 from regard.train.objectives import Inputs
-from regard.train.optimizers import restore_state, state_of
 from regard.train.step import Step, inputs, resolve_precision
 
 from .examples import Examples, Ids, Passes, batches

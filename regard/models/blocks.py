@@ -5,8 +5,10 @@ Sizes: B sentences, S source tokens, T target tokens, H heads, D width, V vocabu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal, Protocol, Self, cast
 
 import torch
@@ -325,6 +327,22 @@ def new_model(config: Any, source: Vocabulary, target: Vocabulary) -> nn.Module:
     if family.needs_vocabulary:
         cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
     return model
+
+
+@contextmanager
+def around_layers(model: nn.Module, run: Callable[..., object]) -> Iterator[None]:
+    """Inside, a forward pass of a stack's layer is `run(forward, *arguments, **named)`."""
+    stacks = (part for part in model.modules() if isinstance(part, nn.ModuleList))
+    layers = dict.fromkeys(layer for stack in stacks for layer in stack)
+    if not layers or not all(parameter.requires_grad for parameter in model.parameters()):
+        raise ModelError("train.checkpoint_activations needs a stack of layers, and no running averages; leave it out.")
+    for layer in layers:
+        layer.forward = partial(run, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward  # what stood before that of its class
 
 
 def parameter_count(model: nn.Module) -> int:

@@ -26,10 +26,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard import machine
 from regard.errors import ModelError
 from regard.models import FAMILIES
+from regard.models.blocks import around_layers
 from regard.nn.layers import only_references
 from regard.text import PAD
 from regard.train import OBJECTIVES, OPTIMIZERS, Inputs, Objective, TrainConfig
-from regard.train.step import around_layers
 
 MOST_TOKENS = 25_000
 """Of a batch that is as large as fits: the paper's (section 5.1), beyond which nothing speaks for more."""

@@ -6,9 +6,8 @@ from regard.settings import TrainConfig
 from .checkpoint import Event, Progress, Report
 from .loop import TABLES, Callback, Options, Trainer
 from .objectives import OBJECTIVES, Inputs, Objective, Outputs, label_smoothed, projected_loss, token_log_probabilities
-from .optimizers import OPTIMIZERS, Optimizer
 from .regularizers import REGULARIZERS, Counts, Regularizer
-from .step import SCHEDULES, Plateau, Schedule, Step, Weights, inputs, resolve_precision
+from .step import OPTIMIZERS, SCHEDULES, Optimizer, Plateau, Schedule, Step, Weights, inputs, resolve_precision
 
 __all__ = ["OBJECTIVES", "OPTIMIZERS", "REGULARIZERS", "SCHEDULES", "TABLES", "Callback", "Counts", "Event", "Inputs"]
 __all__ += ["Interrupted", "Objective", "Optimizer", "Options", "Outputs", "Plateau", "Progress", "Regularizer"]

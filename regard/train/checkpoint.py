@@ -29,8 +29,8 @@ from regard.errors import CheckpointError, ParallelError, TrainingError
 from regard.machine import atomic_rename, digest, sync, write_atomically
 from regard.settings import TrainConfig
 
-from .parallel import Parallel
-from .step import Plateau
+from .parallel import Parallel, like
+from .step import Named, Plateau, State
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -315,3 +315,53 @@ def newest_whole(directory: Path, parallel: Parallel, report: Report) -> Checkpo
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
     return None
+
+
+# -- what optimisers keep ----------------------------------------------------------------------------------------------
+
+_PREFIX = "optimizer."
+
+
+def state_of(
+    optimizers: Sequence[torch.optim.Optimizer], parameters: Named
+) -> tuple[dict[str, Tensor], dict[str, State]]:
+    """What optimisers keep: tensors as "optimizer.key.parameter", and each parameter's values that are no tensors."""
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, State] = {}
+    for optimizer in optimizers:
+        for name, parameter in parameters.items():
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"{_PREFIX}{key}.{name}"] = value
+                else:
+                    values.setdefault(name, {})[key] = value
+    return tensors, values
+
+
+def restore_state(
+    optimizers: Sequence[torch.optim.Optimizer],
+    parameters: Named,
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, State],
+) -> None:
+    """Give optimisers back what `state_of` took from them; other tensors of a checkpoint are left alone."""
+    names = {parameter: name for name, parameter in parameters.items()}
+    titles: dict[str, dict[str, str]] = {name: {} for name in values}
+    for title in tensors:
+        if title.startswith(_PREFIX):
+            key, _, name = title.removeprefix(_PREFIX).partition(".")
+            titles.setdefault(name, {})[key] = title
+    for optimizer, group in ((o, g) for o in optimizers for g in o.param_groups):
+        for parameter in group["params"]:
+            if (name := names[parameter]) in titles:
+                state = {k: _like(tensors[title], k, parameter, group) for k, title in titles[name].items()}
+                optimizer.state[parameter] = {**values.get(name, {}), **state}
+
+
+def _like(value: Tensor, key: str, parameter: nn.Parameter, group: State) -> Tensor:
+    """Where an optimiser keeps this tensor: one of the parameter's shape lies as the parameter does."""
+    if value.shape == parameter.shape:
+        return like(value, parameter)
+    # PyTorch keeps the count of steps on the CPU, except where one kernel does all of an update.
+    on_cpu = key == "step" and not (group.get("fused") or group.get("capturable"))
+    return value if on_cpu else value.to(parameter.device)

@@ -27,12 +27,22 @@ from regard.models.blocks import capacity_of, device_of
 from regard.settings import TrainConfig
 
 from . import checkpoint
-from .checkpoint import Averaging, Event, Progress, Report
+from .checkpoint import Averaging, Event, Progress, Report, restore_state, state_of
 from .objectives import OBJECTIVES, Objective
-from .optimizers import OPTIMIZERS, restore_state, state_of
 from .parallel import Parallel, like, whole
 from .regularizers import REGULARIZERS, Counts, terms_of
-from .step import SCHEDULES, Plateau, Schedule, Step, Weights, halves, inputs, is_out_of_memory, resolve_precision
+from .step import (
+    OPTIMIZERS,
+    SCHEDULES,
+    Plateau,
+    Schedule,
+    Step,
+    Weights,
+    halves,
+    inputs,
+    is_out_of_memory,
+    resolve_precision,
+)
 
 TABLES: dict[str, Mapping[str, object]] = {
     "objective": OBJECTIVES,
@@ -351,13 +361,8 @@ class Trainer:
         if self.bare.carried is not None:
             groups["carried"] = {"state": self.bare.carried}
         tensors = kept | {f"{group}.{name}": t.detach() for group, held in groups.items() for name, t in held.items()}
-        state = {
-            "progress": asdict(now),
-            "optimizer": values,
-            "position": self.batches.position(),
-            "threads": torch.get_num_threads(),
-            "seed": self.seed,
-        }
+        state: Event = {"progress": asdict(now), "optimizer": values, "position": self.batches.position()}
+        state |= {"threads": torch.get_num_threads(), "seed": self.seed}
         made = checkpoint.Checkpoint(tensors, state)
         self.saved = checkpoint.save(self.checkpoints, title, made, self.config.keep_checkpoints, self.parallel)
         for callback in self.callbacks:

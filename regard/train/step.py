@@ -1,4 +1,4 @@
-"""One training step: a batch in, its summed loss out; the weights it computes with; how far they go; want of memory.
+"""One training step: a batch in, its summed loss out; the weights it computes with; which way they go, and how far.
 
 `Step` is the module that is wrapped for many processes and compiled, so everything that needs a gradient is inside it.
 Sizes: B sentences, S and T longest source and target, L all tokens of a side, padding included.
@@ -7,8 +7,8 @@ Sizes: B sentences, S and T longest source and target, L all tokens of a side, p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,8 +22,10 @@ from torch.utils.checkpoint import checkpoint
 from regard.data.batches import Batch, Ints
 from regard.errors import ModelError
 from regard.kernels import native
+from regard.models.blocks import around_layers
 from regard.nn.layers import unavailable
 from regard.nn.state import Observer, Packed
+from regard.settings import TrainConfig
 
 from .objectives import OBJECTIVES, Inputs, LossSettings, Objective, Outputs, token_losses
 from .regularizers import Regularizer, Term
@@ -75,22 +77,6 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, positions: int 
         (width(batch.source_lengths), width(batch.target_lengths)) if packed else (source.shape[1], tokens.shape[1]),
         continues=batch.continues,
     )
-
-
-@contextmanager
-def around_layers(model: nn.Module, run: Callable[..., object]) -> Iterator[None]:
-    """Inside, a forward pass of a stack's layer is `run(forward, *arguments, **named)`."""
-    stacks = (part for part in model.modules() if isinstance(part, nn.ModuleList))
-    layers = dict.fromkeys(layer for stack in stacks for layer in stack)
-    if not layers or not all(parameter.requires_grad for parameter in model.parameters()):
-        raise ModelError("train.checkpoint_activations needs a stack of layers, and no running averages; leave it out.")
-    for layer in layers:
-        layer.forward = partial(run, layer.forward)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.forward  # what stood before that of its class
 
 
 class Step(nn.Module):
@@ -266,6 +252,93 @@ def halves(batch: Batch) -> tuple[Batch, Batch]:
             "lower data.filters.max_length or train.chunk, choose a smaller model, or free some memory."
         )
     return batch.part(0, (rows + 1) // 2), batch.part((rows + 1) // 2, rows)
+
+
+# -- optimisers: one more is one more entry ----------------------------------------------------------------------------
+
+Named = Mapping[str, nn.Parameter]
+State = dict[str, Any]  # what PyTorch keeps for a parameter, or for a group of them
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What the rest of the program needs to know of an optimiser."""
+
+    build: Callable[[nn.Module, Named, TrainConfig], Sequence[torch.optim.Optimizer]]
+    """The model, its float32 parameters by name, `[train]` -> optimisers that share the parameters out."""
+    state: float = 2.0  # how many numbers it keeps for each weight, about: for the memory that `regard plan` foresees
+    sharded: bool = True  # whether it can work on weights of which each process holds a part (train.parallel = "fsdp")
+
+
+def decayed(parameters: Named, weight_decay: float) -> list[State]:
+    """Parameters in groups for an optimiser: matrices decay; norms and biases, which have one dimension, do not."""
+    if not weight_decay:
+        return [{"params": list(parameters.values()), "weight_decay": 0.0}]
+    matrices = [p for p in parameters.values() if p.dim() > 1]
+    vectors = [p for p in parameters.values() if p.dim() <= 1]
+    return [{"params": p, "weight_decay": d} for p, d in ((matrices, weight_decay), (vectors, 0.0)) if p]
+
+
+def _adamw(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torch.optim.Optimizer]:
+    groups, betas = decayed(parameters, s.weight_decay), (s.beta1, s.beta2)
+    return [torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=s.epsilon, weight_decay=s.weight_decay, fused=True)]
+
+
+def _adafactor(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torch.optim.Optimizer]:
+    """Shazeer and Stern 2018: second moments as the product of a row and a column; no first moments.
+
+    A parameter moves by at most the learning rate times its own size, so rates around 1e-2 are usual.
+    """
+    return [torch.optim.Adafactor(decayed(parameters, s.weight_decay), lr=0.0, weight_decay=s.weight_decay)]
+
+
+def _muon(model: nn.Module, parameters: Named, s: TrainConfig) -> list[torch.optim.Optimizer]:
+    """Jordan et al. 2024: orthogonal steps for the matrices inside of the model, AdamW for all else.
+
+    Steps are scaled to the size of AdamW's (Liu et al. 2025), so one learning rate serves both.
+    """
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    output = getattr(model, "output", None)
+    tables |= {id(p) for p in output.parameters()} if isinstance(output, nn.Module) else set()
+    hidden = {name for name, p in model.named_parameters() if p.dim() == 2 and id(p) not in tables}
+    inside = [p for name, p in parameters.items() if name in hidden]
+    rest = {name: p for name, p in parameters.items() if name not in hidden}
+    made: list[torch.optim.Optimizer] = []
+    if inside:
+        made += [torch.optim.Muon(inside, lr=0.0, weight_decay=s.weight_decay, adjust_lr_fn="match_rms_adamw")]
+    return made + (_adamw(model, rest, s) if rest else [])
+
+
+class Lion(torch.optim.Optimizer):
+    """Sign of an interpolated momentum, with decoupled weight decay (Chen et al. 2023, algorithm 2)."""
+
+    def __init__(self, params: Iterable[Any], betas: tuple[float, float] = (0.9, 0.99), lr: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # the loop needs no closure
+        """Change the parameters by their gradients."""
+        for group in self.param_groups:
+            rate, (beta1, beta2) = group["lr"], group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["momentum"] = torch.zeros_like(parameter)
+                momentum: Tensor = state["momentum"]
+                direction = momentum.lerp(parameter.grad, 1.0 - beta1).sign_()
+                parameter.mul_(1.0 - rate * group["weight_decay"]).add_(direction, alpha=-rate)
+                momentum.lerp_(parameter.grad, 1.0 - beta2)
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "adamw": Optimizer(_adamw, state=2.0),
+    "adafactor": Optimizer(_adafactor, state=0.1, sharded=False),
+    "lion": Optimizer(lambda model, ps, s: [Lion(decayed(ps, s.weight_decay), (s.beta1, s.beta2))], state=1.0),
+    "muon": Optimizer(_muon, state=1.5, sharded=False),
+}
+"""What `train.optimizer` names."""
 
 
 # -- learning rates ----------------------------------------------------------------------------------------------------

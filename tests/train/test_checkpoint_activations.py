@@ -9,9 +9,9 @@ import torch
 from toy import CONFIGS, make
 
 from regard.errors import ModelError
+from regard.models.blocks import around_layers
 from regard.models.transformer import TransformerConfig
 from regard.train import Inputs, Step
-from regard.train.step import around_layers
 
 
 def stacks(model: torch.nn.Module) -> list[torch.nn.Module]:

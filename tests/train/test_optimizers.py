@@ -17,8 +17,8 @@ from regard.models.transformer import TransformerConfig, build
 from regard.settings import Filters, TrainConfig
 from regard.text import Tokenizer
 from regard.train import OPTIMIZERS, Callback, Interrupted, Options, Trainer
-from regard.train.optimizers import Lion
 from regard.train.parallel import Parallel
+from regard.train.step import Lion
 
 SIZES = TransformerConfig(width=16, heads=2, feedforward=16, encoder_layers=1, decoder_layers=1, dropout=0.1)
 
