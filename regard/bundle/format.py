@@ -18,11 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from regard.errors import BundleError
 
 FORMAT = 1
 
@@ -175,6 +178,20 @@ def earlier(path: Path) -> Path:
     """Where the bundle before this one stands for the moment between two renames."""
     whole = path.resolve()
     return whole.with_name(f".{whole.name}.old")
+
+
+def located(path: str) -> Path:
+    """The directory of "ready:NAME", a bundle of the package `regard-bundles`, which is found and not imported.
+
+    Raises BundleError for a name that it does not have.
+    """
+    found = find_spec("regard_bundles")
+    cards = Path(found.origin).parent.glob(f"*/{CARD}") if found and found.origin else ()
+    ready = {f"ready:{card.parent.name}": card.parent for card in cards}
+    if path in ready:
+        return ready[path]
+    there = f"there are {', '.join(sorted(ready))}" if ready else "the package regard-bundles is not installed"
+    raise BundleError(f"{path}: no ready bundle has this name; {there} (docs/bundle.md says how it is made).")
 
 
 def no_bundle(path: Path) -> str:

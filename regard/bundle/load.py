@@ -43,6 +43,7 @@ from .format import (
     Golden,
     Provenance,
     Shown,
+    located,
     no_bundle,
 )
 
@@ -121,9 +122,9 @@ class Bundle:
 def load(path: str | Path) -> Bundle:
     """Read a bundle and check it: the size and SHA-256 of every file, and the ids of the golden sentences.
 
-    Raises BundleError, naming the file or sentence that differs.
+    Raises BundleError, naming the file or sentence that differs. "ready:NAME" is an installed one, see `located`.
     """
-    path = Path(path)
+    path = located(str(path)) if str(path).startswith("ready:") else Path(path)
     card, whole = _card(path)
     with ThreadPoolExecutor(1) as beside:  # of large weights this takes as long as all the rest
         known = card.files.get(WEIGHTS)  # without them `_read` says so

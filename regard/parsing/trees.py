@@ -104,14 +104,6 @@ def iter_trees(source: str | os.PathLike[str] | BinaryIO, *, as_it_is: bool = Fa
     yield from _trees(iter_lines(source), str(name), as_it_is)
 
 
-def tree_of(text: str) -> Tree:
-    """The tree that a text is, as `iter_trees` reads it. Raises TextError for none and for several."""
-    found = list(_trees([text], "the tree", False))
-    if len(found) != 1:
-        raise TextError(f"{text[:40]!r} holds {len(found)} trees; give one, such as (NP (DT the) (NN cat)).")
-    return found[0]
-
-
 @dataclass
 class _Open:
     """A bracket that is not closed yet: around words, or around constituents."""

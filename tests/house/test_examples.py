@@ -44,6 +44,8 @@ COVERED = {
     r"\./run docs": "tests/house/test_site.py:sphinx",
     r"\./run bench": "tests/house/test_benchmarks.py:def test_",
     r"\./run demo|regard demo": "tests/studies/test_demo.py:def test_what_it_leaves_suffices_to_recompute_the_figures",
+    r"python tools/bundles.py": "tests/bundle/test_ready.py:def test_a_ready_bundle_is_loaded_by_its_name",
+    r"regard translate ready:": "tests/bundle/test_ready.py:def test_a_ready_bundle_is_loaded_by_its_name",
     r"python3 -m venv": "run:-m venv",
     r"\. \.venv/bin/activate|pip install": "run:pip",
     r"regard get": "tests/tasks/test_get.py:def test_fetches_and_reports_progress",

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from trees import tree_of
 
-from regard.parsing.trees import Tree, Word, tree_of
+from regard.parsing.trees import Tree, Word
 
 PLACE = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 import toy
 from bundles import small_bundle
+from trees import tree_of
 
 import regard
 from regard import bundle as bundles
@@ -20,7 +21,7 @@ from regard.models import FAMILIES
 from regard.models.blocks import new_model
 from regard.parsing.brackets import score_trees
 from regard.parsing.parse import MOST_OPEN, Bracketing, Symbols, evaluate_trees, parse
-from regard.parsing.trees import Tree, iter_trees, linearise, tree_of, words_of
+from regard.parsing.trees import Tree, iter_trees, linearise, words_of
 from regard.search.beam import beam_search
 from regard.search.constraints import constrained
 from regard.search.table import penalty_of

@@ -8,11 +8,12 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trees import tree_of
 
 from regard.apps.cli import main
 from regard.errors import DataError, TextError
 from regard.parsing.brackets import score_trees
-from regard.parsing.trees import DEEPEST, Tree, Word, delinearise, iter_trees, linearise, tree_of, words_of
+from regard.parsing.trees import DEEPEST, Tree, Word, delinearise, iter_trees, linearise, words_of
 
 CAT = "(S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .))"
 
@@ -96,12 +97,6 @@ def test_bad_trees_are_refused_with_their_line(tmp_path, text, message):
     path.write_text(f"{CAT}\n{text}")
     with pytest.raises(TextError, match=f"bad.mrg: {message}"):
         list(iter_trees(path))
-
-
-@pytest.mark.parametrize("text", ["", f"{CAT} {CAT}"])
-def test_one_tree_is_one(text):
-    with pytest.raises(TextError, match="give one"):
-        tree_of(text)
 
 
 def test_words_are_written_so_that_brackets_stay_brackets():
