@@ -17,7 +17,9 @@ from regard.nn.attention import Causal, attend, weigh
 from regard.nn.attention.core import matrix
 from regard.nn.attention.scores import Additive, Dot, FixedCosine, ScaledDot
 from regard.nn.positions import RelativeBuckets, Sinusoidal
+from regard.nn.recurrent import GRU, LSTM, Elman
 from regard.search.table import penalty_of
+from regard.studies.lectures import attention as lectured
 from regard.studies.lectures import generation, interactive, measures, positions
 from regard.studies.lectures.every import LECTURES, lecture, words
 from regard.train.objectives import label_smoothed
@@ -36,7 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("lectures")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interactive, "picture", lambda one, name: "")
-        names = [*MOVING, "complexity"]
+        names = [*MOVING, "dropout"]
         for name in names:
             (place / f"{name}.html").write_text(interactive.page(name, lecture(name)), encoding="utf-8")
         interactive.write_index(place, names)
@@ -96,12 +98,12 @@ def test_every_page_opens_offline_in_both_languages(chromium: Any, pages: Path, 
             seen.add(file.stem)
             shown.click("#large")
             assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{file.name}, large letters"
-    assert seen == {*MOVING, "complexity", "index", interactive.RECORDED}
+    assert seen == {*MOVING, "dropout", "index", interactive.RECORDED}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_accessible(chromium: Any, pages: Path, scheme: str) -> None:
-    for name in [*MOVING, "complexity", "index", interactive.RECORDED]:
+    for name in [*MOVING, "dropout", "index", interactive.RECORDED]:
         with offline(chromium, pages / f"{name}.html", color_scheme=scheme) as shown:
             found = axe.Axe().run(shown)
             assert found.violations_count == 0, f"{name}: {found.generate_report()}"
@@ -239,6 +241,33 @@ def test_training(chromium: Any, pages: Path) -> None:
     with moving(chromium, pages, "exponential") as page:
         page.set(a=-1.5, b=0.5, c=2, temperature=0.7)
         near(page["weights"], weigh(doubles([-1.5, 0.5, 2]) / 0.7))
+
+
+@torch.no_grad()
+def test_cells_and_what_layers_cost(chromium: Any, pages: Path) -> None:
+    def last(cell: LSTM | GRU | Elman, weights: list[float], biases: list[float], before: float = 0.0) -> float:
+        for name, parameter in cell.double().named_parameters():
+            parameter.fill_(before if name == "hidden.weight" else 0.0)
+        cell.input.weight.copy_(doubles(weights)[:, None])
+        bias = cell.input.bias if cell.input.bias is not None else cell.hidden.bias
+        bias.copy_(doubles(biases))
+        return float(cell(doubles([1.0] + [0.0] * 19)[:, None, None])[0][-1, 0, 0])
+
+    with moving(chromium, pages, "recurrent-cells") as page:
+        for forget, update, weight in ((-1.5, 0.5, 0.4), (5.0, 4.0, 1.5)):
+            page.set(forget=forget, update=update, weight=weight)
+            known = [
+                last(LSTM(1, 1), [4.0, 0.0, 1.0, 0.0], [0.0, forget, 0.0, 4.0]),
+                last(GRU(1, 1), [0.0, -8.0, 1.0], [0.0, update, 0.0]),
+                last(Elman(1, 1), [1.0], [0.0], weight),
+            ]
+            near(page["last"], known)
+    with moving(chromium, pages, "complexity") as page:
+        kinds = ("attention", "attention, projected", "recurrence", "LSTM cell", "convolution")
+        for length, width, kernel in ((6, 9, 3), (14, 5, 9)):
+            page.set(length=length, width=width, kernel=kernel)
+            near(page["costs"], [lectured.multiplications(kind, 2**length, 2**width, kernel) for kind in kinds])
+            near(page["ratio"], 2 * 2**length / 2**width)
 
 
 @pytest.mark.parametrize("penalty", ["power", "gnmt"])

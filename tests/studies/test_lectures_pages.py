@@ -18,7 +18,7 @@ BUNDLE = Path(__file__).parents[1] / "bundle" / "made-by-0.1" / "transformer"
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(LECTURES):
-        if name not in ("masks", "by-hand", "complexity"):
+        if name not in ("masks", "by-hand", "dropout"):
             monkeypatch.delitem(every.LECTURES, name)
 
 
@@ -27,7 +27,7 @@ def test_all_lectures_have_a_page_and_an_index_leads_to_them(
 ) -> None:
     assert main(["lecture", "all", "--out", str(tmp_path)]) == 0
     assert "drawn" in capsys.readouterr().out
-    names = ["masks", "by-hand", "complexity", interactive.RECORDED]
+    names = ["masks", "by-hand", "dropout", interactive.RECORDED]
     assert sorted(path.stem for path in tmp_path.iterdir()) == sorted([*names, "index"])
     links = re.findall(r'href="([\w-]+)\.html"', (tmp_path / "index.html").read_text("utf-8"))
     assert sorted(links) == sorted(names)
@@ -40,7 +40,7 @@ def test_all_lectures_have_a_page_and_an_index_leads_to_them(
     assert "data:image/svg+xml;base64," in page
     assert "谁能看谁" in page
     assert "Who may look where" in page
-    assert 'data-widget="' not in (tmp_path / "complexity.html").read_text("utf-8")
+    assert 'data-widget="' not in (tmp_path / "dropout.html").read_text("utf-8")
 
 
 def test_one_lecture_is_one_file(tmp_path: Path) -> None:

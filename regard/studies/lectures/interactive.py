@@ -25,7 +25,7 @@ from .page import Lecture, Value, draw
 from .trained import Shown
 
 _WEB = Path(__file__).parent / "web"
-_SCRIPTS = ("formulas.js", "page.js", "attention.js", "sequences.js")
+_SCRIPTS = ("formulas.js", "page.js", "attention.js", "sequences.js", "recurrent.js")
 RECORDED = "decoding-steps"
 """The lecture whose page shows a translation that was recorded (recorded.json)."""
 

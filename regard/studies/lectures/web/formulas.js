@@ -83,6 +83,28 @@ const formulas = (() => {
     return offset + Math.min(grown, side - 1);
   }
 
+  const sigmoid = (x) => 1 / (1 + Math.exp(-x));
+
+  // Cells of one number: every input is written in; what stays is up to the gate's bias, or to Elman's weight.
+  function cells(inputs, { forget, update, weight }) {
+    let [cell, gru, elman] = [0, 0, 0];
+    const made = { lstm: [], gru: [], elman: [] };
+    inputs.forEach((x) => {
+      const kept = sigmoid(update - 8 * x);
+      cell = sigmoid(forget) * cell + sigmoid(4 * x) * Math.tanh(x);
+      gru = kept * gru + (1 - kept) * Math.tanh(x);
+      elman = Math.tanh(x + weight * elman);
+      made.lstm.push(sigmoid(4) * Math.tanh(cell));
+      made.gru.push(gru);
+      made.elman.push(elman);
+    });
+    return made;
+  }
+
+  // Multiplications of a layer over n positions of width d.
+  const costs = (n, d, kernel) => ({ attention: 2 * n * n * d, projected: 2 * n * n * d + 4 * n * d * d, recurrence: n * d * d,
+    lstm: 8 * n * d * d, convolution: kernel * n * d * d });
+
   const rate = (step, width, warmup, factor = 1) =>
     factor * width ** -0.5 * Math.min(step ** -0.5, step * warmup ** -1.5);
 
@@ -167,5 +189,5 @@ const formulas = (() => {
   }
 
   return { sum, dot, norm, softmax, SCORES, attend, entropy, slope, masked, local, heads, sinusoid, rotate, bucket,
-    rate, smoothed, PENALTIES, WORDS, END, next, beam, precision, bleu, rouge };
+    sigmoid, cells, costs, rate, smoothed, PENALTIES, WORDS, END, next, beam, precision, bleu, rouge };
 })();
