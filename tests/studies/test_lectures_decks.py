@@ -47,6 +47,8 @@ def test_every_slip_and_every_slide_of_a_document_is_in_its_deck(monkeypatch: py
             assert slides.html.escape(slides._plain(entry["zh"])) in page
         whole += page
     assert all(f"picture of {name}<" in whole for name in LECTURES)
+    alone = [made.deck(name) for name in LECTURES]
+    assert [slip["id"] for slip in slips if not any(f'"{slip["id"]}"' in page for page in alone)] == []
 
 
 def test_a_link_leads_to_the_slide_that_shows_the_lecture(decks: Path) -> None:

@@ -79,7 +79,7 @@ class Decks:
             slides = [*self._document(number)]
         else:
             english, chinese = title(name), title(name, "zh")
-            slides = [Slide(english, chinese, _says(name)), *self._lecture(name)]
+            slides = [Slide(english, chinese, _says(name) + "".join(_slips_of(name))), *self._lecture(name)]
         return _page((name, english, chinese), slides, language)
 
     def _lecture(self, name: str) -> Iterator[Slide]:
@@ -188,6 +188,18 @@ def _slips(number: int, quotes: list[str]) -> list[list[str]]:
         same = [i for i, one in enumerate(squeezed) if one == place]
         like = [i for i, one in enumerate(squeezed) if place in one or one in place]
         found[[*same, *like][0]].append(_slip(slip))
+    return found
+
+
+def _slips_of(name: str) -> list[str]:
+    """The slips of the slides that a lecture computes, in all documents."""
+    found = list[str]()
+    for document in documents()["document"]:
+        slides = document["slides"]
+        marked = _slips(document["number"], [slide["zh"] for slide in slides])
+        found += [
+            slip for slide, slips in zip(slides, marked, strict=True) if name in slide.get("see", ()) for slip in slips
+        ]
     return found
 
 
