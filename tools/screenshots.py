@@ -1,5 +1,5 @@
 """Makes docs/pictures/look-*.png, the explorer's page in use: `python tools/screenshots.py BUNDLE`; and, without a
-bundle, docs/pictures/lecture-*.png, pages of lectures.
+bundle, docs/pictures/lecture-*.png, pages of lectures; `… BUNDLE server` makes server*.png, the server's own page.
 
 The bundle translates English to German; Chromium and Playwright are needed, and a font with Chinese characters.
 """
@@ -7,8 +7,11 @@ The bundle translates English to German; Chromium and Playwright are needed, and
 from __future__ import annotations
 
 import io
+import socket
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,5 +131,38 @@ def main(bundle: str) -> None:
             image.quantize(192).save(OUT / f"look-{name}.png", optimize=True)  # few colours, so a small file
 
 
+def server(bundle: str) -> None:
+    """The server's own page: what is typed is translated, shaded by confidence; a word is pointed at."""
+    with tempfile.TemporaryDirectory() as place, socket.socket() as free, browser() as chromium:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+        free.close()
+        words = [sys.executable, "-m", "regard", "serve", bundle, "--port", port, "--corrections", place]
+        serving = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        try:
+            for name, device in (("server", LAPTOP), ("server-phone", PHONE | {"color_scheme": "dark"})):
+                shown = chromium.new_context(**device).new_page()
+                for _ in range(100):
+                    try:
+                        shown.goto(f"http://127.0.0.1:{port}/")
+                        break
+                    except Exception:
+                        time.sleep(0.2)
+                if name == "server-phone":
+                    shown.select_option("#language", "zh")
+                shown.check("#shade")
+                shown.type("#source", f"{LINE}\n{SHORT}")
+                shown.wait_for_timeout(4000)  # the page forbids scripts from outside, so nothing can be waited for
+                shown.locator("#target [tabindex], #target span").nth(4).hover()
+                shown.wait_for_timeout(300)
+                saved(shown, OUT / f"{name}.png")
+        finally:
+            serving.terminate()
+            serving.wait()
+
+
 if __name__ == "__main__":
-    main(sys.argv[1]) if sys.argv[1:] else lectures()
+    if sys.argv[2:] == ["server"]:
+        server(sys.argv[1])
+    else:
+        main(sys.argv[1]) if sys.argv[1:] else lectures()
