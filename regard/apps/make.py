@@ -12,10 +12,8 @@ from typing import Annotated
 import typer
 
 from regard.apps.cli import console_on, say, write, write_json
+from regard.apps.options import BundlePath, Json
 from regard.errors import DataError
-
-Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Directory of a bundle.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def import_(
@@ -39,7 +37,7 @@ def import_(
 
 
 def export(
-    bundle: Bundle,
+    bundle: BundlePath,
     to: Annotated[str, typer.Option(metavar="FORMAT", help="huggingface or ctranslate2.")],
     out: Annotated[Path, typer.Option(help="A new directory for it.")],
     quantization: Annotated[
@@ -59,7 +57,7 @@ def export(
 
 
 def quantize(
-    bundle: Bundle,
+    bundle: BundlePath,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the smaller one.")],
     to: Annotated[str, typer.Option(metavar="KIND", help="int8 or bfloat16.")] = "int8",
     source: Annotated[Path | None, typer.Option(help="Lines to compare the two on; else the golden sentences.")] = None,
@@ -93,7 +91,7 @@ def quantize(
 
 
 def shortlist(
-    bundle: Bundle,
+    bundle: BundlePath,
     source: Annotated[Path, typer.Option(help="Source lines, best those that it was trained on.")],
     target: Annotated[Path, typer.Option("--target", "--reference", help="Their translations.")],
     each: Annotated[int, typer.Option(help="Most target tokens that a source token goes with.")] = 100,

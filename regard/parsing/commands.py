@@ -11,7 +11,7 @@ import typer
 from pydantic import Field
 
 from regard.apps.cli import console_on, takes, write, write_json
-from regard.apps.options import BundlePath, Device, Flags, Json, Output
+from regard.apps.options import BundlePath, Device, Flags, Json, Output, Resamples
 from regard.apps.translate import in_chunks, put
 from regard.errors import TextError
 from regard.search.table import Options
@@ -33,9 +33,7 @@ class Asked(Flags):
         description="parse the words of these trees, and score the trees",
         json_schema_extra={"metavar": "TREEBANK"},
     )
-    resamples: int = Field(
-        1000, description="bootstrap samples behind the intervals, 1000 unless given; 0: no intervals"
-    )
+    resamples: Resamples = 1000
 
 
 @takes("beam", "alpha", "batch_size", "precision", asked=Asked)

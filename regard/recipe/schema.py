@@ -6,7 +6,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -321,11 +321,17 @@ def _override(tables: dict[str, Any], override: str) -> None:
     names = key.strip().split(".")
     if not equals or not all(names):
         raise RecipeError(f"--set {override}: must be table.key=value, like --set train.max_updates=2000.")
-    for name in names[:-1]:
-        tables = tables.setdefault(name, {})
-        if not isinstance(tables, dict):
-            raise RecipeError(f"--set {override}: {name} is a value and has no keys below it.")
     try:
-        tables[names[-1]] = tomllib.loads(f"value = {written}")["value"]
+        value = tomllib.loads(f"value = {written}")["value"]
     except ValueError:
-        tables[names[-1]] = written.strip()
+        value = written.strip()
+    put(tables, names, value, name=f"--set {override}")
+
+
+def put(tables: dict[str, Any], key: Sequence[str], value: object, *, name: str) -> None:
+    """Put a value under a key below its tables, which are made; RecipeError where a value stands in their place."""
+    for table in key[:-1]:
+        tables = tables.setdefault(table, {})
+        if not isinstance(tables, dict):
+            raise RecipeError(f"{name}: {table} is a value and has no keys below it.")
+    tables[key[-1]] = value

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from regard import recipe as recipes
 from regard.errors import RecipeError
 from regard.recipe import Recipe
+from regard.recipe.schema import put
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -236,14 +237,7 @@ def with_settings(recipe: Recipe, settings: Settings, *, name: str) -> Recipe:
     """The recipe with these values by their keys, such as "data.filters.max_length"; checked like any other."""
     tables: dict[str, object] = recipe.model_dump(mode="json", exclude_none=True)
     for key, value in settings.items():
-        *above, last = key.split(".")
-        table = tables
-        for part in above:
-            inner = table.setdefault(part, {})
-            if not isinstance(inner, dict):
-                raise RecipeError(f"{name}: {part} is a value and has no keys below it.")
-            table = inner
-        table[last] = value
+        put(tables, key.split("."), value, name=name)
     return recipes.validate(tables, name=name)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,9 +38,6 @@ from .engine import backend_of, mask_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines
 from .golden import golden
 from .prepare import Prepared
-
-if TYPE_CHECKING:
-    pass
 
 Plain = dict[str, Any]  # values as they stand in JSON
 

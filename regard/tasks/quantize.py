@@ -21,6 +21,7 @@ from regard.metrics import score
 from regard.text import split_tag, tag
 
 from .golden import answered
+from .lines import check_counts
 from .translate import load
 
 KINDS = ("int8", "bfloat16")
@@ -59,8 +60,8 @@ def quantize(
     """
     if to not in KINDS:
         raise ModelError(f"--to {to}: must be one of {', '.join(KINDS)}.")
-    if reference and len(reference) != len(source):
-        raise TextError(f"{len(source):,} source lines but {len(reference):,} reference lines; they go in pairs.")
+    if reference:
+        check_counts(source, reference, "reference")
     tell = progress or (lambda what: None)
     before = load(path, device="cpu")
     assert before.bundle is not None
