@@ -20,12 +20,12 @@ from record import RESULTS, circumstances, write
 
 import regard
 from regard import pictures
-from regard.metrics.reliability import reliability
 from regard.tasks.align import words
 from regard.tasks.details import sums_of
 from regard.tasks.forced import forced
 from regard.text import read_lines
 from regard.tuning.calibrate import calibrate
+from regard.tuning.reliability import reliability
 
 
 def judged(translator: regard.Translator, directory: Path, lines: int) -> dict[str, Any]:

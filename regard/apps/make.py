@@ -1,4 +1,4 @@
-"""The words that make things of models and data: import, export, quantize, shortlist, demo, get.
+"""The words that make things of models and data: import, export, quantize, demo, get.
 
 Tasks are imported when a word is used.
 """
@@ -88,30 +88,6 @@ def quantize(
     for name, (before, after) in (found.scores or {}).items():
         write(f"{name}: {before:.2f}, now {after:.2f}\n")
     write(f"{out}\n")
-
-
-def shortlist(
-    bundle: BundlePath,
-    source: Annotated[Path, typer.Option(help="Source lines, best those that it was trained on.")],
-    target: Annotated[Path, typer.Option("--target", "--reference", help="Their translations.")],
-    each: Annotated[int, typer.Option(help="Most target tokens that a source token goes with.")] = 100,
-    always: Annotated[int, typer.Option(help="The most frequent ones, which may always come.")] = 100,
-    pairs: Annotated[int, typer.Option(help="Most pairs to learn from, taken from all over.")] = 500_000,
-    as_json: Json = False,
-) -> None:
-    """Learn which target tokens go with each source token, kept in the bundle for `regard translate --shortlist`."""
-    from regard.text import read_lines
-    from regard.tuning.shortlist import shortlist as learn
-
-    sides = read_lines(source), read_lines(target)
-    with console_on(sys.stderr).status("learning"):
-        found = learn(bundle, *sides, each=each, always=always, most=pairs)
-    if as_json:
-        write_json(found.to_dict())
-        return
-    write(f"learnt from {found.pairs:,} pairs, measured on {found.measured:,} others\n")
-    write(f"tokens in the list of a line: {found.tokens:,.1f} on average, of {found.vocabulary:,}\n")
-    write(f"tokens of translations that are in it: {found.covered:.2%}\n")
 
 
 def demo(

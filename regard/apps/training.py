@@ -1,4 +1,4 @@
-"""The words of a recipe: train, plan, prepare, init; and a run's progress in the terminal.
+"""The words of a recipe: train, prepare, init; and a run's progress in the terminal.
 
 Tasks are imported when a word is used. Where there is no terminal, progress is plain lines.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.apps.cli import console_on, say, write, write_json
+from regard.apps.cli import console_on, say, write
 from regard.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def train(
         if given:
             keys = ", ".join(f"--set data.{key}=…" for key in given)
             raise RecipeError(f"{files[0]}: a recipe names its own files and languages; use {keys} to replace them.")
-        recipe, out = _recipe_and_run(files[0], out, settings)
+        recipe, out = recipe_and_run(files[0], out, settings)
     elif out is None:
         raise RecipeError("--out is missing: name a directory for the run, such as --out runs/first.")
     else:
@@ -94,7 +94,8 @@ def read_recipe(path: Path, settings: list[str] | None) -> Recipe:
     return load(path, folders, settings or ())
 
 
-def _recipe_and_run(path: Path, out: Path | None, settings: list[str] | None) -> tuple[Recipe, Path]:
+def recipe_and_run(path: Path, out: Path | None, settings: list[str] | None) -> tuple[Recipe, Path]:
+    """The recipe of a command line, and the directory of its run."""
     recipe = read_recipe(path, settings)
     return recipe, out or Path("runs") / (recipe.name or path.stem)
 
@@ -135,29 +136,9 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
         write(f"{bundle}\n")
 
 
-def _shown_on(status: Status) -> Callable[[str, int], None]:
+def shown_on(status: Status) -> Callable[[str, int], None]:
+    """What shows how far a task is beside a spinner."""
     return lambda what, number: status.update(f"{number:,} {what}")
-
-
-def plan(
-    recipe_file: File,
-    out: Out = None,
-    settings: Set = None,
-    measure: Annotated[bool, typer.Option("--measure/--no-measure", help="Train for a few seconds to time it.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """What a run will need, before it begins: memory, FLOPs, disk and time, here and on other hardware."""
-    from regard.planning.plan import plan as foresee
-
-    recipe, out = _recipe_and_run(recipe_file, out, settings)
-    with console_on(sys.stderr).status("looking at the data") as status:
-        found = foresee(recipe, out, measure=measure, progress=_shown_on(status))
-    if as_json:
-        write_json(found.to_dict())
-        return
-    from regard.apps.show import show_plan
-
-    show_plan(found, console_on(sys.stdout))
 
 
 def prepare(
@@ -173,9 +154,9 @@ def prepare(
     from regard.tasks.prepare import given_by
     from regard.tasks.prepare import prepare as make
 
-    recipe, out = _recipe_and_run(recipe_file, out, settings)
+    recipe, out = recipe_and_run(recipe_file, out, settings)
     with console_on(sys.stderr).status("preparing") as status:
-        given, progress = given_by(recipe), _shown_on(status)
+        given, progress = given_by(recipe), shown_on(status)
         made = make(recipe.corpus, recipe.spelling, out, given=given, workers=workers or cores(), progress=progress)
     source, target = made.vocabularies
     write(f"{made.report}\n{source:,} source tokens, {target:,} target tokens\n")

@@ -1,11 +1,10 @@
-"""The commands that use models: evaluate, score, align, calibrate, inspect, doctor. Tasks are imported when needed."""
+"""The commands that use models: evaluate, score, inspect, doctor. Tasks are imported when needed."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from pydantic import Field
@@ -24,7 +23,7 @@ from regard.apps.options import (
     With,
     computing,
 )
-from regard.apps.show import show_calibration, show_evaluation, show_findings, show_inspection
+from regard.apps.show import show_evaluation, show_findings, show_inspection
 from regard.errors import TextError
 from regard.search.table import Options
 
@@ -145,111 +144,6 @@ def score(
             cells = f"{scored.log_probability:.4f}", *(f"{token} {value:.4f}" for token, value in each)
             write("\t".join(cells) + "\n")
     say(console_on(sys.stderr), str(perplexity_of(found)))
-
-
-class Aligning(Flags):
-    """How links are read off attention, what they are compared with, and how they are shown."""
-
-    reverse: Path | None = Field(None, description="a bundle that translates the other way")
-    symmetry: str = Field(
-        "grow-diag",
-        description="how the choices of source and target words are joined: target (those of target words alone), "
-        "intersection, union, grow-diag, grow-diag-final",
-    )
-    rule: Literal["output", "input"] = Field(
-        "output", description="the step that is looked at: whose input, or output, is the token"
-    )
-    layer: int = Field(0, description="the layer that is looked at, from 1; 0 for the mean of all")
-    head: int = Field(0, description="the head of the layer, from 1; 0 for the mean of all")
-    share: bool = Field(True, description="divide weights by what their source word gets in all")
-    reading: Path | None = Field(None, description="all of these as --choose wrote them")
-    gold: Path | None = Field(None, description="show the alignment error rate against these links")
-    gold_base: int = Field(1, ge=0, le=1, description="the number of the first word in them")
-    choose: Path | None = Field(None, description="choose rule and layer by --gold, and write them here")
-    resamples: Resamples = 1000
-    batch_size: int = Field(32, ge=1, description="lines read together")
-    as_json: AsJson = False
-
-
-@takes(*LANGUAGES, asked=Aligning)
-def align(
-    bundle: BundlePath,
-    options: Options,
-    asked: Aligning,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Source lines; or lines `source ||| target`.")],
-    target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", help="Their translations, line by line.")] = None,
-    output: Output = None,
-    device: Device = "auto",
-) -> None:
-    """Which word translates which: links like 0-0 1-2, a line for a line; with --gold, how good they are."""
-    from regard.metrics.aer import alignment_error_rate
-    from regard.tasks import align as task
-    from regard.tasks.translate import load
-    from regard.text import write_lines
-
-    if asked.choose is not None and asked.gold is None:
-        raise TextError("--choose needs --gold: layers are compared by their error rate against gold links.")
-    sources, targets = task.read_lines_of(source, target)
-    known = None if asked.gold is None else task.read_gold(asked.gold, len(sources), asked.gold_base)
-    translator = load(bundle, device=device)
-    back = None if asked.reverse is None else load(asked.reverse, device=device)
-    to, size = (options.from_ or "", options.to or ""), asked.batch_size
-    choice = task.AlignmentChoice(share=asked.share, symmetry=asked.symmetry)
-    if asked.choose is not None and known is not None:
-        choice = task.choose(translator, back, sources, targets, known, how=choice, languages=to, batch_size=size)
-        task.write_choice(asked.choose, choice)
-    elif asked.reading is not None:
-        choice = task.read_choice(asked.reading)
-    else:
-        one = (task.Reading(asked.rule, asked.layer, asked.head),)
-        choice = choice.model_copy(update={"readings": one, "reverse": one if back else ()})
-    found = task.align_lines(translator, sources, targets, choice=choice, reverse=back, languages=to, batch_size=size)
-    lines = [json.dumps(a.to_dict(), ensure_ascii=False) if asked.as_json else task.pharaoh(a.links) for a in found]
-    if output is not None:
-        write_lines(output, lines)
-    elif known is None:
-        write("".join(f"{line}\n" for line in lines))
-    if known is None:
-        return
-    scores = alignment_error_rate([a.links for a in found], known, resamples=asked.resamples)
-    if asked.as_json:
-        write_json({"scores": {name: s.to_dict() for name, s in scores.items()}, **choice.model_dump()})
-        return
-    for name, readings in (("readings", choice.readings), ("reverse", choice.reverse)):
-        if readings:
-            write(f"{name}: {' and '.join(map(str, readings))}\n")
-    write("".join(f"{score}\n" for score in scores.values()))
-
-
-@takes(*LANGUAGES)
-def calibrate(
-    bundle: BundlePath,
-    options: Options,
-    source: Annotated[Path, typer.Option(help="Source lines that the model was not trained on.")],
-    reference: Annotated[Path, typer.Option("--reference", "--target", help="Their translations.")],
-    plot: Annotated[Path | None, typer.Option(help="Draw what was found in this file: .svg, .png or .pdf.")] = None,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Measure how far a model's confidence may be believed, put it right, and keep that in the bundle."""
-    from regard import pictures
-    from regard.bundle import add_calibration
-    from regard.tasks.translate import load
-    from regard.text import read_lines
-    from regard.tuning.calibrate import calibrate as measure
-
-    translator = load(bundle, device=device)
-    lines, references = read_lines(source), read_lines(reference)
-    with console_on(sys.stderr).status("reading") as status:
-        found = measure(translator, lines, references, from_=options.from_, to=options.to, progress=status.update)
-    if translator.bundle is not None:
-        add_calibration(translator.bundle, found)
-    if plot is not None:
-        pictures.reliability(found.report).save(plot)
-    if as_json:
-        write_json(found.model_dump(mode="json"))
-    else:
-        show_calibration(found, console_on(sys.stdout))
 
 
 def inspect(

@@ -9,9 +9,9 @@ import typer
 
 from regard.apps.cli import console_on, say, takes
 from regard.apps.options import LANGUAGES, BundlePath, Device
-from regard.apps.show import HeatMap
 from regard.search.table import Options
 
+from .heatmap import HeatMap
 from .showing import Showing
 
 

@@ -3,7 +3,7 @@
 Tokens: made to write the references, the model names its likeliest token at every step; that token is right if it is
 the reference's. One temperature, by which the logits are divided, makes the references as likely as it can (Guo et al.
 2017). Words: of its own translations, a word is right if it stands in the reference by the fewest edits. For both, a
-curve then reads probabilities as shares that are right (`regard.metrics.reliability.curve`).
+curve then reads probabilities as shares that are right (`regard.tuning.reliability.curve`).
 What is reported was measured on lines that it was not fitted to: each half of the lines with what the other half gave.
 
 The rule and the layer that alignments are read off are chosen here too: those under which linked words tell most of
@@ -26,7 +26,6 @@ from torch import Tensor
 
 from regard.bundle import Calibration, on_curve
 from regard.errors import DataError
-from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.interface import EncoderDecoder
 from regard.tasks.details import links_of, steps_of, sums_of, target_spans
 from regard.tasks.forced import forced, hidden_of, logits_of
@@ -35,6 +34,8 @@ from regard.tasks.translate import Translator
 from regard.tasks.translation import Candidate
 from regard.text import PAD
 from regard.text.sentences import words
+
+from .reliability import curve, kept_words, reliability
 
 _BATCH = 32
 _COLDEST, _HOTTEST = 0.05, 20.0

@@ -1,22 +1,26 @@
-"""`regard tune`: what was tried as a table, what was chosen and why."""
+"""The commands that measure on a bundle's data what is kept in it: tune, calibrate and shortlist."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import Field
 from rich.table import Table
 
 from regard.apps.cli import cell, console_on, say, takes, write, write_json
-from regard.apps.options import AsJson, BundlePath, Flags
+from regard.apps.options import LANGUAGES, AsJson, BundlePath, Device, Flags, Json
+from regard.apps.show import new_table
+from regard.bundle import Calibration
 from regard.errors import ModelError
+from regard.search.table import Options
 
 from .settings import Grid
-from .tune import Tuned
-from .tune import tune as choose
+
+if TYPE_CHECKING:
+    from .tune import Tuned
 
 
 def _about(name: str) -> str:
@@ -47,6 +51,8 @@ def tune(
     """Choose length penalty, beam and minimum Bayes risk on validation data, and write them into the bundle."""
     from regard.text import read_lines
 
+    from .tune import tune as choose
+
     grid = Grid.of(
         metric=choosing.metric,
         penalty=choosing.penalty,
@@ -64,7 +70,7 @@ def tune(
     if choosing.as_json:
         write_json(found.to_dict())
     else:
-        _show(found)
+        _show_tuned(found)
 
 
 def _numbers(text: str, flag: str) -> tuple[float, ...] | None:
@@ -77,7 +83,7 @@ def _numbers(text: str, flag: str) -> tuple[float, ...] | None:
         raise ModelError(f"{flag} {text}: must be numbers with commas between them, such as 0.6,1,1.4.") from None
 
 
-def _show(found: Tuned) -> None:
+def _show_tuned(found: Tuned) -> None:
     console = console_on(sys.stdout)
     table = Table(box=None, pad_edge=False)
     for heading in ("setting", found.before.score.name, "length ratio", "seconds", ""):
@@ -93,3 +99,78 @@ def _show(found: Tuned) -> None:
         write(f"{found.written}\n")
     else:
         write("nothing was written\n")
+
+
+@takes(*LANGUAGES)
+def calibrate(
+    bundle: BundlePath,
+    options: Options,
+    source: Annotated[Path, typer.Option(help="Source lines that the model was not trained on.")],
+    reference: Annotated[Path, typer.Option("--reference", "--target", help="Their translations.")],
+    plot: Annotated[Path | None, typer.Option(help="Draw what was found in this file: .svg, .png or .pdf.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Measure how far a model's confidence may be believed, put it right, and keep that in the bundle."""
+    from regard import pictures
+    from regard.bundle import add_calibration
+    from regard.tasks.translate import load
+    from regard.text import read_lines
+
+    from .calibrate import calibrate as measure
+
+    translator = load(bundle, device=device)
+    lines, references = read_lines(source), read_lines(reference)
+    with console_on(sys.stderr).status("reading") as status:
+        found = measure(translator, lines, references, from_=options.from_, to=options.to, progress=status.update)
+    if translator.bundle is not None:
+        add_calibration(translator.bundle, found)
+    if plot is not None:
+        pictures.reliability(found.report).save(plot)
+    if as_json:
+        write_json(found.model_dump(mode="json"))
+    else:
+        _show_calibration(found)
+
+
+def _show_calibration(found: Calibration) -> None:
+    """What was measured, before and after, and what the bundle now holds."""
+    console = console_on(sys.stdout)
+    steps = ("before", "temperature", "after")
+    table = new_table("", "number", "right", "calibration error", "by temperature", "and curve", "AUC")
+    for name in ("tokens", "words"):
+        one = found.report[name]["before"]
+        errors = [f"{found.report[name][step]['error']:.2%}" for step in steps]
+        table.add_row(name, f"{one['count']:,}", f"{one['right']:.1%}", *errors, f"{one['auc']:.3f}")
+    console.print(table, highlight=False)
+    layer = f"layer {found.layer}" if found.layer else "the mean of all layers"
+    say(
+        console,
+        f"{found.report['lines']:,} lines; temperature {found.temperature:.4f}; alignments by the {found.rule} rule, "
+        f"from {layer}. All of it is in the bundle.",
+    )
+
+
+def shortlist(
+    bundle: BundlePath,
+    source: Annotated[Path, typer.Option(help="Source lines, best those that it was trained on.")],
+    target: Annotated[Path, typer.Option("--target", "--reference", help="Their translations.")],
+    each: Annotated[int, typer.Option(help="Most target tokens that a source token goes with.")] = 100,
+    always: Annotated[int, typer.Option(help="The most frequent ones, which may always come.")] = 100,
+    pairs: Annotated[int, typer.Option(help="Most pairs to learn from, taken from all over.")] = 500_000,
+    as_json: Json = False,
+) -> None:
+    """Learn which target tokens go with each source token, kept in the bundle for `regard translate --shortlist`."""
+    from regard.text import read_lines
+
+    from .shortlist import shortlist as learn
+
+    sides = read_lines(source), read_lines(target)
+    with console_on(sys.stderr).status("learning"):
+        found = learn(bundle, *sides, each=each, always=always, most=pairs)
+    if as_json:
+        write_json(found.to_dict())
+        return
+    write(f"learnt from {found.pairs:,} pairs, measured on {found.measured:,} others\n")
+    write(f"tokens in the list of a line: {found.tokens:,.1f} on average, of {found.vocabulary:,}\n")
+    write(f"tokens of translations that are in it: {found.covered:.2%}\n")

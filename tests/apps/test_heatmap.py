@@ -18,8 +18,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from regard import pictures
-from regard.apps.show import HeatMap
 from regard.errors import DataError
+from regard.explore.heatmap import HeatMap
 from regard.studies.demo.corpus import characters
 from regard.studies.demo.evaluate import Alignment
 from regard.studies.demo.show import page

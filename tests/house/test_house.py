@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "parsing",
         "exchange",
     }
-    | {"apps.options", "apps.show", "apps.cli"},
+    | {"apps.options", "apps.cli"},
     "documents": {"text", "search.table", "tasks"},
     "adaptation": EVERYTHING
     - {"explore", "documents", "tuning", "synthetic", "server", "watch", "apps", "studies", "parsing", "exchange"}
@@ -107,17 +107,19 @@ MAY_IMPORT: dict[str, set[str]] = {
         "apps.cli",
         "apps.training",
     },
-    "tuning": {"text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"} | {"apps.options", "apps.cli"},
+    "tuning": {"pictures", "text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"}
+    | {"apps.options", "apps.cli", "apps.show"},
     "sweeping": {"models.blocks", "train", "recipe", "bundle", "tasks"} | {"apps.options", "apps.cli", "apps.training"},
     "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.cli"},
     "cleaning": {"text", "apps.options", "apps.cli"},
-    "planning": {"text", "data", "models", "train", "recipe", "tasks"},
+    "planning": {"text", "data", "models", "train", "recipe", "tasks"}
+    | {"apps.options", "apps.cli", "apps.show", "apps.training"},
     "mixing": {"text", "apps.options", "apps.cli"},
     "reading": {"text", "data", "models", "nn", "train", "recipe", "bundle", "tasks"}
     | {"apps.options", "apps.cli", "apps.training"},
-    "linking": {"text", "metrics.aer", "tasks.align", "apps.options", "apps.cli"},
+    "linking": {"text", "metrics.aer", "search.table", "tasks", "apps.options", "apps.cli"},
     "estimation": {"text", "metrics", "tasks", "apps.options", "apps.cli"},
-    "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster", "planning"},
+    "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster"},
     "studies": EVERYTHING,
     "__main__": {"apps"},
     # The door: it opens what is asked for, when it is asked for.
@@ -245,7 +247,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 25_684}}
+NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 25_291}}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236

@@ -18,7 +18,6 @@ from regard import bundle as bundles
 from regard.apps.cli import main
 from regard.bundle import Calibration, add_calibration, on_curve
 from regard.errors import BundleError, DataError, TextError
-from regard.metrics.reliability import curve, kept_words, reliability
 from regard.models.transformer import TransformerConfig, build
 from regard.pictures import reliability as reliability_picture
 from regard.tasks.constraints import Constraints
@@ -29,6 +28,7 @@ from regard.tasks.translate import Translator, load
 from regard.text import END, PAD, TextConfig, Tokenizer
 from regard.text.sentences import words
 from regard.tuning.calibrate import calibrate, fit_temperature, mutual_information
+from regard.tuning.reliability import curve, kept_words, reliability
 
 LINES = [*ENGLISH[:4], "", "A 😀 can't — 3.5 %", "▁ cafe\u0301 \u05e9\u05dc\u05d5\u05dd"]
 

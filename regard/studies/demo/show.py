@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from regard.apps.cli import say
-from regard.apps.show import HeatMap
+from regard.explore.heatmap import HeatMap
 from regard.pictures import Picture, colour, heatmap, label, xml
 
 if TYPE_CHECKING:
