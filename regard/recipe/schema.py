@@ -328,10 +328,11 @@ def _override(tables: dict[str, Any], override: str) -> None:
     put(tables, names, value, name=f"--set {override}")
 
 
-def put(tables: dict[str, Any], key: Sequence[str], value: object, *, name: str) -> None:
+def put(tables: dict[str, object], key: Sequence[str], value: object, *, name: str) -> None:
     """Put a value under a key below its tables, which are made; RecipeError where a value stands in their place."""
     for table in key[:-1]:
-        tables = tables.setdefault(table, {})
-        if not isinstance(tables, dict):
+        inner = tables.setdefault(table, {})
+        if not isinstance(inner, dict):
             raise RecipeError(f"{name}: {table} is a value and has no keys below it.")
+        tables = inner
     tables[key[-1]] = value
