@@ -28,7 +28,7 @@ With = Annotated[
 ]
 
 AsJson = Annotated[bool, Field(description="print JSON", json_schema_extra={"flag": "--json"})]
-Resamples = Annotated[int, Field(description="bootstrap samples behind the intervals; 0 for no intervals")]
+Resamples = Annotated[int, Field(ge=0, description="bootstrap samples behind the intervals; 0 for no intervals")]
 
 
 class Flags(BaseModel):

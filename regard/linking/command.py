@@ -12,7 +12,7 @@ import typer
 from pydantic import Field
 
 from regard.apps.cli import console_on, takes, write, write_json
-from regard.apps.options import LANGUAGES, AsJson, BundlePath, Device, Flags, Output
+from regard.apps.options import LANGUAGES, AsJson, BundlePath, Device, Flags, Output, Resamples
 from regard.errors import DataError, TextError
 from regard.search.table import Options
 
@@ -28,7 +28,7 @@ class Scoring(Flags):
 
     gold: Path | None = Field(None, description="gold links of these lines: show the alignment error rate")
     gold_base: int = Field(1, ge=0, le=1, description="the gold links' number of the first word")
-    resamples: int = Field(1000, ge=0, description="bootstrap samples behind the intervals; 0 for no intervals")
+    resamples: Resamples = 1000
     as_json: AsJson = False
 
 

@@ -332,6 +332,15 @@ def test_unusual_lines_come_back_as_a_line_each(place: Path, capsys: pytest.Capt
     assert main(["evaluate", "bundle", "--source", "odd.en", "--reference", "odd.en", "--resamples", "0"]) == 0
 
 
+def test_bootstrap_samples_are_none_or_more(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write("a.en", "A man is smiling.\n")
+    for word in (
+        ["evaluate", "bundle", "--source", "a.en", "--reference", "a.en"],
+        ["align", "bundle", "a.en", "a.en"],
+    ):
+        refused([*word, "--resamples", "-5"], "resamples = -5: must be greater than or equal to 0", capsys)
+
+
 def test_a_line_of_fifty_thousand_characters(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What may be read is translated, in parts; a character more is refused."""
     line = ("A man is smiling at a stuffed lion. " * 1400)[:50_000]
