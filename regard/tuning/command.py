@@ -13,13 +13,14 @@ from rich.table import Table
 from regard.apps.cli import cell, console_on, say, takes, write, write_json
 from regard.apps.options import LANGUAGES, AsJson, BundlePath, Device, Flags, Json
 from regard.apps.show import new_table
-from regard.bundle import Calibration
 from regard.errors import ModelError
 from regard.search.table import Options
 
 from .settings import Grid
 
 if TYPE_CHECKING:
+    from regard.bundle import Calibration
+
     from .tune import Tuned
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from regard import bundle as bundles
-from regard.errors import DataError, TextError
+from regard.errors import DataError
 from regard.tasks.engine import check_kind
+from regard.tasks.lines import check_counts
 from regard.text import Shortlist
 from regard.text.shortlist import learn
 
@@ -49,8 +50,7 @@ def shortlist(
     for unequal counts of lines, DataError where there is nothing to learn from, ModelError for a bundle that does not
     translate.
     """
-    if len(source) != len(target):
-        raise TextError(f"{len(source):,} source lines but {len(target):,} target lines; they go in pairs.")
+    check_counts(source, target, "target")
     for name, value, least in (("each", each, 1), ("always", always, 0), ("pairs", most, 1)):
         if value < least:
             raise DataError(f"--{name} is {value}; it must be at least {least}.")
