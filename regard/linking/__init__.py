@@ -1,4 +1,4 @@
-"""Word links of parallel text, learnt from that text alone."""
+"""Word links of parallel text, learnt from that text alone; and the command that reads them off a bundle."""
 
 from __future__ import annotations
 
