@@ -52,8 +52,8 @@ def _replaced(decoder: Decoder, weight: Array, bias: Array) -> Decoder:
     wide[: weight.shape[0], : weight.shape[1]] = weight
     ends = np.zeros(shape.width, np.float32)
     ends[: len(bias)] = bias
-    # Behind it come the norm of its residual, with pre-norm that of the decoder, and the output.
-    return decoder.with_matrix(-3 - shape.pre_norm, Tensors(wide, ends))
+    # Behind it come the norm of its residual and, with pre-norm, that of the decoder.
+    return decoder.with_matrix(-2 - shape.pre_norm, Tensors(wide, ends))
 
 
 def corrected(base: Translator, changes: Adapter | None) -> Translator:

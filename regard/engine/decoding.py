@@ -121,7 +121,9 @@ class Beam:
 class Embeddings:
     """Embeddings of one side: table (V, D) times scale, plus positions (P, D) if there are any."""
 
-    table: Array | Whole
+    table: Array | Whole | None
+    """None: the output matrix is the table, and is in memory once; not in bfloat16."""
+    rows: int
     scale: float
     positions: Callable[[int], Array | None]
     """How many are needed -> at least so many."""
@@ -170,7 +172,7 @@ class Decoder:
         assert library is not None
         for function in (library.decoder_new, library.decoder_with, library.search_new, library.steps_new):
             function.restype = ctypes.c_void_p
-        self.precision, self.shape, self.library, self._words = precision, shape, library, words
+        self.precision, self.shape, self.library, self.words = precision, shape, library, words
         kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 11)(*map(int, astuple(shape)[:11]))
         heads = (ctypes.c_int64 * len(shape.counts))(*shape.counts)
         self._model = self.made(library.decoder_new(kind, sizes, heads, ctypes.c_float(epsilon)))
@@ -186,7 +188,10 @@ class Decoder:
                 self._norms.append(each)
 
     def with_matrix(self, number: int, tensors: Tensors) -> Decoder:
-        """A decoder with another matrix as number `number` of its tensors (-1: the last); it shares the rest."""
+        """A decoder with another matrix, not the output, as number `number` of its tensors; it shares the rest.
+
+        Numbers less than 0 count from the last.
+        """
         found = self.library.decoder_with(self._model, ctypes.c_int64(number), *pointers(tensors))
         made = copy.copy(self)
         made._model = self.made(found)
@@ -209,7 +214,7 @@ class Decoder:
     @property
     def capacity(self) -> int | None:
         """The most tokens that either side may have; None: any number."""
-        return min((words.most for words in self._words if words.most is not None), default=None)
+        return min((words.most for words in self.words if words.most is not None), default=None)
 
     def search(
         self,
@@ -317,17 +322,17 @@ class Decoder:
     def given(self, sources: Sequence[Sequence[int]], longest: int, lists: Lists | None) -> tuple[list[object], object]:
         """What a search and a step function are made with, and what must be kept as long as they are used."""
         most = (max(map(len, sources)), longest)
-        positions = [words.positions(n) for words, n in zip(self._words, most, strict=True)]
+        positions = [words.positions(n) for words, n in zip(self.words, most, strict=True)]
         rows = _joined([np.array(source, dtype=np.int32) for source in sources])
         listed = () if lists is None else _joined(lists)
         arrays = [each.ctypes.data_as(ctypes.c_void_p) for each in (*rows, *listed)]
         tables = _Tables(
-            tuple(words.table.ctypes.data for words in self._words),
-            tuple(at(words.row_scales).value for words in self._words),
+            tuple(at(words.table).value for words in self.words),
+            tuple(at(words.row_scales).value for words in self.words),
             tuple(None if each is None else each.ctypes.data for each in positions),
-            tuple(len(words.table) for words in self._words),
+            tuple(words.rows for words in self.words),
             tuple(0 if each is None else len(each) for each in positions),
-            tuple(words.scale for words in self._words),
+            tuple(words.scale for words in self.words),
         )
         given = [self._model, len(sources), *arrays, *[None] * (4 - len(arrays)), ctypes.byref(tables)]
         return given, (positions, rows, listed, tables)

@@ -129,6 +129,17 @@ Block unpacked(const Matrix& from) {
     return made;
 }
 
+// From number k on, W numbers of a column of a packed matrix that is not in bfloat16.
+template <class Kind> Floats load_packed(const Matrix& from, int64_t n, int k) {
+    constexpr int Q = Kind::PER_WORD;
+    static_assert(Q != 2);
+    const auto* words = (const int32_t*)from.packed.get() + (n / PANEL * from.words + k / Q) * PANEL + n % PANEL;
+    alignas(64) int32_t found[W / Q];
+    for (int i = 0; i < W / Q; i++) found[i] = words[i * PANEL];
+    if constexpr (Q == 1) return load((const float*)found);
+    else return __builtin_convertvector(*(const SignedBytes*)found, Floats) * from.scale[n];
+}
+
 // The columns of a matrix that a list names, as a matrix of its own. Its size is there; a thread fills some panels.
 void take(const Matrix& from, const int32_t* columns, const int32_t* list, Matrix& to, Team& team) {
     auto* out = (int32_t*)to.packed.get();

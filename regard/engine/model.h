@@ -48,7 +48,7 @@ struct Layer {
 };
 
 struct Embedding {  // of one side; positions may be null
-    const void* table;        // float32; with row_scales whole numbers in a byte
+    const void* table;        // float32; with row_scales whole numbers in a byte; null: the columns of the output
     const float* row_scales;  // of the table's rows, or null
     float scale;
     const float* positions;
@@ -179,6 +179,7 @@ template <class Kind> struct Decoder : Model {
         const int D = z.width, E = z.heads * z.key_width, F = z.heads * z.value_width, I = z.inner;
         const int dk = int(z.key_width), dv = int(z.value_width);
         encoder.resize(z.encoder_layers), decoder.resize(z.decoder_layers);
+        slots.push_back({&output, int(z.vocabulary), D, LOWEST, nullptr});  // first: its caller may hold no second table then
         for (int64_t i = 0; i < z.encoder_layers + 2 * z.decoder_layers; i++)
             if (heads[i] < 1 || heads[i] > z.heads)
                 fail("an attention has %lld heads; from 1 to %lld are possible", (long long)heads[i], (long long)z.heads);
@@ -196,7 +197,6 @@ template <class Kind> struct Decoder : Model {
             }
             if (z.pre_norm) slots.push_back({nullptr, 0, 0, 0, &final_norms});
         }
-        slots.push_back({&output, int(z.vocabulary), D, LOWEST, nullptr});
         widest = std::max({D, E, F, I}), kept = E + F;
         stored = kept + 64 / int(sizeof(typename Kind::Kept));  // what lies a power of two apart shares a place in the cache
     }
@@ -222,6 +222,7 @@ template <class Kind> struct Decoder : Model {
         if (filled != slots.size()) fail("the model has %zu of its %zu pairs of tensors", filled, slots.size());
         if (at < 0 || at >= count) fail("there is no pair %lld of tensors among %lld", (long long)number, (long long)count);
         if (!slots[at].matrix) fail("pair %lld of tensors is a norm, and only matrices are replaced", (long long)number);
+        if (slots[at].matrix == &output) fail("pair %lld of tensors is the output, which may be the table of embeddings too", (long long)number);
         std::vector<int64_t> heads;
         for (const Layer& layer : encoder) heads.push_back(layer.heads);
         for (const Layer& layer : decoder) heads.push_back(layer.heads);
@@ -261,6 +262,9 @@ template <class Kind> struct Computing {
         : m(model), sources(std::move(read)), threads(team), source(from), target(to) {
         if (threads < 1 || threads > MOST_THREADS) fail("%d threads; from 1 to %d are possible", threads, MOST_THREADS);
         if (m.filled != m.slots.size()) fail("the model has %zu of its %zu pairs of tensors", m.filled, m.slots.size());
+        for (const Embedding* words : {&source, &target})
+            if (!words->table && (Kind::PER_WORD == 2 || words->rows > m.z.vocabulary))
+                fail("a table of %lld rows cannot be read from the output's %lld columns", (long long)words->rows, (long long)m.z.vocabulary);
         sources.check(source, m.z.vocabulary);
         target.check("target", m.z.vocabulary - 1);
         scratch.resize(threads);
@@ -282,10 +286,16 @@ template <class Kind> struct Computing {
     float* x_of(int row) { return x.data() + int64_t(row) * (m.z.width + W); }
     float* y_of(int row) { return y.data() + int64_t(row) * (m.widest + W); }
 
+    // Where a model's table is its output matrix, it is in memory once.
+    Floats of_output(int token, int d) const {
+        if constexpr (Kind::PER_WORD == 2) return Floats{};  // refused above: its output is rounded
+        else return load_packed<Kind>(m.output, token, d);
+    }
+
     void embed(const Embedding& words, int row, int token, int position) {
         const int D = m.z.width;
         for (int d = 0; d < D; d += W) {
-            Floats v = words.load(token, D, d);
+            Floats v = words.table ? words.load(token, D, d) : of_output(token, d) * words.scale;
             store(x_of(row) + d, words.positions ? v + load(words.positions + int64_t(position) * D + d) : v);
         }
     }

@@ -125,20 +125,31 @@ def packed(
         each=tuple(n for part in ("encoder", "decoder", "cross") for n in config.heads_in(part)),
     )
     scale = math.sqrt(config.width)
+    rounded = precision == "bfloat16" or (precision == "int8" and output.scale is None)
     words = [
-        Embeddings(table.weight, scale, _positions(weights, side, config), config.capacity, table.scale)
+        Embeddings(
+            None if table.weight is output.weight and not rounded else table.weight,
+            len(table.weight),
+            scale,
+            _positions(weights, side, config),
+            config.capacity,
+            table.scale,
+        )
         for side, table in (("source", tables[0]), ("target", tables[-1]))
     ]
-    return Decoder(shape, precision, _EPSILON, _tensors(weights, matrix, config, output), (words[0], words[1]))
+    first = [output]
+    del tables, output  # so that a table that is packed is not held beside it
+    return Decoder(shape, precision, _EPSILON, _tensors(weights, matrix, config, first), (words[0], words[1]))
 
 
 def _tensors(
     weights: Weights,
     matrix: Callable[[str], tuple[Array | Whole, Array | None]],
     config: TransformerConfig,
-    output: Tensors,
+    first: list[Tensors],
 ) -> Iterator[tuple[Tensors, bool]]:
-    """Matrices and norms (True) in the order of decoding.cpp."""
+    """Matrices and norms (True) in the order of decoding.cpp; `first`, the output, is taken out of its list."""
+    yield first.pop(), False
     keys = config.widths[0]
     factor = np.float32(keys**-0.5 if config.score == "scaled_dot" else 1.0)
 
@@ -176,7 +187,6 @@ def _tensors(
             yield norm(f"{layer}.feedforward_residual.norm"), True
         if config.norm == "pre":
             yield norm(f"{side}_norm"), True
-    yield output, False
 
 
 def _positions(weights: Weights, side: str, config: TransformerConfig) -> Callable[[int], Array | None]:

@@ -202,10 +202,12 @@ def test_a_decoder_with_another_matrix_shares_the_rest(bundle: bundles.Bundle) -
         assert [each.to_dict() for each in base.translate(LINES, precision=precision)] == before
         matrix = np.zeros((decoder.shape.width, decoder.shape.inner), np.float32)
         with pytest.raises(KernelError, match="norm"):
-            decoder.with_matrix(-2 - decoder.shape.pre_norm, Tensors(matrix))
+            decoder.with_matrix(-1 - decoder.shape.pre_norm, Tensors(matrix))
         with pytest.raises(KernelError, match="no pair"):
             decoder.with_matrix(1000, Tensors(matrix))
         with pytest.raises(KernelError, match="numbers"):
+            decoder.with_matrix(1, Tensors(matrix[:1]))
+        with pytest.raises(KernelError, match="output"):
             decoder.with_matrix(0, Tensors(matrix[:1]))
         del base
         assert decoder.forced(ids[:1], [target], (2, 3))  # it lives on without the one that it was made of

@@ -6,13 +6,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toy
 from torch import Tensor, nn
 
 from regard.engine import decoding
-from regard.engine.packing import compiled, refuses
+from regard.engine.packing import compiled, packed, refuses
 from regard.models.transformer import TransformerConfig
 from regard.search.constraints import Rules
 from regard.search.table import SearchConfig, penalty_of
@@ -49,8 +50,12 @@ CONFIGS = {
 
 def found(model: nn.Module, config: Any, search: SearchConfig, precision: str = "float32", n_best: int = 1) -> Any:
     """What the compiled decoder finds; ids, log-probability, score and whether it ended, of each hypothesis."""
+    return searched(compiled(model, config, precision), search, n_best)
+
+
+def searched(decoder: decoding.Decoder, search: SearchConfig, n_best: int = 1) -> Any:
     greedy = search.beam == 1 and n_best == 1
-    return compiled(model, config, precision).search(
+    return decoder.search(
         [[*source, END] for source in SOURCES],
         [len(source) + search.extra_length for source in SOURCES],
         decoding.Beam(
@@ -138,6 +143,28 @@ def test_neighbours_change_no_bit(precision):
         for size in (1, 2, 5, 32)
     ]
     assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("share", ["target", "all"])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_table_that_is_the_output_is_in_memory_once_and_no_bit_changes(precision, share):
+    config = SMALL.model_copy(update={"width": 18, "share": share})
+    model = toy.make(config, vocabulary=90)
+    weights = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+    table = weights["source.table.weight" if share == "all" else "target.table.weight"]
+    apart = weights | {"target.table.weight": table.copy(), "output.weight": table}
+
+    def whole(name: str) -> Any:
+        if name not in ("source.table.weight", "target.table.weight", "output.weight"):
+            return None
+        scale = np.maximum(abs(apart[name]).max(1), 1e-9) / 127  # the padding's row is all zero
+        return np.rint(apart[name] / scale[:, None]).astype(np.int8), scale
+
+    once, twice = (packed(each, config, precision, whole) for each in (weights, apart))
+    assert [words.table is None for words in once.words] == [share == "all", True]
+    assert [words.table is None for words in twice.words] == [False, False]
+    search = SearchConfig(beam=4, extra_length=12)
+    assert searched(once, search, 4) == searched(twice, search, 4)
 
 
 @pytest.mark.parametrize("settings", [{"samples": 3}, {"groups": 2}, {"no_repeat_ngram_size": 2, "beam": 1}])
