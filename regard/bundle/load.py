@@ -382,6 +382,9 @@ class Weights(Mapping[str, NDArray[np.float32]]):
     def _unread(self, error: Exception) -> BundleError:
         return BundleError(f"{self.file}: cannot be read ({error}); get the bundle again.")
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # where a Mapping would read it to find out
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
