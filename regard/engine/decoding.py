@@ -90,13 +90,8 @@ class Shape:
     pre_norm: bool
     features: int
     """Of the width, without the zeros that fill it up."""
-    each: tuple[int, ...] = ()
-    """Heads of each encoder layer, of each decoder layer, and of what looks at the source in each; (): `heads`."""
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """`each`, also where all have `heads`."""
-        return self.each or (self.heads,) * (self.encoder_layers + 2 * self.decoder_layers)
+    each: tuple[int, ...]
+    """Heads of each encoder layer, of each decoder layer, and of what looks at the source in each."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +114,9 @@ class Beam:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Embeddings of one side: table (V, D) times scale, plus positions (P, D) if there are any."""
+    """Embeddings of one side: table (V, D), None if it is the output matrix, times scale, plus positions (P, D)."""
 
     table: Array | Whole | None
-    """None: the output matrix is the table, and is in memory once; not in bfloat16."""
     rows: int
     scale: float
     positions: Callable[[int], Array | None]
@@ -174,7 +168,7 @@ class Decoder:
             function.restype = ctypes.c_void_p
         self.precision, self.shape, self.library, self.words = precision, shape, library, words
         kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 11)(*map(int, astuple(shape)[:11]))
-        heads = (ctypes.c_int64 * len(shape.counts))(*shape.counts)
+        heads = (ctypes.c_int64 * len(shape.each))(*shape.each)
         self._model = self.made(library.decoder_new(kind, sizes, heads, ctypes.c_float(epsilon)))
         weakref.finalize(self, library.decoder_free, self._model)
         for side in words:
@@ -188,10 +182,7 @@ class Decoder:
                 self._norms.append(each)
 
     def with_matrix(self, number: int, tensors: Tensors) -> Decoder:
-        """A decoder with another matrix, not the output, as number `number` of its tensors; it shares the rest.
-
-        Numbers less than 0 count from the last.
-        """
+        """A decoder with another matrix as number `number` of its tensors, -1 the last and 0, the output, none."""
         found = self.library.decoder_with(self._model, ctypes.c_int64(number), *pointers(tensors))
         made = copy.copy(self)
         made._model = self.made(found)
@@ -313,7 +304,7 @@ class Decoder:
         if not np.isfinite(likely).all():
             raise ModelError(NOT_FINITE)
         each = zip(np.split(likely, starts[1:-1]), np.split(weights, places[:-1]), shapes, strict=True)
-        looks = [self.shape.counts[-self.shape.decoder_layers :][layer] for layer in layers]
+        looks = [self.shape.each[-self.shape.decoder_layers :][layer] for layer in layers]
         return [
             (row.tolist() if scores else [], [y[:n] for y, n in zip(x.reshape(shape), looks, strict=True)])
             for row, x, shape in each
@@ -397,5 +388,4 @@ def at(x: NDArray[np.generic] | None) -> ctypes.c_void_p:
 
 def _joined(rows: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Rows end to end, and where each begins; one more, where the last ends."""
-    starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return np.concatenate(rows).astype(np.int32), starts
+    return np.concatenate(rows).astype(np.int32), np.cumsum([0, *map(len, rows)], dtype=np.int64)

@@ -125,20 +125,13 @@ def packed(
         each=tuple(n for part in ("encoder", "decoder", "cross") for n in config.heads_in(part)),
     )
     scale = math.sqrt(config.width)
-    rounded = precision == "bfloat16" or (precision == "int8" and output.scale is None)
+    shared = output.weight if precision == "float32" or output.scale is not None else None
     words = [
-        Embeddings(
-            None if table.weight is output.weight and not rounded else table.weight,
-            len(table.weight),
-            scale,
-            _positions(weights, side, config),
-            config.capacity,
-            table.scale,
-        )
-        for side, table in (("source", tables[0]), ("target", tables[-1]))
+        Embeddings(None if x is shared else x, len(x), scale, _positions(weights, side, config), config.capacity, each)
+        for side, (x, _, each) in (("source", tables[0]), ("target", tables[-1]))
     ]
     first = [output]
-    del tables, output  # so that a table that is packed is not held beside it
+    del tables, output, shared  # so that a table that is packed is not held beside it
     return Decoder(shape, precision, _EPSILON, _tensors(weights, matrix, config, first), (words[0], words[1]))
 
 

@@ -66,5 +66,4 @@ def start(
         return (values, after) if looked is None else (values, after, looked)
 
     weakref.finalize(step, lambda kept: decoder.library.steps_free(steps), kept)  # what is kept lives as long
-    count = len(sources)
-    return step, StepState(np.arange(count, dtype=np.int32), np.empty((count, 0), np.int32))
+    return step, StepState(np.arange(len(sources), dtype=np.int32), np.empty((len(sources), 0), np.int32))

@@ -261,9 +261,6 @@ class _Whole(Mapping[str, Tensor]):
         rows = [file.get_tensor(name) for file in self._files[name]]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._files  # where a Mapping would read it to find out
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
 
