@@ -181,6 +181,7 @@ MAKERS: dict[str, Callable[[Table], list[str]]] = {
     "train_step": train_step_tables,
     "train_step_avx2": train_step_tables,
     "cold_start": cold_start_tables,
+    "cold_start_epyc": cold_start_tables,
     "contended": contended_tables,
     "default": default_tables,
     "batch_independence": batch_independence_tables,
