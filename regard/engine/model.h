@@ -179,7 +179,7 @@ template <class Kind> struct Decoder : Model {
         const int D = z.width, E = z.heads * z.key_width, F = z.heads * z.value_width, I = z.inner;
         const int dk = int(z.key_width), dv = int(z.value_width);
         encoder.resize(z.encoder_layers), decoder.resize(z.decoder_layers);
-        slots.push_back({&output, int(z.vocabulary), D, LOWEST, nullptr});  // first: its caller may hold no second table then
+        slots.push_back({&output, int(z.vocabulary), D, LOWEST, nullptr});  // first, so that a table it is packed from can be freed
         for (int64_t i = 0; i < z.encoder_layers + 2 * z.decoder_layers; i++)
             if (heads[i] < 1 || heads[i] > z.heads)
                 fail("an attention has %lld heads; from 1 to %lld are possible", (long long)heads[i], (long long)z.heads);
