@@ -15,6 +15,7 @@ import torch
 from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard import bundle as bundles
+from regard.bundle.load import Weights
 from regard.errors import BundleError
 
 
@@ -202,3 +203,12 @@ def test_a_bundle_may_be_named_by_a_link_or_by_a_dot(
     monkeypatch.chdir(copy.parent)
     with pytest.raises(BundleError, match="did you mean copy"):
         bundles.load(".")
+
+
+def test_asking_whether_there_is_a_tensor_reads_none(copy: Path) -> None:
+    weights = Weights(copy / "weights.safetensors")
+    name = next(iter(weights))
+    (copy / "weights.safetensors").unlink()
+    assert name in weights and "no.such" not in weights
+    with pytest.raises(BundleError, match="cannot be read"):
+        weights[name]
