@@ -1,4 +1,4 @@
-"""The commands of models of one side: generate, fill, classify, embed, perplexity; and phrases, text of trees."""
+"""The commands of models of one side: generate, fill, classify, embed, perplexity."""
 
 from __future__ import annotations
 
@@ -143,22 +143,6 @@ def perplexity(
     for score in found.values():
         line = "perplexity {value:.3f} {unit}: {nats:.4f} nats, {bits:.4f} bits; {count:,} ({signature})"
         say(console_on(sys.stdout), line.format(**{**vars(score), **score.detail}))
-
-
-def phrases(
-    treebank: Annotated[Path, typer.Argument(metavar="TREEBANK", help="Trees with a label at each node, one a line.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help='Lines `label text`, for data.labels = "first".')],
-    whole: Annotated[bool, typer.Option("--whole", help="Whole sentences only, not their phrases.")] = False,
-    binary: Annotated[
-        bool, typer.Option("--binary", help="Of labels 0 to 4: 0 and 1 negative, 3 and 4 positive, 2 left out.")
-    ] = False,
-) -> None:
-    """Labelled text from a treebank such as SST: every phrase with its label, each different one once."""
-    from regard.tasks.phrases import phrases
-    from regard.text import write_lines
-
-    count = write_lines(output, phrases(treebank, whole=whole, binary=binary))
-    write(f"{count:,} lines: {output}\n")
 
 
 def _lines(file: str) -> list[str]:

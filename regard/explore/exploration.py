@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from regard.errors import DataError, ModelError
 
 if TYPE_CHECKING:
-    from regard.metrics.aer import Gold
+    from regard.linking.aer import Gold
     from regard.tasks.translate import Translator
 
     from .look import Attention
@@ -45,7 +45,7 @@ def explore(
 
     There is no search where it is made to write `target`, and no steps and no search of a model that does not translate
     token by token. `gold` are links between words of the line and of `target` that people made, counted from 0; spaces
-    separate those words (`regard.metrics.aer.parse_gold`). `precision` is attention's; the rest is as the search is.
+    separate those words (`regard.linking.aer.parse_gold`). `precision` is attention's; the rest is as the search is.
     Raises as `regard.look`, `regard.explore.search.search_tree` and `regard.explore.gold.check_links` do.
     """
     if gold is not None and target is None:

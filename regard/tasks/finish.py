@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,8 +28,6 @@ from regard.metrics import bleu
 from regard.models.blocks import parameter_count
 from regard.models.interface import EncoderDecoder
 from regard.nn.positions import fold_scale
-from regard.parsing.parse import evaluate_trees
-from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe
 from regard.search.table import SearchConfig
 from regard.text import write_lines
@@ -167,16 +167,14 @@ Judge = Callable[[Sequence[str], Sequence[Sequence[str]]], tuple[Plain, Iterable
 
 
 def _written(path: Path, recipe: Recipe) -> Judge:
-    """Judges translations, or trees."""
+    """Judges translations, or what the page of another kind of target reads from them."""
     from .translate import load
 
     translator = load(path)
+    if page := recipe.data.target_kind.page:
+        return partial(import_module(page).judge, translator)
 
     def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[Plain, Iterable[str]]:
-        if recipe.data.trees:
-            gold = [delinearise(line, words_of(text)) for text, line in zip(source, references[0], strict=True)]
-            parsed = evaluate_trees(translator, gold)
-            return parsed.to_dict(), map(str, parsed.trees)
         found = evaluate_lines(translator, source, references, metrics=recipe.data.metrics or DEFAULT_METRICS)
         return found.to_dict(), found.hypotheses
 

@@ -19,6 +19,7 @@ from regard.data.batches import Batches
 from regard.data.store import Store, Stream, fingerprint
 from regard.errors import BundleError, ModelError, RecipeError
 from regard.exchange.export import export
+from regard.linking.align import align_lines
 from regard.models.gpt import GPTConfig
 from regard.models.self_attentive import SelfAttentiveConfig
 from regard.models.transformer import TransformerConfig
@@ -26,7 +27,6 @@ from regard.nn.layers import only_references
 from regard.nn.state import Observer
 from regard.parsing.parse import parse
 from regard.settings import Filters
-from regard.tasks.align import align_lines
 from regard.tasks.constraints import Constraints
 from regard.tasks.fit import fit
 from regard.tasks.forced import score_lines
