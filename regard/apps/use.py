@@ -104,7 +104,7 @@ def evaluate(
 def _measure(
     bundle: Path, source: Path, reference: list[Path], options: Options, judging: Judging, device: str
 ) -> None:
-    from regard.tasks.measure import measure
+    from regard.language.measure import measure
     from regard.text import read_lines
 
     if len(reference) > 1:

@@ -25,6 +25,7 @@ from regard.data.store import Stream
 from regard.errors import BundleError, RegardError
 from regard.machine import write_atomically
 from regard.metrics import bleu
+from regard.models import FAMILIES
 from regard.models.blocks import parameter_count
 from regard.models.interface import EncoderDecoder
 from regard.nn.positions import fold_scale
@@ -34,7 +35,7 @@ from regard.text import write_lines
 from regard.train import OBJECTIVES, Report, Step, Trainer, inputs, resolve_precision
 
 from .decode import decode
-from .engine import backend_of, mask_of
+from .engine import USES, backend_of, mask_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines
 from .golden import golden
 from .prepare import Prepared
@@ -143,7 +144,8 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, report: Report) -> li
     how = OBJECTIVES[recipe.objective].scored
     if not how:
         return []
-    judge = (_predictions if how == "predictions" else _written)(path, recipe)
+    page = USES[FAMILIES[recipe.model.family].kind].page
+    judge = (import_module(page).judge if how == "predictions" else _written)(path, recipe)
     scores = []
     for name, source, references in sets_of(recipe.data, prepared.valid):
         began = time.perf_counter()
@@ -177,18 +179,5 @@ def _written(path: Path, recipe: Recipe) -> Judge:
     def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[Plain, Iterable[str]]:
         found = evaluate_lines(translator, source, references, metrics=recipe.data.metrics or DEFAULT_METRICS)
         return found.to_dict(), found.hypotheses
-
-    return judge
-
-
-def _predictions(path: Path, recipe: Recipe) -> Judge:
-    from .measure import measure
-    from .open import open_bundle
-
-    opened = open_bundle(path, ["language-model", "classifier"])
-
-    def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[Plain, None]:
-        scores = measure(opened, source, None if recipe.data.texts else references[0])
-        return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}, None
 
     return judge

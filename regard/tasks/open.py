@@ -63,12 +63,12 @@ class Pipeline:
 
 def reads_pairs(bundle: str | Path) -> bool:
     """Whether a bundle translates."""
-    return USES[FAMILIES[bundles.load(bundle).recipe.model.family].kind][1] == "translate"
+    return USES[FAMILIES[bundles.load(bundle).recipe.model.family].kind].command == "translate"
 
 
 def use_of(recipe: Recipe, bundle: str | Path) -> str:
     """The command that uses a bundle."""
-    word = "parse" if recipe.data.trees else USES[FAMILIES[recipe.model.family].kind][1]
+    word = "parse" if recipe.data.trees else USES[FAMILIES[recipe.model.family].kind].command
     return shlex.join(["regard", *word.split(), str(bundle)])
 
 
@@ -79,7 +79,7 @@ def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device
         return bundle
     found = bundles.load(bundle)
     check_kind(found.recipe, wanted, bundle)
-    check_torch(f"`regard {USES[FAMILIES[found.recipe.model.family].kind][1]}`")
+    check_torch(f"`regard {USES[FAMILIES[found.recipe.model.family].kind].command}`")
     from regard.models.blocks import device_named
 
     opened = Pipeline(found.model().to(device_named(device)), found.recipe, found.source, found.target)

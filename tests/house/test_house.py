@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "exchange": {"text", "nn.positions", "models", "search.table", "recipe", "bundle", "tasks"}
     | {"apps.options", "apps.cli"},
     "fetching": {"apps.cli"},
+    "language": {"text", "metrics", "nn", "models", "search", "recipe", "tasks", "apps.options", "apps.cli"},
     "tasks": EVERYTHING - {"explore", "documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies"}
     | {"adaptation.file"},
     "explore": EVERYTHING
@@ -106,11 +107,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"apps.options", "apps.cli", "apps.training"},
     "linking": {"text", "metrics.result", "models", "search.table", "tasks", "apps.options", "apps.cli"},
     "estimation": {"text", "metrics", "tasks", "apps.options", "apps.cli"},
-    "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster"},
+    "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster", "language.measure"},
     "studies": EVERYTHING | {"pictures", "linking"},
     "__main__": {"apps"},
     # The door: it opens what is asked for, when it is asked for.
-    "__init__": EVERYTHING | {"cleaning", "comparison", "estimation", "linking", "mixing", "parsing", "sweeping"},
+    "__init__": EVERYTHING
+    | {"cleaning", "comparison", "estimation", "language", "linking", "mixing", "parsing", "sweeping"},
 }
 WITHOUT_TORCH = {
     "errors",
@@ -235,7 +237,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 22_361}}
+NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 21_662}}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236
@@ -244,7 +246,7 @@ NOT_YET_CYCLES: list[list[str]] = []
 
 ON_TOP = {"studies", "documents", "adaptation", "explore", "server", "watch", "exchange", "parsing", "fetching"}
 ON_TOP |= {"cluster", "tuning", "cleaning", "synthetic", "comparison", "planning", "estimation", "mixing"}
-ON_TOP |= {"sweeping", "linking", "reading", "pictures.py"}
+ON_TOP |= {"sweeping", "linking", "reading", "language", "pictures.py"}
 
 TREES = {str(path.relative_to(ROOT / "regard")): ast.parse(path.read_text("utf-8")) for path in FILES}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -267,9 +269,10 @@ def over(found: Iterable[tuple[str, int]], limit: int, law: str) -> dict[str, in
 def test_the_package_is_small():
     """Some rooms stand on top: none of them is on the way from text to a translator, and no room below imports one.
 
-    What fetches text (`fetching`), what reads trees or links of words off a model (`parsing`, `linking`), what makes
-    models of other libraries' and for them (`exchange`) and what draws (`pictures.py`) are among them. A room below may
-    name one in a table, such as the commands or the kinds of targets; it is imported when that name is asked for.
+    What fetches text (`fetching`), what uses models of one side (`language`), what reads trees or links of words off a
+    model (`parsing`, `linking`), what makes models of other libraries' and for them (`exchange`) and what draws
+    (`pictures.py`) are among them. A room below may name one in a table, such as the commands, the kinds of models or
+    those of targets; it is imported when that name is asked for.
     """
     own = (path for path in FILES if not ON_TOP & set(path.relative_to(ROOT / "regard").parts))
     size = sum(path.read_text("utf-8").count("\n") for path in own)
@@ -277,12 +280,12 @@ def test_the_package_is_small():
 
 
 def test_nothing_below_imports_what_stands_on_top():
-    """But for the package's door, and what a flag of `translate` or an old name asks for, when it is asked for."""
+    """But for the package's door, and what a flag, a bundle or an old name asks for, when it is asked for."""
     tops = tuple(f"regard.{room.removesuffix('.py')}." for room in ON_TOP)
     below = {path: tree for path, tree in TREES.items() if not ON_TOP & set(Path(path).parts) and path != "__init__.py"}
     named = ((path, name) for path, tree in below.items() for name in imports(ROOT / "regard" / path, tree))
     asked_for = {("tasks/translate.py", "adaptation"), ("apps/look.py", "explore")}
-    asked_for |= {("apps/translate.py", "cluster"), ("apps/translate.py", "documents")}
+    asked_for |= {("apps/translate.py", "cluster"), ("apps/translate.py", "documents"), ("apps/use.py", "language")}
     assert {(path, name.split(".")[1]) for path, name in named if f"{name}.".startswith(tops)} == asked_for
 
 
