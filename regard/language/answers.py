@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from regard.models import FAMILIES
 from regard.models.interface import Classifier, Kind, LanguageModel, MaskedLM
 from regard.recipe import Recipe
@@ -24,7 +26,7 @@ _GO_ON = 12
 Ids = Sequence[int]
 
 
-def answers(model: Any, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
+def answers(model: nn.Module, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
     """How rows of ids go on, what their masks stand for, or their labels."""
     return _ANSWERS[FAMILIES[recipe.model.family].kind](model, recipe, source, rows)
 
@@ -57,7 +59,7 @@ _ANSWERS: dict[Kind, Callable[[Any, Recipe, Tokenizer, Sequence[Ids]], list[list
 }
 
 
-Judge = Callable[[Sequence[str], Sequence[Sequence[str]]], tuple[dict[str, Any], None]]
+Judge = Callable[[Sequence[str], Sequence[Sequence[str]]], tuple[dict[str, object], None]]
 """Lines, and their labels if there are any -> scores; such a bundle writes nothing."""
 
 
@@ -65,7 +67,7 @@ def judge(path: Path, recipe: Recipe) -> Judge:
     """What scores a bundle by the probabilities that it gives."""
     opened = open_bundle(path, ["language-model", "classifier"])
 
-    def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[dict[str, Any], None]:
+    def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[dict[str, object], None]:
         scores = measure(opened, source, None if recipe.data.texts else references[0])
         return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}, None
 
