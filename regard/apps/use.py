@@ -63,8 +63,8 @@ def evaluate(
 
     Of a classifier it is the accuracy, of a language model the perplexity per token, word and character.
     """
+    from regard.tasks.engine import reads_pairs
     from regard.tasks.evaluate import DEFAULT_METRICS, evaluate_lines
-    from regard.tasks.open import reads_pairs
     from regard.tasks.translate import load
     from regard.text.lines import holds_both, read_lines, read_pairs, references_of, write_lines
 

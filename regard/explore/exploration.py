@@ -50,8 +50,7 @@ def explore(
     """
     if gold is not None and target is None:
         raise DataError("gold links are of a source and a given target; give it (--target).")
-    from regard.tasks.engine import check_torch
-    from regard.tasks.open import reads_pairs
+    from regard.tasks.engine import check_torch, reads_pairs
 
     check_torch("what a model did with a line")
     from regard.tasks.translate import Translator, load

@@ -136,7 +136,7 @@ class Asked(TypedDict):
 def shown(bundle: Path, line: str, target: str | None, options: Options, showing: Showing, device: str) -> Shown:
     """What `regard look` shows, computed and not yet written. Raises as `regard.explore.exploration.explore` does."""
     kind, gold = showing.kind(), showing.links(target)
-    from regard.tasks.open import reads_pairs
+    from regard.tasks.engine import reads_pairs
     from regard.tasks.translate import Translator, load
 
     from .look import look

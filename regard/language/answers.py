@@ -13,12 +13,12 @@ from regard.models.interface import Classifier, Kind, LanguageModel, MaskedLM
 from regard.recipe import Recipe
 from regard.search.table import SearchConfig
 from regard.tasks.engine import context_of, exact_copy
-from regard.tasks.open import open_bundle
 from regard.text import BEGIN, END, MASK, Tokenizer
 
 from .fill import filled, labels_of
 from .generate import continued
 from .measure import measure
+from .open import open_bundle
 
 _GO_ON = 12
 """Tokens that a golden text is gone on with."""

@@ -31,10 +31,10 @@ def generate(
     json: Json = False,
 ) -> None:
     """Go on with a text by a language model: the likeliest tokens, draws, or a beam. The prompt is shown too."""
-    from regard.tasks.open import open_bundle
     from regard.text import read_lines
 
     from .generate import generate, stream
+    from .open import open_bundle
 
     if file is not None and prompt:
         raise TextError(f"the prompt is given twice, as an argument and in {file}; leave one of the two out.")

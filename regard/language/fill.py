@@ -19,8 +19,9 @@ from regard.models.interface import Classifier, HasParameters, MaskedLM
 from regard.nn.convolution import POOLS
 from regard.nn.state import Layout
 from regard.tasks.lines import pad
-from regard.tasks.open import Pipeline, open_bundle
 from regard.text import BEGIN, END, MASK, PAD, UNK
+
+from .open import Pipeline, open_bundle
 
 
 @dataclass(frozen=True)

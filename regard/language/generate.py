@@ -20,8 +20,9 @@ from regard.models.interface import LanguageModel
 from regard.nn.state import State
 from regard.search.hypotheses import Hypothesis, Problem
 from regard.search.table import SearchConfig, penalty_of, search_of, search_with
-from regard.tasks.open import Pipeline, open_bundle
 from regard.text import BEGIN, END, PAD
+
+from .open import Pipeline, open_bundle
 
 
 @dataclass(frozen=True)

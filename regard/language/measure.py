@@ -19,11 +19,11 @@ from regard.models.blocks import device_of
 from regard.models.interface import EncoderDecoder
 from regard.tasks.forced import score_lines
 from regard.tasks.lines import pad
-from regard.tasks.open import Pipeline, open_bundle
 from regard.tasks.translate import Translator
 from regard.text import BEGIN, END
 
 from .fill import classify, mask_of
+from .open import Pipeline, open_bundle
 
 _CHUNK = 1024
 

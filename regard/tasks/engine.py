@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shlex
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=HasParameters)
 T = TypeVar("T")
 Ids = Sequence[int]
-NO_INT8 = "this is computed in PyTorch, which multiplies no int8"
 _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.dll")
 """What is there where a GPU may be: on Linux, under Windows' Linux, AMD's, on Windows."""
 
@@ -243,6 +243,17 @@ def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None
     kind = FAMILIES[recipe.model.family].kind
     if kind not in wanted:
         raise ModelError(f"{path}: this bundle {USES[kind].does}; use `regard {USES[kind].command}`.")
+
+
+def reads_pairs(bundle: str | Path) -> bool:
+    """Whether a bundle translates."""
+    return USES[FAMILIES[load_bundle(bundle).recipe.model.family].kind] is _TRANSLATES
+
+
+def use_of(recipe: Recipe, bundle: str | Path) -> str:
+    """The command that uses a bundle."""
+    word = "parse" if recipe.data.trees else USES[FAMILIES[recipe.model.family].kind].command
+    return shlex.join(["regard", *word.split(), str(bundle)])
 
 
 class Engine:

@@ -54,12 +54,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "exchange": {"text", "nn.positions", "models", "search.table", "recipe", "bundle", "tasks"}
     | {"apps.options", "apps.cli"},
     "fetching": {"apps.cli"},
-    "language": {"text", "metrics", "nn", "models", "search", "recipe", "tasks", "apps.options", "apps.cli"},
+    "language": {"text", "metrics", "nn", "models", "search", "recipe", "bundle", "tasks"}
+    | {"apps.options", "apps.cli"},
     "tasks": EVERYTHING - {"explore", "documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies"}
     | {"adaptation.file"},
     "explore": EVERYTHING
     - {"documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies", "train", "data"}
-    | {"pictures", "linking.aer", "apps.options", "apps.cli"},
+    | {"pictures", "linking.aer", "language.open", "apps.options", "apps.cli"},
     "documents": {"text", "search.table", "tasks"},
     "adaptation": EVERYTHING - {"explore", "documents", "tuning", "synthetic", "server", "watch", "apps", "studies"}
     | {"apps.options", "apps.cli"},
@@ -78,7 +79,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     }
     | {"kernels.build"},  # how many threads compute
     "watch": {
-        *("text", "data", "models", "nn.positions", "train", "recipe", "bundle.model", "tasks", "explore"),
+        *(
+            "text",
+            "data",
+            "models",
+            "nn.positions",
+            "train",
+            "recipe",
+            "bundle.model",
+            "tasks",
+            "language.open",
+            "explore",
+        ),
         *("server.address", "server.pages", "apps.options", "apps.cli"),
     },
     "cluster": {"text", "search.table", "tasks", "apps.options"},
@@ -103,12 +115,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "planning": {"text", "data", "models", "train", "recipe", "tasks"}
     | {"apps.options", "apps.cli", "apps.show", "apps.training"},
     "mixing": {"text", "apps.options", "apps.cli"},
-    "reading": {"text", "data", "models", "nn", "train", "recipe", "bundle", "tasks"}
+    "reading": {"text", "data", "models", "nn", "train", "recipe", "bundle", "tasks", "language.open"}
     | {"apps.options", "apps.cli", "apps.training"},
     "linking": {"text", "metrics.result", "models", "search.table", "tasks", "apps.options", "apps.cli"},
     "estimation": {"text", "metrics", "tasks", "apps.options", "apps.cli"},
     "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster", "language.measure"},
-    "studies": EVERYTHING | {"pictures", "linking"},
+    "studies": EVERYTHING | {"pictures", "linking", "language.open"},
     "__main__": {"apps"},
     # The door: it opens what is asked for, when it is asked for.
     "__init__": EVERYTHING
@@ -181,7 +193,7 @@ def test_imports_only_go_down(path):
         ("nn/attention/core.py", "from ...search.beam import beam_search", False),
         ("text/lines.py", "def f():\n    import regard.data.store", False),
         ("apps/cli.py", "def f():\n    from torch import nn", False),
-        ("apps/cli.py", "from ..tasks.open import open_bundle", True),
+        ("apps/cli.py", "from ..tasks.engine import reads_pairs", True),
         ("errors.py", "from .text import tag", False),
     ],
 )
@@ -237,7 +249,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 21_662}}
+NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 21_586}}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236

@@ -19,9 +19,9 @@ from regard.data.store import Store, Stream, fingerprint
 from regard.errors import Interrupted, ModelError, RecipeError
 from regard.language.generate import generate, stream
 from regard.language.measure import perplexities
+from regard.language.open import open_bundle
 from regard.models.rnn import LockedDropout, RNNConfig
 from regard.settings import Filters
-from regard.tasks.open import open_bundle
 from regard.text import END, Tokenizer, write_lines
 from regard.train import OBJECTIVES, Options, Step, TrainConfig, Trainer, inputs
 from regard.train.parallel import Parallel
