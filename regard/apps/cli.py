@@ -60,7 +60,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("apps.training:prepare", "Tokenise the data once into the store that training reads."),
     "import": ("exchange.command:import_", "Make a bundle of another library's model."),
     "export": ("exchange.command:export", "Write a bundle for another library, and say what differs there."),
-    "quantize": ("apps.use:quantize", "Write a bundle with smaller weights, and measure what that changes."),
+    "quantize": ("tuning.command:quantize", "Write a bundle with smaller weights, and measure what that changes."),
     "shortlist": ("tuning.command:shortlist", "Learn which target tokens go with each source token."),
     "compare": ("comparison.command:compare", "Compare systems' outputs: significance, errors, examples."),
     "estimate": ("estimation.command:estimate", "How good translations are, without a reference."),
@@ -76,7 +76,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "lecture": ("studies.lectures.command:lecture", "The lectures on attention as running code."),
     "homework": ("studies.homework.command:homework", "Exercises from the lectures, checked in words, with points."),
     "lineage": ("studies.lineage.command:lineage", "Train the families on one corpus, and compare them."),
-    "doctor": ("apps.use:doctor", "This machine: versions, processor, kernels chosen and why."),
+    "doctor": ("planning.command:doctor", "This machine: versions, processor, kernels chosen and why."),
 }
 """Of each command the module and the function, and what `regard --help` says of it."""
 _SETTINGS = {"help_option_names": ["-h", "--help"]}

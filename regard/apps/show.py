@@ -1,18 +1,15 @@
-"""How results look in the terminal: evaluations, bundles and machines; and tables that others show too."""
+"""How results look in the terminal: evaluations and bundles; and tables that others show too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from regard.apps.cli import cell, say
 
 if TYPE_CHECKING:
-    from regard.tasks.doctor import Finding
     from regard.tasks.evaluate import Evaluation
     from regard.tasks.inspect import Inspection
 
@@ -89,21 +86,3 @@ def _plain(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items() if inner not in ({}, None))
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def show_findings(findings: list[Finding], console: Console) -> None:
-    """What is known of the machine, topic by topic; what may need mending is marked."""
-    for topic in dict.fromkeys(f.topic for f in findings):
-        found = [f for f in findings if f.topic == topic]
-        show_topic(
-            console, topic, ((f.name, cell(f.value, "" if f.good else "yellow"), cell(f.note, "dim")) for f in found)
-        )
-
-
-def show_topic(console: Console, title: str, rows: Iterable[Sequence[str | Text]]) -> None:
-    """A title and rows of cells below it."""
-    say(console, title, "bold")
-    table = new_table()
-    for row in rows:
-        table.add_row("", *(cell(each) if isinstance(each, str) else each for each in row))
-    console.print(table, highlight=False)

@@ -1,4 +1,4 @@
-"""The commands that use models: evaluate, score, inspect, quantize, doctor. Tasks are imported when needed."""
+"""The commands that use models: evaluate, score, inspect. Tasks are imported when needed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from regard.apps.options import (
     With,
     computing,
 )
-from regard.apps.show import show_evaluation, show_findings, show_inspection
-from regard.errors import DataError, TextError
+from regard.apps.show import show_evaluation, show_inspection
+from regard.errors import TextError
 from regard.search.table import Options
 
 
@@ -159,51 +159,3 @@ def inspect(
         write_json(found.to_dict())
     else:
         show_inspection(found, console_on(sys.stdout))
-
-
-def quantize(
-    bundle: BundlePath,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the smaller one.")],
-    to: Annotated[str, typer.Option(metavar="KIND", help="int8 or bfloat16.")] = "int8",
-    source: Annotated[Path | None, typer.Option(help="Lines to compare the two on; else the golden sentences.")] = None,
-    reference: Annotated[Path | None, typer.Option("--reference", "--target", help="Their translations.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Write a bundle with weights that take less room, and measure what that changes."""
-    from regard.tasks.quantize import quantize as make
-    from regard.text import read_lines
-
-    if reference is not None and source is None:
-        raise DataError("--reference holds the translations of --source; give both, or leave it out.")
-    with console_on(sys.stderr).status("reading") as status:
-        found = make(
-            bundle,
-            out,
-            to=to,
-            source=[] if source is None else read_lines(source),
-            reference=[] if reference is None else read_lines(reference),
-            progress=status.update,
-        )
-    if as_json:
-        write_json(found.to_dict())
-        return
-    write(f"weights: {found.bytes_before / 2**20:,.1f} MB, now {found.bytes_after / 2**20:,.1f} MB\n")
-    if found.lines:
-        write(f"translated as before, in float32: {found.same:,} of {found.lines:,} lines\n")
-    for name, (before, after) in (found.scores or {}).items():
-        write(f"{name}: {before:.2f}, now {after:.2f}\n")
-    write(f"{out}\n")
-
-
-def doctor(
-    bundle: Annotated[Path | None, typer.Argument(metavar="[BUNDLE]", help="A bundle's directory.")] = None,
-    as_json: Json = False,
-) -> None:
-    """This machine: versions, processor, kernels chosen and why; and what translates a bundle here."""
-    from regard.tasks.doctor import doctor as examine
-
-    findings = examine(bundle=bundle)
-    if as_json:
-        write_json([finding.to_dict() for finding in findings])
-    else:
-        show_findings(findings, console_on(sys.stdout))

@@ -19,11 +19,11 @@ FAMILIES = Families(
         "lstmn-translator": "regard.models.lstmn",
         "luong": "regard.models.luong",
         "mask-predict": "regard.models.mask_predict",
-        "parser": "regard.models.parser",
+        "parser": "regard.parsing.model",
         "rnn-lm": "regard.models.rnn",
         "self-attentive": "regard.models.self_attentive",
         "seq2seq": "regard.models.seq2seq",
         "transformer": "regard.models.transformer",
     }
 )
-"""Every family of this folder by its name; others are added with `FAMILIES["mine"] = …`."""
+"""Every family by its name, with its page; others are added with `FAMILIES["mine"] = …`."""

@@ -145,7 +145,7 @@ def test_a_machine_in_a_bad_state_is_described_all_the_same(monkeypatch, tmp_pat
         raise OSError("broken\x1b[2J on purpose")
 
     monkeypatch.setattr("regard.engine.decoding.refusal", broken)
-    monkeypatch.setattr("regard.tasks.doctor.shutil.disk_usage", broken)
+    monkeypatch.setattr("regard.planning.doctor.shutil.disk_usage", broken)
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert said.count("OSError: broken\\x1b[2J on purpose") == 2

@@ -50,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"models", "kernels"},
     "recipe": {"settings", "text", "models", "search", "train"},
     "bundle": {"recipe", "text", "models"},
-    "parsing": {"text", "metrics", "search.table", "bundle", "tasks", "apps.options", "apps.cli", "apps.translate"},
+    "parsing": {"text", "metrics", "nn", "models", "search.table", "bundle", "tasks"}
+    | {"apps.options", "apps.cli", "apps.translate"},
     "exchange": {"text", "nn.positions", "models", "search.table", "recipe", "bundle", "tasks"}
     | {"apps.options", "apps.cli"},
     "fetching": {"apps.cli"},
@@ -60,10 +61,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"adaptation.file"},
     "explore": EVERYTHING
     - {"documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies", "train", "data"}
-    | {"pictures", "linking.aer", "language.open", "apps.options", "apps.cli"},
+    | {"pictures", "linking.aer", "language.open", "tuning.quantize", "apps.options", "apps.cli"},
     "documents": {"text", "search.table", "tasks"},
     "adaptation": EVERYTHING - {"explore", "documents", "tuning", "synthetic", "server", "watch", "apps", "studies"}
-    | {"apps.options", "apps.cli"},
+    | {"tuning.quantize", "apps.options", "apps.cli"},
     "server": {
         "settings",
         "text",
@@ -111,8 +112,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"apps.options", "apps.cli", "apps.show"},
     "sweeping": {"models.blocks", "train", "recipe", "bundle", "tasks"} | {"apps.options", "apps.cli", "apps.training"},
     "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.cli"},
-    "cleaning": {"text", "apps.options", "apps.cli"},
-    "planning": {"text", "data", "models", "train", "recipe", "tasks"}
+    "cleaning": {"text", "tuning.lists", "apps.options", "apps.cli"},
+    "planning": {
+        "text",
+        "data",
+        "models",
+        "nn",
+        "kernels",
+        "engine",
+        "train",
+        "search.table",
+        "recipe",
+        "bundle",
+        "tasks",
+    }
     | {"apps.options", "apps.cli", "apps.show", "apps.training"},
     "mixing": {"text", "apps.options", "apps.cli"},
     "reading": {"text", "data", "models", "nn", "train", "recipe", "bundle", "tasks", "language.open"}
@@ -249,7 +262,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 21_586}}
+NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 21_051}}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236

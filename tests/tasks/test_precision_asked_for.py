@@ -15,7 +15,7 @@ from regard.engine import decoding
 from regard.errors import RegardWarning
 from regard.language.open import Pipeline
 from regard.nn import layers
-from regard.tasks.doctor import doctor
+from regard.planning.doctor import doctor
 from regard.tasks.evaluate import evaluate_lines
 from regard.tasks.fit import _paths
 from regard.tasks.forced import score_lines

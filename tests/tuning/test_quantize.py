@@ -15,8 +15,8 @@ from regard.bundle import SCALE
 from regard.engine import decoding
 from regard.errors import BundleError, ModelError, TextError
 from regard.tasks.inspect import verify
-from regard.tasks.quantize import KINDS, quantize, quantized
 from regard.tasks.translate import load
+from regard.tuning.quantize import KINDS, quantize, quantized
 
 
 @pytest.fixture(scope="module")
