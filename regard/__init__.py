@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from regard.explore.heads import heads
     from regard.explore.look import Attention, look
     from regard.explore.pruning import prune_heads
+    from regard.inspection.inspect import inspect
     from regard.language.fill import Choice, classify, embed, fill
     from regard.language.generate import Continuation, generate
     from regard.language.measure import perplexities
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from regard.tasks.evaluate import Evaluation, evaluate
     from regard.tasks.fit import fit
     from regard.tasks.forced import score_lines
-    from regard.tasks.inspect import inspect
     from regard.tasks.translate import Translator, load
     from regard.tasks.translation import Translation
     from regard.tuning.tune import tune
@@ -93,7 +93,7 @@ _HOMES = {
     "language.fill": ("Choice", "classify", "embed", "fill"),
     "tasks.fit": ("fit",),
     "language.generate": ("Continuation", "generate"),
-    "tasks.inspect": ("inspect",),
+    "inspection.inspect": ("inspect",),
     "explore.look": ("Attention", "look"),
     "language.measure": ("perplexities",),
     "tasks.forced": ("score_lines",),

@@ -48,7 +48,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "backtranslate": ("synthetic.command:backtranslate", "Make pairs of target-side text by a reverse bundle."),
     "distill": ("synthetic.command:distill", "Make a teacher's translations, and train a student on them."),
     "parse": ("parsing.commands:parse", "Parse sentences: a line of words in, its tree out."),
-    "inspect": ("apps.use:inspect", "What a bundle is, where it came from, how good it is."),
+    "inspect": ("inspection.command:inspect", "What a bundle is, where it came from, how good it is."),
     "generate": ("language.command:generate", "Go on with a text by a language model."),
     "fill": ("language.command:fill", "Fill in each <mask> of a line."),
     "classify": ("language.command:classify", "The label of each line, and how probable it is."),
@@ -76,7 +76,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "lecture": ("studies.lectures.command:lecture", "The lectures on attention as running code."),
     "homework": ("studies.homework.command:homework", "Exercises from the lectures, checked in words, with points."),
     "lineage": ("studies.lineage.command:lineage", "Train the families on one corpus, and compare them."),
-    "doctor": ("planning.command:doctor", "This machine: versions, processor, kernels chosen and why."),
+    "doctor": ("inspection.command:doctor", "This machine: versions, processor, kernels chosen and why."),
 }
 """Of each command the module and the function, and what `regard --help` says of it."""
 _SETTINGS = {"help_option_names": ["-h", "--help"]}

@@ -1,4 +1,4 @@
-"""The commands that use models: evaluate, score, inspect. Tasks are imported when needed."""
+"""The commands that use models: evaluate and score. Tasks are imported when needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from regard.apps.options import (
     With,
     computing,
 )
-from regard.apps.show import show_evaluation, show_inspection
+from regard.apps.show import show_evaluation
 from regard.errors import TextError
 from regard.search.table import Options
 
@@ -144,18 +144,3 @@ def score(
             cells = f"{scored.log_probability:.4f}", *(f"{token} {value:.4f}" for token, value in each)
             write("\t".join(cells) + "\n")
     say(console_on(sys.stderr), str(perplexity_of(found)))
-
-
-def inspect(
-    bundle: BundlePath,
-    verify: Annotated[bool, typer.Option("--verify", help="Translate the golden sentences again and compare.")] = False,
-    as_json: Json = False,
-) -> None:
-    """What a bundle is, where it came from, how good it is; always checks every file."""
-    from regard.tasks.inspect import inspect as look
-
-    found = look(bundle, again=verify)
-    if as_json:
-        write_json(found.to_dict())
-    else:
-        show_inspection(found, console_on(sys.stdout))

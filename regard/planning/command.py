@@ -1,23 +1,21 @@
-"""`regard plan` and `regard doctor`: what a run will need, and what this machine offers, as tables."""
+"""`regard plan`: what a run will need, as tables."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from regard.apps.cli import cell, console_on, say, write_json
 from regard.apps.options import Json
 from regard.apps.show import new_table
 from regard.apps.training import File, Out, Set, recipe_and_run, shown_on
+from regard.inspection.command import show_topic
 
 if TYPE_CHECKING:
-    from .doctor import Finding
     from .plan import Plan
 
 
@@ -40,20 +38,6 @@ def plan(
         _show(found, console_on(sys.stdout))
 
 
-def doctor(
-    bundle: Annotated[Path | None, typer.Argument(metavar="[BUNDLE]", help="A bundle's directory.")] = None,
-    as_json: Json = False,
-) -> None:
-    """This machine: versions, processor, kernels chosen and why; and what translates a bundle here."""
-    from .doctor import doctor as examine
-
-    findings = examine(bundle=bundle)
-    if as_json:
-        write_json([finding.to_dict() for finding in findings])
-    else:
-        _show_findings(findings, console_on(sys.stdout))
-
-
 def _show(found: Plan, console: Console) -> None:
     """What a run will need, topic by topic, and whether it fits."""
     about, chosen = "" if found.exact else "about ", " (as many as fit)" if found.chosen else ""
@@ -68,18 +52,18 @@ def _show(found: Plan, console: Console) -> None:
         "updates": f"{found.updates:,}, about {found.epochs:.1f} epochs",
         "model FLOPs": f"{found.flops_per_token:.3g} a target token, {found.flops:.3g} in all",
     }
-    _show_topic(console, "model and data", facts.items())
+    show_topic(console, "model and data", facts.items())
     for kind, parts in found.memory.items():
-        _show_topic(console, f"memory of training, {kind}", _sizes(parts))
+        show_topic(console, f"memory of training, {kind}", _sizes(parts))
     way = "fits" if found.fits else "does not fit; lower data.batch_tokens or train.chunk, or choose a smaller model"
     say(console, f"  {_bytes(found.free)} are free on {found.device}: the run {way}")
-    _show_topic(console, "disk", [*_sizes(found.disk), ("free", _bytes(found.disk_free))])
+    show_topic(console, "disk", [*_sizes(found.disk), ("free", _bytes(found.disk_free))])
     if (measured := found.measured) is not None:
         title = f"time here ({measured.device}, {measured.precision}), from a few seconds of training"
         speed = f"{measured.tokens_per_second:,.0f} a second, batches of {measured.batch_tokens:,}"
         whole = f"{_duration(measured.seconds)}, without validation and saving"
         flops = f"{measured.flops_per_second:.3g} a second"
-        _show_topic(console, title, [("target tokens", speed), ("model FLOPs", flops), ("the whole run", whole)])
+        show_topic(console, title, [("target tokens", speed), ("model FLOPs", flops), ("the whole run", whole)])
     say(console, "time elsewhere, estimated from data sheets, nothing measured", "bold")
     table = new_table("", "GPU", "the whole run", "memory", "peak TFLOP/s", "assumed use", "")
     for gpu in found.gpus:
@@ -104,21 +88,3 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"
     return f"{seconds:.0f} seconds"
-
-
-def _show_findings(findings: list[Finding], console: Console) -> None:
-    """What is known of the machine, topic by topic; what may need mending is marked."""
-    for topic in dict.fromkeys(f.topic for f in findings):
-        found = [f for f in findings if f.topic == topic]
-        _show_topic(
-            console, topic, ((f.name, cell(f.value, "" if f.good else "yellow"), cell(f.note, "dim")) for f in found)
-        )
-
-
-def _show_topic(console: Console, title: str, rows: Iterable[Sequence[str | Text]]) -> None:
-    """A title and rows of cells below it."""
-    say(console, title, "bold")
-    table = new_table()
-    for row in rows:
-        table.add_row("", *(cell(each) if isinstance(each, str) else each for each in row))
-    console.print(table, highlight=False)

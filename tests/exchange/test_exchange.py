@@ -27,9 +27,9 @@ from regard.exchange import export, import_marian
 from regard.exchange.compare import compare
 from regard.exchange.ctranslate2 import CTranslate2
 from regard.exchange.huggingface import HuggingFace
+from regard.inspection.inspect import verify
 from regard.search.table import SearchConfig
 from regard.tasks.decode import decode
-from regard.tasks.inspect import verify
 from regard.text import BEGIN, END, PAD, Tokenizer
 from regard.text.subwords import tokens_of, with_tokens
 

@@ -113,19 +113,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sweeping": {"models.blocks", "train", "recipe", "bundle", "tasks"} | {"apps.options", "apps.cli", "apps.training"},
     "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.cli"},
     "cleaning": {"text", "tuning.lists", "apps.options", "apps.cli"},
-    "planning": {
-        "text",
-        "data",
-        "models",
-        "nn",
-        "kernels",
-        "engine",
-        "train",
-        "search.table",
-        "recipe",
-        "bundle",
-        "tasks",
-    }
+    "inspection": {"data", "nn", "kernels", "engine", "train", "search.table", "recipe", "bundle", "tasks"}
+    | {"apps.options", "apps.cli", "apps.show"},
+    "planning": {"text", "data", "models", "train", "recipe", "tasks", "inspection.command"}
     | {"apps.options", "apps.cli", "apps.show", "apps.training"},
     "mixing": {"text", "apps.options", "apps.cli"},
     "reading": {"text", "data", "models", "nn", "train", "recipe", "bundle", "tasks", "language.open"}
@@ -133,11 +123,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "linking": {"text", "metrics.result", "models", "search.table", "tasks", "apps.options", "apps.cli"},
     "estimation": {"text", "metrics", "tasks", "apps.options", "apps.cli"},
     "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster", "language.measure"},
-    "studies": EVERYTHING | {"pictures", "linking", "language.open"},
+    "studies": EVERYTHING | {"pictures", "linking", "language.open", "inspection"},
     "__main__": {"apps"},
     # The door: it opens what is asked for, when it is asked for.
     "__init__": EVERYTHING
-    | {"cleaning", "comparison", "estimation", "language", "linking", "mixing", "parsing", "sweeping"},
+    | {"cleaning", "comparison", "estimation", "inspection", "language", "linking", "mixing", "parsing", "sweeping"},
 }
 WITHOUT_TORCH = {
     "errors",
@@ -262,7 +252,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 21_051}}
+NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 20_874}}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236
@@ -271,7 +261,7 @@ NOT_YET_CYCLES: list[list[str]] = []
 
 ON_TOP = {"studies", "documents", "adaptation", "explore", "server", "watch", "exchange", "parsing", "fetching"}
 ON_TOP |= {"cluster", "tuning", "cleaning", "synthetic", "comparison", "planning", "estimation", "mixing"}
-ON_TOP |= {"sweeping", "linking", "reading", "language", "pictures.py"}
+ON_TOP |= {"sweeping", "linking", "reading", "language", "inspection", "pictures.py"}
 
 TREES = {str(path.relative_to(ROOT / "regard")): ast.parse(path.read_text("utf-8")) for path in FILES}
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -20,6 +20,7 @@ from regard.data.batches import Batch, Batches, key_of
 from regard.data.store import Store, Stream, Windows, fingerprint
 from regard.data.views import Label, Masks, SpanCorruption
 from regard.errors import DataError, ModelError, TextError
+from regard.inspection.inspect import inspect
 from regard.language.generate import stream
 from regard.language.measure import measure
 from regard.models.bert import BERTClassifierConfig, BERTConfig
@@ -27,7 +28,6 @@ from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig
 from regard.settings import Filters
 from regard.tasks.fit import fit
-from regard.tasks.inspect import inspect
 from regard.text import BEGIN, END, GAPS, MASK, Tokenizer, write_lines
 from regard.train import OBJECTIVES, Interrupted, Options, Step, TrainConfig, Trainer, inputs
 
