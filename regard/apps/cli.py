@@ -344,7 +344,7 @@ def _asked(given: dict[str, Any]) -> Options:
     search = {key.removeprefix("search."): value for key, _, value in pairs}
     constraints = {name: given.pop(name) for name in Constraints.model_fields if name in given}
     if isinstance(file := constraints.get("glossary"), Path):
-        from regard.tasks.constraints import read_glossary
+        from regard.terminology.constraints import read_glossary
         from regard.text.lines import read_lines
 
         constraints["glossary"] = read_glossary(read_lines(file), str(file))

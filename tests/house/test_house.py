@@ -58,10 +58,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "language": {"text", "metrics", "nn", "models", "search", "recipe", "bundle", "tasks"}
     | {"apps.options", "apps.cli"},
     "tasks": EVERYTHING - {"explore", "documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies"}
-    | {"adaptation.file"},
+    | {"adaptation.file", "terminology.constraints"},
     "explore": EVERYTHING
     - {"documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies", "train", "data"}
     | {"pictures", "linking.aer", "language.open", "tuning.quantize", "apps.options", "apps.cli"},
+    "terminology": {"text", "search.constraints", "search.hypotheses", "search.table", "tasks"},
     "documents": {"text", "search.table", "tasks"},
     "adaptation": EVERYTHING - {"explore", "documents", "tuning", "synthetic", "server", "watch", "apps", "studies"}
     | {"tuning.quantize", "apps.options", "apps.cli"},
@@ -78,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "apps.cli",
         "apps.options",
     }
-    | {"kernels.build"},  # how many threads compute
+    | {"terminology.constraints", "kernels.build"},  # how many threads compute
     "watch": {
         *(
             "text",
@@ -122,7 +123,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"apps.options", "apps.cli", "apps.training"},
     "linking": {"text", "metrics.result", "models", "search.table", "tasks", "apps.options", "apps.cli"},
     "estimation": {"text", "metrics", "tasks", "apps.options", "apps.cli"},
-    "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster", "language.measure"},
+    "apps": EVERYTHING - {"nn", "models", "search", "train"}
+    | {"search.table", "cluster", "language.measure", "terminology.constraints"},
     "studies": EVERYTHING | {"pictures", "linking", "language.open", "inspection"},
     "__main__": {"apps"},
     # The door: it opens what is asked for, when it is asked for.
@@ -252,7 +254,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 20_874}}
+NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 20_515}}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236
@@ -261,7 +263,7 @@ NOT_YET_CYCLES: list[list[str]] = []
 
 ON_TOP = {"studies", "documents", "adaptation", "explore", "server", "watch", "exchange", "parsing", "fetching"}
 ON_TOP |= {"cluster", "tuning", "cleaning", "synthetic", "comparison", "planning", "estimation", "mixing"}
-ON_TOP |= {"sweeping", "linking", "reading", "language", "inspection", "pictures.py"}
+ON_TOP |= {"sweeping", "linking", "reading", "language", "inspection", "terminology", "pictures.py"}
 
 TREES = {str(path.relative_to(ROOT / "regard")): ast.parse(path.read_text("utf-8")) for path in FILES}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -299,7 +301,8 @@ def test_nothing_below_imports_what_stands_on_top():
     tops = tuple(f"regard.{room.removesuffix('.py')}." for room in ON_TOP)
     below = {path: tree for path, tree in TREES.items() if not ON_TOP & set(Path(path).parts) and path != "__init__.py"}
     named = ((path, name) for path, tree in below.items() for name in imports(ROOT / "regard" / path, tree))
-    asked_for = {("tasks/translate.py", "adaptation"), ("apps/look.py", "explore")}
+    asked_for = {("tasks/translate.py", "adaptation"), ("tasks/translate.py", "terminology")}
+    asked_for |= {("apps/cli.py", "terminology"), ("apps/look.py", "explore")}
     asked_for |= {("apps/translate.py", "cluster"), ("apps/translate.py", "documents"), ("apps/use.py", "language")}
     assert {(path, name.split(".")[1]) for path, name in named if f"{name}.".startswith(tops)} == asked_for
 

@@ -27,10 +27,10 @@ from regard.nn.layers import only_references
 from regard.nn.state import Observer
 from regard.parsing.parse import parse
 from regard.settings import Filters
-from regard.tasks.constraints import Constraints
 from regard.tasks.fit import fit
 from regard.tasks.forced import score_lines
 from regard.tasks.translate import Translator, load
+from regard.terminology.constraints import Constraints
 from regard.text import END, Tokenizer, write_lines
 from regard.train import OBJECTIVES, TrainConfig, Trainer, inputs, label_smoothed, projected_loss
 from regard.train.regularizers import token_weights
