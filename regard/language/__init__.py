@@ -1,1 +1,1 @@
-"""Models of one side of text: how a text goes on, what a mask stands for, what class a line is of, how likely it is."""
+"""Models of one side: their families, how a text goes on, what a mask stands for, a line's class, how likely it is."""

@@ -286,7 +286,7 @@ def over(found: Iterable[tuple[str, int]], limit: int, law: str) -> dict[str, in
 def test_the_package_is_small():
     """Some rooms stand on top: none of them is on the way from text to a translator, and no room below imports one.
 
-    What fetches text (`fetching`), what uses models of one side (`language`), what reads trees or links of words off a
+    What fetches text (`fetching`), models of one side (`language`), what reads trees or links of words off a
     model (`parsing`, `linking`), what makes models of other libraries' and for them (`exchange`) and what draws
     (`pictures.py`) are among them. A room below may name one in a table, such as the commands, the kinds of models or
     those of targets; it is imported when that name is asked for.

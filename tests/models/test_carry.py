@@ -20,7 +20,7 @@ from regard.errors import Interrupted, ModelError, RecipeError
 from regard.language.generate import generate, stream
 from regard.language.measure import perplexities
 from regard.language.open import open_bundle
-from regard.models.rnn import LockedDropout, RNNConfig
+from regard.language.rnn import LockedDropout, RNNConfig
 from regard.settings import Filters
 from regard.text import END, Tokenizer, write_lines
 from regard.train import OBJECTIVES, Options, Step, TrainConfig, Trainer, inputs

@@ -19,9 +19,9 @@ from regard.data.batches import Batches
 from regard.data.store import Store, Stream, fingerprint
 from regard.errors import BundleError, ModelError, RecipeError
 from regard.exchange.export import export
+from regard.language.gpt import GPTConfig
+from regard.language.self_attentive import SelfAttentiveConfig
 from regard.linking.align import align_lines
-from regard.models.gpt import GPTConfig
-from regard.models.self_attentive import SelfAttentiveConfig
 from regard.models.transformer import TransformerConfig
 from regard.nn.layers import only_references
 from regard.nn.state import Observer

@@ -21,10 +21,10 @@ from regard.data.store import Store, Stream, Windows, fingerprint
 from regard.data.views import Label, Masks, SpanCorruption
 from regard.errors import DataError, ModelError, TextError
 from regard.inspection.inspect import inspect
+from regard.language.bert import BERTClassifierConfig, BERTConfig
 from regard.language.generate import stream
+from regard.language.gpt import GPTConfig
 from regard.language.measure import measure
-from regard.models.bert import BERTClassifierConfig, BERTConfig
-from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig
 from regard.settings import Filters
 from regard.tasks.fit import fit
