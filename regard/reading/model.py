@@ -22,7 +22,8 @@ from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.errors import ModelError
-from regard.models.blocks import embedding_of, final_norm, initialise, stack_of
+from regard.language.stacks import embedding_of, initialise, stack_of
+from regard.models.blocks import final_norm
 from regard.models.choices import SMALL_STACK, Size, StackConfig, family_of
 from regard.nn.attention import Lengths
 from regard.nn.layers import Map

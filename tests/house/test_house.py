@@ -61,7 +61,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"adaptation.file", "terminology.constraints"},
     "explore": EVERYTHING
     - {"documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies", "train", "data"}
-    | {"pictures", "linking.aer", "language.open", "tuning.quantize", "apps.options", "apps.cli"},
+    | {
+        "pictures",
+        "linking.aer",
+        "language.open",
+        "tuning.quantize",
+        "estimation.correlation",
+        "apps.options",
+        "apps.cli",
+    },
     "terminology": {"text", "search.constraints", "search.hypotheses", "search.table", "tasks"},
     "documents": {"text", "search.table", "tasks"},
     "adaptation": EVERYTHING - {"explore", "documents", "tuning", "synthetic", "server", "watch", "apps", "studies"}
@@ -119,7 +127,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "planning": {"text", "data", "models", "train", "recipe", "tasks", "inspection.command"}
     | {"apps.options", "apps.cli", "apps.show", "apps.training"},
     "mixing": {"text", "apps.options", "apps.cli"},
-    "reading": {"text", "data", "models", "nn", "train", "recipe", "bundle", "tasks", "language.open"}
+    "reading": {
+        "text",
+        "data",
+        "models",
+        "nn",
+        "train",
+        "recipe",
+        "bundle",
+        "tasks",
+        "language.open",
+        "language.stacks",
+    }
     | {"apps.options", "apps.cli", "apps.training"},
     "linking": {"text", "metrics.result", "models", "search.table", "tasks", "apps.options", "apps.cli"},
     "estimation": {"text", "metrics", "tasks", "apps.options", "apps.cli"},
@@ -254,7 +273,7 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 20_515}}
+NOT_YET: dict[str, dict[str, int]] = {}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236
@@ -286,10 +305,11 @@ def over(found: Iterable[tuple[str, int]], limit: int, law: str) -> dict[str, in
 def test_the_package_is_small():
     """Some rooms stand on top: none of them is on the way from text to a translator, and no room below imports one.
 
-    What fetches text (`fetching`), models of one side (`language`), what reads trees or links of words off a
-    model (`parsing`, `linking`), what makes models of other libraries' and for them (`exchange`) and what draws
-    (`pictures.py`) are among them. A room below may name one in a table, such as the commands, the kinds of models or
-    those of targets; it is imported when that name is asked for.
+    Among them are data sets fetched (`fetching`), models of one side (`language`), trees (`parsing`), links of words
+    (`linking`), words that must be kept (`terminology`), other libraries' models (`exchange`), what is said of bundles
+    and machines (`inspection`) and drawings (`pictures.py`); docs/decisions/0040-size-of-the-core.md counts them. Rooms
+    below name some in tables, such as those of commands, families, kinds of models and kinds of targets, which import
+    what is named when it is asked for.
     """
     own = (path for path in FILES if not ON_TOP & set(path.relative_to(ROOT / "regard").parts))
     size = sum(path.read_text("utf-8").count("\n") for path in own)
