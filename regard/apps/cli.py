@@ -29,6 +29,7 @@ from regard.errors import NO_TORCH, ModelError, RegardError, RegardWarning
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     from regard.search.table import Options
@@ -266,6 +267,13 @@ def cell(text: str, style: str = "") -> Text:
     from rich.text import Text
 
     return Text(printable(text), style)
+
+
+def new_table(*headings: str) -> Table:
+    """A table without lines around it."""
+    from rich.table import Table
+
+    return Table(*headings, box=None, show_header=bool(headings), pad_edge=False)
 
 
 def say(console: Console, text: str, style: str = "") -> None:

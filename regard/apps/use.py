@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import Field
 
-from regard.apps.cli import console_on, printable, say, takes, write, write_json, write_record
+from regard.apps.cli import cell, console_on, new_table, printable, say, takes, write, write_json, write_record
 from regard.apps.options import (
     LANGUAGES,
     SEARCH,
@@ -23,9 +23,13 @@ from regard.apps.options import (
     With,
     computing,
 )
-from regard.apps.show import show_evaluation
 from regard.errors import TextError
 from regard.search.table import Options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from regard.tasks.evaluate import Evaluation
 
 
 class Judging(Flags):
@@ -98,7 +102,31 @@ def evaluate(
         named = {"bundle": str(bundle), "source": str(source), "reference": [*map(str, files)]}
         write_json({**named, **result.to_dict()})
     else:
-        show_evaluation(result, console_on(sys.stdout))
+        _show(result, console_on(sys.stdout))
+
+
+def _show(result: Evaluation, console: Console) -> None:
+    """The scores with their intervals and signatures, how the output was made and how fast."""
+    table = new_table("metric", "value", "95 % interval", "unit")
+    for score in result.scores.values():
+        interval = f"{score.interval[0]:.2f} to {score.interval[1]:.2f}" if score.interval else ""
+        table.add_row(score.name, f"{score.value:.2f}", interval, score.unit)
+    console.print(table)
+    for score in result.scores.values():
+        say(console, f"{score.name}: {score.signature}", "dim")
+    if result.groups:
+        console.print()
+        table = new_table("group", *result.scores)
+        for group, scores in result.groups.items():
+            table.add_row(cell(group), *(f"{scores[name].value:.2f}" for name in result.scores))
+        console.print(table)
+    made = result.decoding
+    how = f"{made['samples']} samples" if made["samples"] else f"beam {made['beam']}"
+    say(
+        console,
+        f"{result.lines:,} lines, {how}, penalty {made['penalty']} {made['alpha']}, {made['precision']} on "
+        f"{made['device']}, {result.sentences_per_second:,.1f} sentences a second",
+    )
 
 
 def _measure(

@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from regard.apps.cli import cell, console_on, say, write_json
+from regard.apps.cli import cell, console_on, new_table, say, write_json
 from regard.apps.options import BundlePath, Json
-from regard.apps.show import new_table
 
 if TYPE_CHECKING:
     from .doctor import Finding

@@ -247,7 +247,7 @@ def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None
 
 def reads_pairs(bundle: str | Path) -> bool:
     """Whether a bundle translates."""
-    return USES[FAMILIES[load_bundle(bundle).recipe.model.family].kind] is _TRANSLATES
+    return USES[FAMILIES[load_bundle(bundle).recipe.model.family].kind].command == "translate"
 
 
 def use_of(recipe: Recipe, bundle: str | Path) -> str:

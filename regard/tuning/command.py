@@ -10,9 +10,8 @@ import typer
 from pydantic import Field
 from rich.table import Table
 
-from regard.apps.cli import cell, console_on, say, takes, write, write_json
+from regard.apps.cli import cell, console_on, new_table, say, takes, write, write_json
 from regard.apps.options import LANGUAGES, AsJson, BundlePath, Device, Flags, Json
-from regard.apps.show import new_table
 from regard.errors import DataError, ModelError
 from regard.search.table import Options
 

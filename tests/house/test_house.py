@@ -118,14 +118,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "apps.training",
     },
     "tuning": {"pictures", "text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"}
-    | {"apps.options", "apps.cli", "apps.show"},
+    | {"apps.options", "apps.cli"},
     "sweeping": {"models.blocks", "train", "recipe", "bundle", "tasks"} | {"apps.options", "apps.cli", "apps.training"},
     "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.cli"},
     "cleaning": {"text", "tuning.lists", "apps.options", "apps.cli"},
     "inspection": {"data", "nn", "kernels", "engine", "train", "search.table", "recipe", "bundle", "tasks"}
-    | {"apps.options", "apps.cli", "apps.show"},
+    | {"apps.options", "apps.cli"},
     "planning": {"text", "data", "models", "train", "recipe", "tasks", "inspection.command"}
-    | {"apps.options", "apps.cli", "apps.show", "apps.training"},
+    | {"apps.options", "apps.cli", "apps.training"},
     "mixing": {"text", "apps.options", "apps.cli"},
     "reading": {
         "text",
