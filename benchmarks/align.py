@@ -30,8 +30,8 @@ from record import RESULTS, circumstances, write
 
 import regard
 from regard.errors import DataError
-from regard.metrics.aer import Gold, Link, alignment_error_rate
-from regard.tasks.align import SYMMETRIES, AlignmentChoice, align_lines, choose, read_gold
+from regard.linking.aer import Gold, Link, alignment_error_rate
+from regard.linking.align import SYMMETRIES, AlignmentChoice, align_lines, choose, read_gold
 from regard.tasks.translate import Translator
 from regard.text import read_lines, write_lines
 

@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from regard.errors import DataError
-from regard.tasks.align import read_lines_of
+from regard.linking.align import read_lines_of
 from regard.text import read_lines, write_lines
 from regard.text.sentences import unspaced
 

@@ -23,7 +23,7 @@ from workers import BenchmarkError, Machine, at_least, exit_code, threads_option
 
 from regard.bundle import load
 from regard.exchange.ctranslate2 import write_ctranslate2
-from regard.tasks.quantize import quantize
+from regard.tuning.quantize import quantize
 
 LINE = "A man in an orange hat is looking at something."
 CTRANSLATE2 = """

@@ -20,7 +20,7 @@ from record import RESULTS, circumstances, write
 
 import regard
 from regard import pictures
-from regard.tasks.align import words
+from regard.linking.align import words
 from regard.tasks.details import sums_of
 from regard.tasks.forced import forced
 from regard.text import read_lines

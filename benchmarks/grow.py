@@ -27,9 +27,10 @@ from workers import BenchmarkError, at_least, exit_code
 
 from regard import bundle as bundles
 from regard.bundle import Bundle, Golden
+from regard.exchange.vocabulary import with_tokens
 from regard.tasks.golden import answers
 from regard.text import END, Tokenizer
-from regard.text.subwords import Token, TokenKind, tokens_of, with_tokens
+from regard.text.subwords import Token, TokenKind, tokens_of
 
 NOTE = "a smaller model widened and deepened without changing what it computes: for speed, not for quality"
 WRITES = (".attention.output.weight", ".cross.output.weight", ".outer.weight")

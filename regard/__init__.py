@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from regard.explore.heads import heads
     from regard.explore.look import Attention, look
     from regard.explore.pruning import prune_heads
+    from regard.inspection.inspect import inspect
+    from regard.language.fill import Choice, classify, embed, fill
+    from regard.language.generate import Continuation, generate
+    from regard.language.measure import perplexities
     from regard.linking.link import link_lines
     from regard.mixing.mix import Mixed, mix
     from regard.parsing.parse import parse
@@ -48,12 +52,8 @@ if TYPE_CHECKING:
     from regard.synthetic.backtranslate import backtranslate
     from regard.synthetic.distill import distill
     from regard.tasks.evaluate import Evaluation, evaluate
-    from regard.tasks.fill import Choice, classify, embed, fill
     from regard.tasks.fit import fit
     from regard.tasks.forced import score_lines
-    from regard.tasks.generate import Continuation, generate
-    from regard.tasks.inspect import inspect
-    from regard.tasks.measure import perplexities
     from regard.tasks.translate import Translator, load
     from regard.tasks.translation import Translation
     from regard.tuning.tune import tune
@@ -90,12 +90,12 @@ _HOMES = {
     "parsing.parse": ("parse",),
     "recipe": ("Recipe",),
     "tasks.evaluate": ("Evaluation", "evaluate"),
-    "tasks.fill": ("Choice", "classify", "embed", "fill"),
+    "language.fill": ("Choice", "classify", "embed", "fill"),
     "tasks.fit": ("fit",),
-    "tasks.generate": ("Continuation", "generate"),
-    "tasks.inspect": ("inspect",),
+    "language.generate": ("Continuation", "generate"),
+    "inspection.inspect": ("inspect",),
     "explore.look": ("Attention", "look"),
-    "tasks.measure": ("perplexities",),
+    "language.measure": ("perplexities",),
     "tasks.forced": ("score_lines",),
     "tasks.translate": ("Translator", "load"),
     "tasks.translation": ("Translation",),

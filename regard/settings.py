@@ -20,12 +20,13 @@ class TargetKind:
     metrics: tuple[str, ...] = ()  # the only ones that score it; none: any that scores text
     one_token: bool = False  # each target is a single token of a closed vocabulary
     like_source: bool = True  # a target is about as long as its source, so that `filters.max_ratio` finds wrong pairs
+    page: str = ""  # the module that checks its tokenizer and judges a bundle that writes it; none: it is plain text
 
 
 TARGET_KINDS = {
     "text": TargetKind(),
     "labels": TargetKind(one_token=True, like_source=False),
-    "trees": TargetKind(metrics=("brackets",)),
+    "trees": TargetKind(metrics=("brackets",), page="regard.parsing.judge"),
 }
 """What `data.targets` names."""
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from regard import __version__  # noqa: E402
 from regard.bundle import load  # noqa: E402
 from regard.errors import RegardError  # noqa: E402
-from regard.tasks.quantize import quantize  # noqa: E402
+from regard.tuning.quantize import quantize  # noqa: E402
 
 TABLE = ROOT / "tools" / "bundles.toml"
 LARGEST, LARGEST_IN_ALL = 15_000_000, 60_000_000

@@ -10,7 +10,7 @@ import torch
 from regard import bundle as bundles
 from regard.bundle import Bundle, Golden
 from regard.tasks.golden import answers
-from regard.tasks.quantize import quantized
+from regard.tuning.quantize import quantized
 
 from .file import Adapter, adapted, digest_of, read_bundle
 

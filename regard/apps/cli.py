@@ -29,6 +29,7 @@ from regard.errors import NO_TORCH, ModelError, RegardError, RegardWarning
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     from regard.search.table import Options
@@ -48,19 +49,19 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "backtranslate": ("synthetic.command:backtranslate", "Make pairs of target-side text by a reverse bundle."),
     "distill": ("synthetic.command:distill", "Make a teacher's translations, and train a student on them."),
     "parse": ("parsing.commands:parse", "Parse sentences: a line of words in, its tree out."),
-    "inspect": ("apps.use:inspect", "What a bundle is, where it came from, how good it is."),
-    "generate": ("apps.language:generate", "Go on with a text by a language model."),
-    "fill": ("apps.language:fill", "Fill in each <mask> of a line."),
-    "classify": ("apps.language:classify", "The label of each line, and how probable it is."),
-    "embed": ("apps.language:embed", "A vector of each line."),
-    "perplexity": ("apps.language:perplexity", "How well a model knows a text."),
-    "phrases": ("apps.language:phrases", "Labelled text from a treebank such as SST."),
+    "inspect": ("inspection.command:inspect", "What a bundle is, where it came from, how good it is."),
+    "generate": ("language.command:generate", "Go on with a text by a language model."),
+    "fill": ("language.command:fill", "Fill in each <mask> of a line."),
+    "classify": ("language.command:classify", "The label of each line, and how probable it is."),
+    "embed": ("language.command:embed", "A vector of each line."),
+    "perplexity": ("language.command:perplexity", "How well a model knows a text."),
+    "phrases": ("parsing.commands:phrases", "Labelled text from a treebank such as SST."),
     "init": ("apps.training:init", "Write a commented recipe: every key with its meaning and its default."),
     "plan": ("planning.command:plan", "What a run will need, before it begins: memory, FLOPs, disk and time."),
     "prepare": ("apps.training:prepare", "Tokenise the data once into the store that training reads."),
-    "import": ("apps.make:import_", "Make a bundle of another library's model."),
-    "export": ("apps.make:export", "Write a bundle for another library, and say what differs there."),
-    "quantize": ("apps.make:quantize", "Write a bundle with smaller weights, and measure what that changes."),
+    "import": ("exchange.command:import_", "Make a bundle of another library's model."),
+    "export": ("exchange.command:export", "Write a bundle for another library, and say what differs there."),
+    "quantize": ("tuning.command:quantize", "Write a bundle with smaller weights, and measure what that changes."),
     "shortlist": ("tuning.command:shortlist", "Learn which target tokens go with each source token."),
     "compare": ("comparison.command:compare", "Compare systems' outputs: significance, errors, examples."),
     "estimate": ("estimation.command:estimate", "How good translations are, without a reference."),
@@ -68,15 +69,15 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "mix": ("mixing.command:mix", "Make one corpus of several, tagged, the small ones repeated."),
     "link": ("linking.command:link", "Which word translates which, learnt from the text itself."),
     "read": ("reading.command:read", "Questions answered by a span of a passage, as in SQuAD."),
-    "get": ("apps.make:get", "Fetch a data set from its official address."),
-    "demo": ("apps.make:demo", "Train a small Transformer on the built-in corpus in minutes."),
+    "get": ("fetching.command:get", "Fetch a data set from its official address."),
+    "demo": ("studies.demo.command:demo", "Train a small Transformer on the built-in corpus in minutes."),
     "trees": ("parsing.commands:trees", "A treebank as a parser is trained on: its words and its trees."),
     "look": ("explore.look_command:look", "Where a model looks, every layer and head of it."),
     "heads": ("explore.command:heads", "What each head is worth; a bundle without the least useful."),
     "lecture": ("studies.lectures.command:lecture", "The lectures on attention as running code."),
     "homework": ("studies.homework.command:homework", "Exercises from the lectures, checked in words, with points."),
     "lineage": ("studies.lineage.command:lineage", "Train the families on one corpus, and compare them."),
-    "doctor": ("apps.use:doctor", "This machine: versions, processor, kernels chosen and why."),
+    "doctor": ("inspection.command:doctor", "This machine: versions, processor, kernels chosen and why."),
 }
 """Of each command the module and the function, and what `regard --help` says of it."""
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -268,6 +269,13 @@ def cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
+def new_table(*headings: str) -> Table:
+    """A table without lines around it."""
+    from rich.table import Table
+
+    return Table(*headings, box=None, show_header=bool(headings), pad_edge=False)
+
+
 def say(console: Console, text: str, style: str = "") -> None:
     """A line that is no longer than it is: not wrapped, not coloured by its content, without markup."""
     console.print(cell(text, style), highlight=False, soft_wrap=True)
@@ -344,7 +352,7 @@ def _asked(given: dict[str, Any]) -> Options:
     search = {key.removeprefix("search."): value for key, _, value in pairs}
     constraints = {name: given.pop(name) for name in Constraints.model_fields if name in given}
     if isinstance(file := constraints.get("glossary"), Path):
-        from regard.tasks.constraints import read_glossary
+        from regard.terminology.constraints import read_glossary
         from regard.text.lines import read_lines
 
         constraints["glossary"] = read_glossary(read_lines(file), str(file))

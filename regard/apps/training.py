@@ -118,8 +118,8 @@ def _chosen(files: list[Path], given: dict[str, str], name: str, settings: list[
 
 def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
     from regard.errors import Interrupted
+    from regard.tasks.engine import use_of
     from regard.tasks.fit import fit, is_main_process
-    from regard.tasks.open import use_of
 
     console = console_on(sys.stderr)
     console.quiet = not is_main_process()

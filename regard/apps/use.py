@@ -1,15 +1,15 @@
-"""The commands that use models: evaluate, score, inspect, doctor. Tasks are imported when needed."""
+"""The commands that use models: evaluate and score. Tasks are imported when needed."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import Field
 
-from regard.apps.cli import console_on, printable, say, takes, write, write_json, write_record
+from regard.apps.cli import cell, console_on, new_table, printable, say, takes, write, write_json, write_record
 from regard.apps.options import (
     LANGUAGES,
     SEARCH,
@@ -23,9 +23,13 @@ from regard.apps.options import (
     With,
     computing,
 )
-from regard.apps.show import show_evaluation, show_findings, show_inspection
 from regard.errors import TextError
 from regard.search.table import Options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from regard.tasks.evaluate import Evaluation
 
 
 class Judging(Flags):
@@ -63,8 +67,8 @@ def evaluate(
 
     Of a classifier it is the accuracy, of a language model the perplexity per token, word and character.
     """
+    from regard.tasks.engine import reads_pairs
     from regard.tasks.evaluate import DEFAULT_METRICS, evaluate_lines
-    from regard.tasks.open import reads_pairs
     from regard.tasks.translate import load
     from regard.text.lines import holds_both, read_lines, read_pairs, references_of, write_lines
 
@@ -98,13 +102,37 @@ def evaluate(
         named = {"bundle": str(bundle), "source": str(source), "reference": [*map(str, files)]}
         write_json({**named, **result.to_dict()})
     else:
-        show_evaluation(result, console_on(sys.stdout))
+        _show(result, console_on(sys.stdout))
+
+
+def _show(result: Evaluation, console: Console) -> None:
+    """The scores with their intervals and signatures, how the output was made and how fast."""
+    table = new_table("metric", "value", "95 % interval", "unit")
+    for score in result.scores.values():
+        interval = f"{score.interval[0]:.2f} to {score.interval[1]:.2f}" if score.interval else ""
+        table.add_row(score.name, f"{score.value:.2f}", interval, score.unit)
+    console.print(table)
+    for score in result.scores.values():
+        say(console, f"{score.name}: {score.signature}", "dim")
+    if result.groups:
+        console.print()
+        table = new_table("group", *result.scores)
+        for group, scores in result.groups.items():
+            table.add_row(cell(group), *(f"{scores[name].value:.2f}" for name in result.scores))
+        console.print(table)
+    made = result.decoding
+    how = f"{made['samples']} samples" if made["samples"] else f"beam {made['beam']}"
+    say(
+        console,
+        f"{result.lines:,} lines, {how}, penalty {made['penalty']} {made['alpha']}, {made['precision']} on "
+        f"{made['device']}, {result.sentences_per_second:,.1f} sentences a second",
+    )
 
 
 def _measure(
     bundle: Path, source: Path, reference: list[Path], options: Options, judging: Judging, device: str
 ) -> None:
-    from regard.tasks.measure import measure
+    from regard.language.measure import measure
     from regard.text import read_lines
 
     if len(reference) > 1:
@@ -144,32 +172,3 @@ def score(
             cells = f"{scored.log_probability:.4f}", *(f"{token} {value:.4f}" for token, value in each)
             write("\t".join(cells) + "\n")
     say(console_on(sys.stderr), str(perplexity_of(found)))
-
-
-def inspect(
-    bundle: BundlePath,
-    verify: Annotated[bool, typer.Option("--verify", help="Translate the golden sentences again and compare.")] = False,
-    as_json: Json = False,
-) -> None:
-    """What a bundle is, where it came from, how good it is; always checks every file."""
-    from regard.tasks.inspect import inspect as look
-
-    found = look(bundle, again=verify)
-    if as_json:
-        write_json(found.to_dict())
-    else:
-        show_inspection(found, console_on(sys.stdout))
-
-
-def doctor(
-    bundle: Annotated[Path | None, typer.Argument(metavar="[BUNDLE]", help="A bundle's directory.")] = None,
-    as_json: Json = False,
-) -> None:
-    """This machine: versions, processor, kernels chosen and why; and what translates a bundle here."""
-    from regard.tasks.doctor import doctor as examine
-
-    findings = examine(bundle=bundle)
-    if as_json:
-        write_json([finding.to_dict() for finding in findings])
-    else:
-        show_findings(findings, console_on(sys.stdout))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.text.shortlist import first_model
+from regard.tuning.lists import first_model
 
 Words = Sequence[str]
 _FREQUENT = 50_000  # words of each side that are told apart

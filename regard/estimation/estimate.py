@@ -20,11 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from regard.errors import DataError, ModelError, TextError
 from regard.machine import write_atomically
-from regard.metrics.correlation import spearman
 from regard.tasks.forced import Scored, score_lines
 from regard.tasks.lines import check_counts
 from regard.tasks.translate import Translator, load
 from regard.text.sentences import words
+
+from .correlation import spearman
 
 Floats = NDArray[np.float64]
 

@@ -14,8 +14,22 @@ from dataclasses import dataclass
 
 from regard.errors import TextError
 from regard.text import BEGIN, PAD, Tokenizer
-from regard.text.subwords import Algorithm, Token, TokenKind, algorithm_of, tokens_of, with_tokens
+from regard.text.subwords import (
+    TOKEN,
+    TRAINER,
+    Algorithm,
+    Token,
+    TokenKind,
+    algorithm_of,
+    bytes_field,
+    fields,
+    tokens_of,
+    varint,
+)
 
+# Fields of a trainer's settings; ids and names are those of pad, unknown, begin and end.
+_SIZE, _UNKNOWN_SURFACE = 4, 44
+_IDS, _NAMES = (43, 40, 41, 42), (48, 45, 46, 47)
 _TAG = re.compile(">>.+<<")
 """A target language, as Marian's multilingual models have it at the beginning of a source line."""
 
@@ -114,3 +128,26 @@ def _free(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def with_tokens(model: bytes, tokens: Sequence[Token], *, unknown_surface: str) -> bytes:
+    """The model with these tokens instead of its own; the first four are pad, unknown, begin and end.
+
+    Unknown tokens are decoded as `unknown_surface`. What the model says of normalization is kept.
+    """
+    settings = _number(_SIZE, len(tokens)) + bytes_field(_UNKNOWN_SURFACE, unknown_surface.encode())
+    for number, (identity, name) in enumerate(zip(_IDS, _NAMES, strict=True)):
+        settings += _number(identity, number) + bytes_field(name, tokens[number].text.encode())
+    out = bytearray()
+    for text, score, kind in tokens:
+        parts = (bytes_field(1, text.encode()), varint(2 << 3 | 5), struct.pack("<f", score), _number(3, kind))
+        out += bytes_field(TOKEN, b"".join(parts))
+    for field, value in fields(model):
+        if field != TOKEN and isinstance(value, bytes):
+            out += bytes_field(field, value)
+    # Of a message that comes twice the fields are merged, and the last value of each counts.
+    return bytes(out + bytes_field(TRAINER, settings))
+
+
+def _number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from regard.errors import DataError, ModelError
 
 if TYPE_CHECKING:
-    from regard.metrics.aer import Gold
+    from regard.linking.aer import Gold
     from regard.tasks.translate import Translator
 
     from .look import Attention
@@ -45,13 +45,12 @@ def explore(
 
     There is no search where it is made to write `target`, and no steps and no search of a model that does not translate
     token by token. `gold` are links between words of the line and of `target` that people made, counted from 0; spaces
-    separate those words (`regard.metrics.aer.parse_gold`). `precision` is attention's; the rest is as the search is.
+    separate those words (`regard.linking.aer.parse_gold`). `precision` is attention's; the rest is as the search is.
     Raises as `regard.look`, `regard.explore.search.search_tree` and `regard.explore.gold.check_links` do.
     """
     if gold is not None and target is None:
         raise DataError("gold links are of a source and a given target; give it (--target).")
-    from regard.tasks.engine import check_torch
-    from regard.tasks.open import reads_pairs
+    from regard.tasks.engine import check_torch, reads_pairs
 
     check_torch("what a model did with a line")
     from regard.tasks.translate import Translator, load

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from regard.errors import DataError
-from regard.metrics.aer import Gold, Link, alignment_error_rate
+from regard.linking.aer import Gold, Link, alignment_error_rate
 from regard.text.sentences import words
 
 from .look import Attention, Part, Side

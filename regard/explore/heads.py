@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from regard.errors import TextError
+from regard.estimation.correlation import spearman
 from regard.metrics import score
-from regard.metrics.correlation import spearman
 from regard.models.blocks import Transformer
 from regard.models.transformer import TransformerConfig
 from regard.nn.state import Change, Layout, Observer

@@ -122,7 +122,7 @@ def look_changed(
 
     And its translation with and without them, where no target is given. Computed in float64.
     """
-    from regard.tasks.open import Pipeline
+    from regard.language.open import Pipeline
 
     from .changed import Changed
     from .look import look

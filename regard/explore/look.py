@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import DataError, ModelError, TextError
+from regard.language.open import Pipeline, open_bundle
 from regard.models import FAMILIES
 from regard.models.blocks import device_of
 from regard.models.interface import EncoderDecoder, Kind
@@ -28,7 +29,6 @@ from regard.recipe import Recipe
 from regard.tasks.details import shares_of, target_spans
 from regard.tasks.engine import context_of
 from regard.tasks.lines import check_length, check_line, pad
-from regard.tasks.open import Pipeline, open_bundle
 from regard.tasks.translate import Translator
 from regard.text import BEGIN, END
 from regard.text.sentences import words as words_in

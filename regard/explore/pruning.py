@@ -20,8 +20,8 @@ from regard.errors import DataError, ModelError
 from regard.models.blocks import new_model
 from regard.models.transformer import TransformerConfig
 from regard.tasks.golden import answered
-from regard.tasks.quantize import quantized
 from regard.tasks.translate import load
+from regard.tuning.quantize import quantized
 
 from .changes import Head, all_heads, config_of, heads_named
 from .heads import Ranking, Tell, loss_of, pairs_of, ranked, transformer_of

@@ -16,7 +16,7 @@ from regard.errors import DataError, ModelError
 from .exploration import Exploration, explore
 
 if TYPE_CHECKING:
-    from regard.metrics.aer import Gold
+    from regard.linking.aer import Gold
     from regard.search.table import Options
     from regard.tasks.translate import Translator
 
@@ -107,7 +107,7 @@ class Showing(BaseModel):
         """The gold links that are given, words counted from 0."""
         if not self.gold:
             return None
-        from regard.metrics.aer import parse_gold
+        from regard.linking.aer import parse_gold
 
         if target is None:
             raise DataError("--gold links the words of LINE with those of a given target; give --target too.")
@@ -136,7 +136,7 @@ class Asked(TypedDict):
 def shown(bundle: Path, line: str, target: str | None, options: Options, showing: Showing, device: str) -> Shown:
     """What `regard look` shows, computed and not yet written. Raises as `regard.explore.exploration.explore` does."""
     kind, gold = showing.kind(), showing.links(target)
-    from regard.tasks.open import reads_pairs
+    from regard.tasks.engine import reads_pairs
     from regard.tasks.translate import Translator, load
 
     from .look import look

@@ -19,8 +19,8 @@ from regard.search.table import Options
 from .link import THRESHOLD, link_lines, spaced
 
 if TYPE_CHECKING:
-    from regard.metrics.aer import Gold
-    from regard.tasks.align import Alignment
+    from .aer import Gold
+    from .align import Alignment
 
 
 class Scoring(Flags):
@@ -50,7 +50,7 @@ def link(
     output: Output = None,
 ) -> None:
     """Which word translates which in parallel text, learnt from it: links like 0-0 1-2, a line for a line."""
-    from regard.tasks.align import read_gold, read_lines_of
+    from .align import read_gold, read_lines_of
 
     sources, targets = read_lines_of(source, target)
     gold = None if linking.gold is None else read_gold(linking.gold, len(sources), linking.gold_base)
@@ -99,8 +99,9 @@ def align(
     device: Device = "auto",
 ) -> None:
     """Which word translates which: links like 0-0 1-2, a line for a line; with --gold, how good they are."""
-    from regard.tasks import align as task
     from regard.tasks.translate import load
+
+    from . import align as task
 
     if asked.choose is not None and asked.gold is None:
         raise TextError("--choose needs --gold: layers are compared by their error rate against gold links.")
@@ -133,9 +134,10 @@ def _put(
     told: str = "",
 ) -> None:
     """Write links, a line for a line; with gold links the scores, `more` in their JSON and `told` before them."""
-    from regard.metrics.aer import alignment_error_rate
-    from regard.tasks.align import pharaoh
     from regard.text import write_lines
+
+    from .aer import alignment_error_rate
+    from .align import pharaoh
 
     lines = [json.dumps(a.to_dict(), ensure_ascii=False) if asked.as_json else pharaoh(a.links) for a in found]
     if output is not None:

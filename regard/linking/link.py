@@ -13,10 +13,10 @@ from itertools import groupby
 import numpy as np
 
 from regard.errors import DataError
-from regard.metrics.aer import Link
-from regard.tasks.align import Alignment
 from regard.text.sentences import unspaced
 
+from .aer import Link
+from .align import Alignment
 from .corpus import corpus_of
 from .hmm import Linker
 

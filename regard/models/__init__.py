@@ -1,4 +1,4 @@
-"""Model families: one page each, which says in its `FAMILIES` what it is of."""
+"""Model families: one page each, here or in the room that it is for, which says in its `FAMILIES` what it is of."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["FAMILIES", "EncoderDecoder", "Families", "Family", "Kind", "NeedsVoc
 FAMILIES = Families(
     {
         "bahdanau": "regard.models.bahdanau",
-        "bert": "regard.models.bert",
-        "bert-classifier": "regard.models.bert",
+        "bert": "regard.language.bert",
+        "bert-classifier": "regard.language.bert",
         "convs2s": "regard.models.convs2s",
-        "gpt": "regard.models.gpt",
+        "gpt": "regard.language.gpt",
         "lstmn": "regard.models.lstmn",
         "lstmn-translator": "regard.models.lstmn",
         "luong": "regard.models.luong",
         "mask-predict": "regard.models.mask_predict",
-        "parser": "regard.models.parser",
-        "rnn-lm": "regard.models.rnn",
-        "self-attentive": "regard.models.self_attentive",
+        "parser": "regard.parsing.model",
+        "rnn-lm": "regard.language.rnn",
+        "self-attentive": "regard.language.self_attentive",
         "seq2seq": "regard.models.seq2seq",
         "transformer": "regard.models.transformer",
     }
 )
-"""Every family of this folder by its name; others are added with `FAMILIES["mine"] = …`."""
+"""Every family by its name, with its page; others are added with `FAMILIES["mine"] = …`."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import regard.kernels.table  # noqa: F401  (fills the table of compiled kernels that `nn` asks)
 from regard.errors import ModelError
-from regard.nn.attention import NORMALIZERS, SCORES, Causal, Heads, Lengths, Mask, MultiHead, Score
+from regard.nn.attention import NORMALIZERS, Causal, Heads, Lengths, Mask, MultiHead, Score
 from regard.nn.layers import GATES, NORM_KINDS, NORMS, FeedForward, GatedFeedForward, Identity, Map, Norm, PostNorm
 from regard.nn.positions import POSITIONS, ROTARY, Added, Bias, Embedding, NoPosition, biases
 from regard.nn.state import Cache, KeysValues, Layout, Observer, Packed, Padded, Rows, whole
@@ -101,8 +101,8 @@ class Transformer(Projecting):
         super().__init__()
         c, compared = config, config.new_score().prepared
         source_table, target_table, output = shared_tables(c, source_vocabulary, target_vocabulary, pad)
-        first = _added(c)
-        second = _added(c) if any(True for _ in first.parameters()) else first
+        first = added_of(c)
+        second = added_of(c) if any(True for _ in first.parameters()) else first
         source = Embedding(source_table, first, c.dropout, c.positions_enter, scaled=True)
         encoder = _blocks(c, c.encoder_layers, compared, decodes=False)
         target = Embedding(target_table, second, c.dropout, c.positions_enter, scaled=True)
@@ -180,23 +180,9 @@ def _blocks(c: EncoderDecoderConfig, layers: int, compared: int, decodes: bool) 
     for layer, (bias, number) in enumerate(zip(acting, numbers, strict=True)):
         own = attention(number, c.positions, bias)
         cross = attention(c.heads_in("cross")[layer]) if decodes else None
-        inner = _feedforward(c.width, c.feedforward, c.activation, c.activation_dropout)
-        made.append(Block(own, inner, [_residual(c) for _ in range(2 + decodes)], cross))
+        inner = feedforward_of(c.width, c.feedforward, c.activation, c.activation_dropout)
+        made.append(Block(own, inner, [residual_of(c) for _ in range(2 + decodes)], cross))
     return made
-
-
-def stack_of(c: StackConfig, causal: bool) -> nn.ModuleList:
-    """The blocks of a stack, each with what acts inside it of the positions."""
-    head = c.width // c.heads
-    heads = Heads(c.width, c.heads, head, head, c.key_value_heads)
-    blocks = []
-    for bias in biases(c.positions, c.layers, c.heads, (head, head), causal):
-        rotary = ROTARY[c.positions](head, c.max_positions) if c.positions in ROTARY else None
-        score = SCORES["scaled_dot"](head)
-        attention = MultiHead(heads, score, dropout=c.attention_dropout, bias=bias, rotary=rotary)
-        inner = _feedforward(c.width, c.feedforward or 4 * c.width, c.activation, 0.0)
-        blocks.append(Block(attention, inner, [_residual(c), _residual(c)]))
-    return nn.ModuleList(blocks)
 
 
 def shared_tables(
@@ -218,38 +204,23 @@ def shared_tables(
     return source, target, output
 
 
-def embedding_of(c: StackConfig, table: nn.Embedding) -> Embedding:
-    """The tokens' table and what is added of their positions."""
-    return Embedding(table, _added(c), c.dropout)
-
-
 def final_norm(c: StackConfig | EncoderDecoderConfig) -> Norm:
     """What the last block is followed by."""
     return NORM_KINDS[c.norm_kind](c.width) if c.norm == "pre" else Identity()
 
 
-def initialise(model: nn.Module, layers: int, pad: int) -> None:
-    """Matrices from N(0, 0.02²), those that end a residual branch smaller by the root of their number; biases 0."""
-    for name, parameter in model.named_parameters():
-        if parameter.dim() == 2:
-            ends = name.endswith(("attention.output.weight", "feedforward.outer.weight"))
-            nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if ends else 0.02)
-        elif name.endswith("bias"):
-            nn.init.zeros_(parameter)
-    zero_padding(model, pad)
-
-
-def _added(c: StackConfig | EncoderDecoderConfig) -> Added:
+def added_of(c: StackConfig | EncoderDecoderConfig) -> Added:
     """What is added of positions; what acts inside attention is not."""
     return POSITIONS.get(c.positions, NoPosition)(c.width, c.max_positions)
 
 
-def _residual(c: StackConfig | EncoderDecoderConfig) -> PostNorm:
+def residual_of(c: StackConfig | EncoderDecoderConfig) -> PostNorm:
     """What a sub-layer stands in."""
     return NORMS[c.norm](c.width, c.dropout, c.norm_kind)
 
 
-def _feedforward(width: int, inner: int, activation: str, dropout: float) -> nn.Module:
+def feedforward_of(width: int, inner: int, activation: str, dropout: float) -> nn.Module:
+    """The network of an activation, or of a gate."""
     return (GatedFeedForward if activation in GATES else FeedForward)(width, inner, activation, dropout)
 
 

@@ -1,4 +1,4 @@
-"""The commands `regard parse` and `regard trees`, which makes text of a treebank."""
+"""The commands `regard parse`, and `regard trees` and `regard phrases`, which make text of a treebank."""
 
 from __future__ import annotations
 
@@ -111,3 +111,20 @@ def trees(
         write_lines(linear, (linearise(tree, tags=tags) for tree in found))
     if words is None and linear is None:
         write("".join(f"{tree}\n" for tree in found))
+
+
+def phrases(
+    treebank: Annotated[Path, typer.Argument(metavar="TREEBANK", help="Trees with a label at each node, one a line.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help='Lines `label text`, for data.labels = "first".')],
+    whole: Annotated[bool, typer.Option("--whole", help="Whole sentences only, not their phrases.")] = False,
+    binary: Annotated[
+        bool, typer.Option("--binary", help="Of labels 0 to 4: 0 and 1 negative, 3 and 4 positive, 2 left out.")
+    ] = False,
+) -> None:
+    """Labelled text from a treebank such as SST: every phrase with its label, each different one once."""
+    from regard.text import write_lines
+
+    from .phrases import phrases
+
+    count = write_lines(output, phrases(treebank, whole=whole, binary=binary))
+    write(f"{count:,} lines: {output}\n")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from regard.apps.cli import cell, console_on, say, write_json
+from regard.apps.cli import cell, console_on, new_table, say, write_json
 from regard.apps.options import Json
-from regard.apps.show import new_table, show_topic
 from regard.apps.training import File, Out, Set, recipe_and_run, shown_on
+from regard.inspection.command import show_topic
 
 if TYPE_CHECKING:
     from .plan import Plan

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ModelError
+from regard.language.open import Pipeline, open_bundle
 from regard.recipe import Recipe
-from regard.tasks.open import Pipeline, open_bundle
 from regard.text import END, Tokenizer
 
 from . import family

@@ -30,7 +30,7 @@ from regard.errors import RecipeError
 from regard.machine import locked, stopping, write_atomically
 from regard.models.blocks import device_named, new_model, parameter_count
 from regard.recipe import Recipe
-from regard.tasks.golden import ANSWERS
+from regard.tasks.golden import answers
 from regard.text import Tokenizer
 from regard.train import Options, Report, Step, Trainer, inputs
 from regard.train.checkpoint import Journal
@@ -249,7 +249,7 @@ def _finish(
     asked = [joined(q.question, q.passage, PASSAGE) for q in valid[:: max(1, len(valid) // _GOLDEN)][:_GOLDEN]]
     asked = [line for line in asked if len(tokenizer.encode(line)) < longest_line(recipe)]
     rows = [tokenizer.encode(line) for line in asked]
-    told = ANSWERS["span-reader"](model, recipe, tokenizer, rows)
+    told = answers(model, recipe, tokenizer, rows)
     provenance = Provenance(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=versions(),

@@ -22,14 +22,14 @@ from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.errors import ModelError
-from regard.models.blocks import embedding_of, final_norm, initialise, stack_of
+from regard.language.stacks import embedding_of, initialise, stack_of
+from regard.models.blocks import final_norm
 from regard.models.choices import SMALL_STACK, Size, StackConfig, family_of
 from regard.nn.attention import Lengths
 from regard.nn.layers import Map
 from regard.nn.state import Layout, Observer
 from regard.recipe import Recipe
-from regard.tasks.engine import USES, exact_copy
-from regard.tasks.golden import ANSWERS
+from regard.tasks.engine import USES, Use, exact_copy
 from regard.tasks.lines import pad
 from regard.text import END, Tokenizer
 from regard.train import OBJECTIVES, Inputs, Objective, Outputs
@@ -182,7 +182,7 @@ LONGEST = 30
 """Tokens of an answer, the most: SQuAD's readers take as many."""
 
 
-def _answers(model: SpanReader, recipe: Recipe, source: Tokenizer, rows: Sequence[Sequence[int]]) -> list[list[int]]:
+def answers(model: SpanReader, recipe: Recipe, source: Tokenizer, rows: Sequence[Sequence[int]]) -> list[list[int]]:
     """The tokens of the answer to each row of ids, none where it has none: what a bundle is verified by."""
     separator = source.id_of(PASSAGE)
     found = []
@@ -198,8 +198,7 @@ FAMILIES = {
         SpanReaderConfig, SpanReader, SMALL_STACK, "span-reader", vectors=True, needs_vocabulary=True
     )
 }
-USES["span-reader"] = ("finds answers in passages", "read answer")
-ANSWERS["span-reader"] = _answers
+USES["span-reader"] = Use("finds answers in passages", "read answer", "regard.reading.model")
 SPAN = Objective(
     ("span-reader",),
     "pairs",

@@ -18,11 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import Array, Indices, Numbers, likeliest, masked, numpy
-from .automaton import FAR, Phrases
 from .hypotheses import StepFunction
 
 if TYPE_CHECKING:
     from regard.nn.state import State
+
+
+FAR = 1 << 30  # tokens to an end that cannot be reached
+
+
+class Phrases(Protocol):
+    """Required and forbidden phrases over a vocabulary: see `regard.terminology.automaton`."""
+
+    full: int
+    tokens: list[int]
+    stays: NDArray[np.bool_]
+    distance: NDArray[np.int64]
+    after: NDArray[np.int64]
+    gained: NDArray[np.int64]
+
+    def move(self, state: int, met: int, token: int) -> tuple[int, int]: ...
 
 
 class RuleState(Protocol):

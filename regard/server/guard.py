@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from regard.search.table import Options
-from regard.tasks.constraints import PLACEHOLDER
 from regard.tasks.translation import Translation
+from regard.terminology.constraints import PLACEHOLDER
 from regard.text.sentences import words
 
 Translate = Callable[[Sequence[str], Options], list[Translation]]

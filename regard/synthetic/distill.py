@@ -92,7 +92,7 @@ def distill(
 def _taught(recipe: Recipe, student: Student, source: Path, target: Path, tell: Report) -> Path:
     """The bundle of a student trained on these files, or the small one that is made of it."""
     from regard.tasks.fit import fit
-    from regard.tasks.quantize import quantize
+    from regard.tuning.quantize import quantize
     from regard.tuning.shortlist import shortlist
 
     learnt = fit(recipe, student.run, resume=True, callbacks=[tell])

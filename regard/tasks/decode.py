@@ -16,15 +16,16 @@ import numpy as np
 
 from regard.errors import ModelError
 from regard.models.interface import EncoderDecoder, MaskPredictor
+from regard.recipe import Recipe
 from regard.search.arrays import Numbers, like
 from regard.search.constraints import Rule, Rules, allot, constrained
 from regard.search.hypotheses import Hypothesis, Problem, StepFunction
 from regard.search.steps import Lists, Together, coverage_penalty, covered, ensemble, masked_step, shortlist_union
 from regard.search.table import Search, SearchConfig, check_found, penalty_of, search_of
 from regard.text.shortlist import Shortlist
-from regard.text.tokenizer import BEGIN, END, PAD
+from regard.text.tokenizer import BEGIN, END, PAD, Tokenizer
 
-from .engine import Backend, backend_of, limits_of, parameter_of
+from .engine import Backend, backend_of, limits_of, mask_of, parameter_of
 from .lines import pad
 
 if TYPE_CHECKING:
@@ -86,6 +87,12 @@ def decode(
         if progress:
             progress(start + len(batch))
     return found
+
+
+def answers(model: EncoderDecoder, recipe: Recipe, source: Tokenizer, rows: Sequence[Ids]) -> list[list[int]]:
+    """Translations of rows of ids, by which a bundle is verified."""
+    # A mask-predictor has one vocabulary for both sides.
+    return [best.ids for best, *_ in decode(backend_of(model, mask=mask_of(recipe, source)), rows, recipe.search)]
 
 
 def decode_steps(

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import copy
 import os
+import shlex
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from regard.bundle import Bundle
 from regard.bundle import load as load_bundle
@@ -46,19 +47,28 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=HasParameters)
 T = TypeVar("T")
 Ids = Sequence[int]
-NO_INT8 = "this is computed in PyTorch, which multiplies no int8"
 _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.dll")
 """What is there where a GPU may be: on Linux, under Windows' Linux, AMD's, on Windows."""
 
 
-USES: dict[Kind, tuple[str, str]] = {
-    "encoder-decoder": ("translates", "translate"),
-    "mask-predictor": ("translates", "translate"),
-    "language-model": ("is a language model", "generate"),
-    "reader": ("is a masked language model", "fill"),
-    "classifier": ("is a classifier", "classify"),
+class Use(NamedTuple):
+    """What a model of one kind is for."""
+
+    does: str
+    command: str
+    page: str
+    """The module whose `answers` verify a bundle, and whose `judge` scores it by predictions, where those count."""
+
+
+_TRANSLATES = Use("translates", "translate", "regard.tasks.decode")
+_ONE_SIDE = "regard.language.answers"
+USES: dict[Kind, Use] = {
+    "encoder-decoder": _TRANSLATES,
+    "mask-predictor": _TRANSLATES,
+    "language-model": Use("is a language model", "generate", _ONE_SIDE),
+    "reader": Use("is a masked language model", "fill", _ONE_SIDE),
+    "classifier": Use("is a classifier", "classify", _ONE_SIDE),
 }
-"""What a model of each kind does, and the word for it."""
 
 
 @dataclass(frozen=True)
@@ -232,8 +242,18 @@ def check_kind(recipe: Recipe, wanted: Sequence[Kind], path: str | Path) -> None
     """Raises ModelError, naming what to use instead, for a bundle of another kind."""
     kind = FAMILIES[recipe.model.family].kind
     if kind not in wanted:
-        does, word = USES[kind]
-        raise ModelError(f"{path}: this bundle {does}; use `regard {word}`.")
+        raise ModelError(f"{path}: this bundle {USES[kind].does}; use `regard {USES[kind].command}`.")
+
+
+def reads_pairs(bundle: str | Path) -> bool:
+    """Whether a bundle translates."""
+    return USES[FAMILIES[load_bundle(bundle).recipe.model.family].kind].command == "translate"
+
+
+def use_of(recipe: Recipe, bundle: str | Path) -> str:
+    """The command that uses a bundle."""
+    word = "parse" if recipe.data.trees else USES[FAMILIES[recipe.model.family].kind].command
+    return shlex.join(["regard", *word.split(), str(bundle)])
 
 
 class Engine:

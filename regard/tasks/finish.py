@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,18 +25,17 @@ from regard.data.store import Stream
 from regard.errors import BundleError, RegardError
 from regard.machine import write_atomically
 from regard.metrics import bleu
+from regard.models import FAMILIES
 from regard.models.blocks import parameter_count
 from regard.models.interface import EncoderDecoder
 from regard.nn.positions import fold_scale
-from regard.parsing.parse import evaluate_trees
-from regard.parsing.trees import delinearise, words_of
 from regard.recipe import Recipe
 from regard.search.table import SearchConfig
 from regard.text import write_lines
 from regard.train import OBJECTIVES, Report, Step, Trainer, inputs, resolve_precision
 
 from .decode import decode
-from .engine import backend_of, mask_of
+from .engine import USES, backend_of, mask_of
 from .evaluate import DEFAULT_METRICS, evaluate_lines
 from .golden import golden
 from .prepare import Prepared
@@ -143,7 +144,8 @@ def _score(path: Path, recipe: Recipe, prepared: Prepared, report: Report) -> li
     how = OBJECTIVES[recipe.objective].scored
     if not how:
         return []
-    judge = (_predictions if how == "predictions" else _written)(path, recipe)
+    page = USES[FAMILIES[recipe.model.family].kind].page
+    judge = (import_module(page).judge if how == "predictions" else _written)(path, recipe)
     scores = []
     for name, source, references in sets_of(recipe.data, prepared.valid):
         began = time.perf_counter()
@@ -167,30 +169,15 @@ Judge = Callable[[Sequence[str], Sequence[Sequence[str]]], tuple[Plain, Iterable
 
 
 def _written(path: Path, recipe: Recipe) -> Judge:
-    """Judges translations, or trees."""
+    """Judges translations, or what the page of another kind of target reads from them."""
     from .translate import load
 
     translator = load(path)
+    if page := recipe.data.target_kind.page:
+        return partial(import_module(page).judge, translator)
 
     def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[Plain, Iterable[str]]:
-        if recipe.data.trees:
-            gold = [delinearise(line, words_of(text)) for text, line in zip(source, references[0], strict=True)]
-            parsed = evaluate_trees(translator, gold)
-            return parsed.to_dict(), map(str, parsed.trees)
         found = evaluate_lines(translator, source, references, metrics=recipe.data.metrics or DEFAULT_METRICS)
         return found.to_dict(), found.hypotheses
-
-    return judge
-
-
-def _predictions(path: Path, recipe: Recipe) -> Judge:
-    from .measure import measure
-    from .open import open_bundle
-
-    opened = open_bundle(path, ["language-model", "classifier"])
-
-    def judge(source: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[Plain, None]:
-        scores = measure(opened, source, None if recipe.data.texts else references[0])
-        return {"lines": len(source), "scores": {name: score.to_dict() for name, score in scores.items()}}, None
 
     return judge

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from regard.models import FAMILIES
 from regard.models.blocks import device_named, new_model, parameter_count
 from regard.nn import layers
 from regard.nn.attention import multihead
-from regard.parsing.parse import symbols_of
 from regard.recipe import Recipe
 from regard.text import END
 from regard.train import (
@@ -317,8 +317,8 @@ def _begin(recipe: Recipe, run: _Run, corpus: Texts | None) -> tuple[Recipe, Pre
         recipe, out, lambda what, count: run.report({"event": "prepare", "what": what, "count": count})
     )
     check_shortest(recipe, prepared.valid)
-    if recipe.data.trees:
-        symbols_of(prepared.target_tokenizer)  # raises ModelError now, not after hours of training
+    if page := recipe.data.target_kind.page:
+        import_module(page).check(prepared.target_tokenizer)  # raises ModelError now, not after hours of training
     if recipe.data.batch_tokens == 0:
         recipe = _with(recipe, "data", batch_tokens=_fitting(recipe, prepared, run.device))
         write_atomically(before, recipes.to_toml(recipe))

@@ -27,7 +27,7 @@ from .lines import Languages, SourceSide
 from .translation import Asked, Candidate, Translation
 
 if TYPE_CHECKING:
-    from .constraints import Demands
+    from regard.terminology.constraints import Demands
 
 _ONE_LINE = str.maketrans({"\n": " ", "\r": " ", "\0": None})
 """Bytes that a model may spell and that would break line-in, line-out."""
@@ -261,7 +261,7 @@ class Translator:
         """The demands of each line and the rules made of them; None where nothing is demanded."""
         if options.constraints == NONE:
             return None
-        from .constraints import Demands
+        from regard.terminology.constraints import Demands
 
         asked = Demands.of(options.constraints, lines, first_line, self.target)
         if not any(asked.demands):

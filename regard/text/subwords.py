@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
@@ -28,10 +28,7 @@ Kind = Literal["bpe", "unigram", "characters", "words"]
 Normalization = Literal["identity", "nfc", "nfkc"]
 Order = Literal["left-to-right", "right-to-left"]
 
-# Fields of a model, and of its trainer's settings; ids and names are those of pad, unknown, begin and end.
-_TOKEN, _TRAINER = 1, 2
-_ALGORITHM, _SIZE, _UNKNOWN_SURFACE = 3, 4, 44
-_IDS, _NAMES = (43, 40, 41, 42), (48, 45, 46, 47)
+TOKEN, TRAINER, _ALGORITHM = 1, 2, 3  # fields of a model, and of its trainer's settings
 # SentencePiece's own: a character without a token costs this much more than the least likely token.
 _UNKNOWN_PENALTY = 10.0
 
@@ -119,37 +116,18 @@ class Token(NamedTuple):
 
 def tokens_of(model: bytes) -> list[Token]:
     """Every token by its id."""
-    return [_token(value) for field, value in fields(model) if field == _TOKEN and isinstance(value, bytes)]
+    return [_token(value) for field, value in fields(model) if field == TOKEN and isinstance(value, bytes)]
 
 
 def algorithm_of(model: bytes) -> int:
     """How the model segments."""
     found, behind = int(Algorithm.UNIGRAM), 0
-    while behind + 1 < len(model) and model[behind] == _TOKEN << 3 | 2 and model[behind + 1] < 128:
+    while behind + 1 < len(model) and model[behind] == TOKEN << 3 | 2 and model[behind + 1] < 128:
         behind += 2 + model[behind + 1]  # one of many thousand tokens, which come first
     for field, value in fields(model[behind:]):
-        if field == _TRAINER and isinstance(value, bytes):
+        if field == TRAINER and isinstance(value, bytes):
             found = next((int(v) for f, v in fields(value) if f == _ALGORITHM and isinstance(v, int)), found)
     return found
-
-
-def with_tokens(model: bytes, tokens: Sequence[Token], *, unknown_surface: str) -> bytes:
-    """The model with these tokens instead of its own; the first four are pad, unknown, begin and end.
-
-    Unknown tokens are decoded as `unknown_surface`. What the model says of normalization is kept.
-    """
-    settings = _number(_SIZE, len(tokens)) + bytes_field(_UNKNOWN_SURFACE, unknown_surface.encode())
-    for number, (identity, name) in enumerate(zip(_IDS, _NAMES, strict=True)):
-        settings += _number(identity, number) + bytes_field(name, tokens[number].text.encode())
-    out = bytearray()
-    for text, score, kind in tokens:
-        parts = (bytes_field(1, text.encode()), _varint(2 << 3 | 5), struct.pack("<f", score), _number(3, kind))
-        out += bytes_field(_TOKEN, b"".join(parts))
-    for field, value in fields(model):
-        if field != _TOKEN and isinstance(value, bytes):
-            out += bytes_field(field, value)
-    # Of a message that comes twice the fields are merged, and the last value of each counts.
-    return bytes(out + bytes_field(_TRAINER, settings))
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -187,14 +165,11 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def bytes_field(field: int, value: bytes) -> bytes:
     """A field that holds bytes, as `fields` reads it."""
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
+    return varint(field << 3 | 2) + varint(len(value)) + value
 
 
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A whole number as `fields` reads it."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -1,1 +1,1 @@
-"""What a trained bundle is told from validation data: how it searches, and how its probabilities are read."""
+"""What a trained bundle is told from validation data, how it searches and is believed; and how it becomes smaller."""

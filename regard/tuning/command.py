@@ -1,4 +1,4 @@
-"""The commands that measure on a bundle's data what is kept in it: tune, calibrate and shortlist."""
+"""The commands that measure on a bundle's data what is kept in it: tune, calibrate and shortlist; and quantize."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import typer
 from pydantic import Field
 from rich.table import Table
 
-from regard.apps.cli import cell, console_on, say, takes, write, write_json
+from regard.apps.cli import cell, console_on, new_table, say, takes, write, write_json
 from regard.apps.options import LANGUAGES, AsJson, BundlePath, Device, Flags, Json
-from regard.apps.show import new_table
-from regard.errors import ModelError
+from regard.errors import DataError, ModelError
 from regard.search.table import Options
 
 from .settings import Grid
@@ -175,3 +174,38 @@ def shortlist(
     write(f"learnt from {found.pairs:,} pairs, measured on {found.measured:,} others\n")
     write(f"tokens in the list of a line: {found.tokens:,.1f} on average, of {found.vocabulary:,}\n")
     write(f"tokens of translations that are in it: {found.covered:.2%}\n")
+
+
+def quantize(
+    bundle: BundlePath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the smaller one.")],
+    to: Annotated[str, typer.Option(metavar="KIND", help="int8 or bfloat16.")] = "int8",
+    source: Annotated[Path | None, typer.Option(help="Lines to compare the two on; else the golden sentences.")] = None,
+    reference: Annotated[Path | None, typer.Option("--reference", "--target", help="Their translations.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a bundle with weights that take less room, and measure what that changes."""
+    from regard.text import read_lines
+
+    from .quantize import quantize as make
+
+    if reference is not None and source is None:
+        raise DataError("--reference holds the translations of --source; give both, or leave it out.")
+    with console_on(sys.stderr).status("reading") as status:
+        found = make(
+            bundle,
+            out,
+            to=to,
+            source=[] if source is None else read_lines(source),
+            reference=[] if reference is None else read_lines(reference),
+            progress=status.update,
+        )
+    if as_json:
+        write_json(found.to_dict())
+        return
+    write(f"weights: {found.bytes_before / 2**20:,.1f} MB, now {found.bytes_after / 2**20:,.1f} MB\n")
+    if found.lines:
+        write(f"translated as before, in float32: {found.same:,} of {found.lines:,} lines\n")
+    for name, (before, after) in (found.scores or {}).items():
+        write(f"{name}: {before:.2f}, now {after:.2f}\n")
+    write(f"{out}\n")

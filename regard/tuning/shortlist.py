@@ -12,7 +12,8 @@ from regard.errors import DataError
 from regard.tasks.engine import check_kind
 from regard.tasks.lines import check_counts
 from regard.text import Shortlist
-from regard.text.shortlist import learn
+
+from .lists import learn
 
 _KEPT_BACK, _MOST_KEPT_BACK = 50, 1000
 """One pair of so many, and at most so many, are not learnt from: the list is measured on them."""
@@ -44,7 +45,7 @@ def shortlist(
     always: int = 100,
     most: int = 500_000,
 ) -> Learnt:
-    """Give the bundle at `path` a shortlist: see `regard.text.shortlist.learn`.
+    """Give the bundle at `path` a shortlist: see `regard.tuning.lists.learn`.
 
     Of more than `most` pairs, so many are taken from all over; those with an empty side are left out. Raises TextError
     for unequal counts of lines, DataError where there is nothing to learn from, ModelError for a bundle that does not

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.explore.look import Attention
-    from regard.tasks.open import Pipeline
+    from regard.language.open import Pipeline
     from regard.tasks.translate import Translator
 
 
@@ -136,9 +136,9 @@ def _opened(run: Run, recipe: Recipe, saved: Saved, path: Path) -> Translator:
 
 def of_sentences(translator: Translator, sentences: tuple[Sentence, ...]) -> list[Plain]:
     """Each sentence with its translation, and the cross-attention over that and over the reference."""
+    from regard.language.open import Pipeline
     from regard.models import FAMILIES
     from regard.tasks.engine import exact_copy
-    from regard.tasks.open import Pipeline
 
     made: list[Plain] = []
     for sentence in sentences:

@@ -20,8 +20,8 @@ from regard.adaptation.use import corrected
 from regard.apps.cli import main
 from regard.engine.decoding import Tensors, refusal
 from regard.errors import BundleError, KernelError, ModelError, RegardWarning, TextError
-from regard.tasks.quantize import quantize
 from regard.tasks.translate import Translator, load
+from regard.tuning.quantize import quantize
 
 BUNDLE = Path(__file__).resolve().parents[1] / "bundle" / "made-by-0.1" / "transformer"
 OUTER = "decoder.0.feedforward.outer.weight"

@@ -306,7 +306,7 @@ def test_nothing_to_show_is_shown() -> None:
 
 def test_pictures_need_no_torch_and_their_module_nothing_at_all() -> None:
     for program in (
-        "import sys, regard.apps.show; sys.exit('torch' in sys.modules)",
+        "import sys, regard.apps.use; sys.exit('torch' in sys.modules)",
         "import sys, regard.pictures; sys.exit('matplotlib' in sys.modules or 'numpy' in sys.modules)",
     ):
         assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -16,11 +16,11 @@ from bundles import small_bundle
 from rich.console import Console
 
 from regard.apps.cli import cell, main, printable, say
-from regard.apps.show import show_inspection
 from regard.apps.training import _fit
 from regard.errors import Interrupted, ModelError
+from regard.inspection.command import show_inspection
+from regard.inspection.inspect import Inspection
 from regard.models.blocks import device_named
-from regard.tasks.inspect import Inspection
 from regard.text import write_lines
 
 EVIL = "a\x1b]8;;http://x\x1b\\b\x9b2J\x07\u202ec[/b][link=http://x]d[/red]"
@@ -145,7 +145,7 @@ def test_a_machine_in_a_bad_state_is_described_all_the_same(monkeypatch, tmp_pat
         raise OSError("broken\x1b[2J on purpose")
 
     monkeypatch.setattr("regard.engine.decoding.refusal", broken)
-    monkeypatch.setattr("regard.tasks.doctor.shutil.disk_usage", broken)
+    monkeypatch.setattr("regard.inspection.doctor.shutil.disk_usage", broken)
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert said.count("OSError: broken\\x1b[2J on purpose") == 2

@@ -22,10 +22,10 @@ from regard.models.transformer import TransformerConfig
 from regard.search.table import Constraints, SearchConfig
 from regard.tasks.decode import decode
 from regard.tasks.engine import Backend
-from regard.tasks.quantize import quantize
 from regard.tasks.translate import load
 from regard.text import END, PAD, UNK, Shortlist, Tokenizer
-from regard.text.shortlist import learn
+from regard.tuning.lists import learn
+from regard.tuning.quantize import quantize
 from regard.tuning.shortlist import shortlist
 
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [4, 5], [6, 6, 6, 6, 6, 6, 6, 6, 6], [18, 4]]

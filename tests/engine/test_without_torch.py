@@ -17,8 +17,8 @@ from regard.engine.packing import packed, refuses, shapes_of, sinusoids
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.positions import POSITIONS
 from regard.tasks.forced import score_lines
-from regard.tasks.quantize import quantized
 from regard.tasks.translate import load
+from regard.tuning.quantize import quantized
 
 needs_compiler = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from chromium import offline
 from regard.explore.exploration import Exploration, explore
 from regard.explore.gold import error_rate
 from regard.explore.page import inlined, page
-from regard.metrics.aer import parse_gold
+from regard.linking.aer import parse_gold
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")

@@ -15,7 +15,7 @@ from regard.errors import DataError
 from regard.explore.exploration import explore
 from regard.explore.gold import check_links, error_rate, links_of, spaced
 from regard.explore.look import Attention, Part, Side, look
-from regard.metrics.aer import parse_gold
+from regard.linking.aer import parse_gold
 
 
 def part() -> Part:

@@ -18,11 +18,11 @@ from regard.apps.cli import main
 from regard.engine import decoding
 from regard.engine.packing import packed, shapes_of
 from regard.errors import DataError, ModelError, RegardError, TextError
+from regard.estimation.correlation import spearman
 from regard.explore.changed import Changed
 from regard.explore.changes import Changes, Edit, Head, all_heads, checked, config_of, heads_named, without
 from regard.explore.heads import gradients_of, heads, loss_of, losses_without, pairs_of, transformer_of
 from regard.explore.pruning import config_without, prune, prune_heads
-from regard.metrics.correlation import spearman
 from regard.nn.state import Observer
 from regard.tasks.decode import decode
 from regard.tasks.engine import Backend

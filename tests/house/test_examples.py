@@ -48,7 +48,7 @@ COVERED = {
     r"regard translate ready:": "tests/bundle/test_ready.py:def test_a_ready_bundle_is_loaded_by_its_name",
     r"python3 -m venv": "run:-m venv",
     r"\. \.venv/bin/activate|pip install": "run:pip",
-    r"regard get": "tests/tasks/test_get.py:def test_fetches_and_reports_progress",
+    r"regard get": "tests/fetching/test_get.py:def test_fetches_and_reports_progress",
     r"torchrun --standalone": "tests/train/test_parallel.py:"
     "def test_two_processes_train_as_one_and_a_kill_changes_nothing",
     r"(TORCH_\w+=1 )?torchrun --nnodes": "tests/train/test_parallel.py:def test_torchruns_environment_is_read",

@@ -13,14 +13,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "regard").rglob("*.py"))
 EVERYTHING = {
-    *("errors", "machine", "pictures", "settings", "text", "metrics", "nn", "kernels", "data", "models", "search"),
+    *("errors", "machine", "settings", "text", "metrics", "nn", "kernels", "data", "models", "search"),
     *(
         "train",
         "engine",
         "recipe",
         "bundle",
-        "parsing",
-        "exchange",
         "tasks",
         "explore",
         "documents",
@@ -52,29 +50,30 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"models", "kernels"},
     "recipe": {"settings", "text", "models", "search", "train"},
     "bundle": {"recipe", "text", "models"},
-    "parsing": EVERYTHING - {"explore", "documents", "adaptation", "tuning", "synthetic", "server", "studies"},
-    "exchange": EVERYTHING - {"explore", "documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies"},
+    "parsing": {"text", "metrics", "nn", "models", "search.table", "bundle", "tasks"}
+    | {"apps.options", "apps.cli", "apps.translate"},
+    "exchange": {"text", "nn.positions", "models", "search.table", "recipe", "bundle", "tasks"}
+    | {"apps.options", "apps.cli"},
+    "fetching": {"apps.cli"},
+    "language": {"text", "metrics", "nn", "models", "search", "recipe", "bundle", "tasks"}
+    | {"apps.options", "apps.cli"},
     "tasks": EVERYTHING - {"explore", "documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies"}
-    | {"adaptation.file"},
+    | {"adaptation.file", "terminology.constraints"},
     "explore": EVERYTHING
-    - {
-        "documents",
-        "adaptation",
-        "tuning",
-        "synthetic",
-        "server",
-        "apps",
-        "studies",
-        "train",
-        "data",
-        "parsing",
-        "exchange",
-    }
-    | {"apps.options", "apps.cli"},
+    - {"documents", "adaptation", "tuning", "synthetic", "server", "apps", "studies", "train", "data"}
+    | {
+        "pictures",
+        "linking.aer",
+        "language.open",
+        "tuning.quantize",
+        "estimation.correlation",
+        "apps.options",
+        "apps.cli",
+    },
+    "terminology": {"text", "search.constraints", "search.hypotheses", "search.table", "tasks"},
     "documents": {"text", "search.table", "tasks"},
-    "adaptation": EVERYTHING
-    - {"explore", "documents", "tuning", "synthetic", "server", "watch", "apps", "studies", "parsing", "exchange"}
-    | {"apps.options", "apps.cli"},
+    "adaptation": EVERYTHING - {"explore", "documents", "tuning", "synthetic", "server", "watch", "apps", "studies"}
+    | {"tuning.quantize", "apps.options", "apps.cli"},
     "server": {
         "settings",
         "text",
@@ -88,9 +87,20 @@ MAY_IMPORT: dict[str, set[str]] = {
         "apps.cli",
         "apps.options",
     }
-    | {"kernels.build"},  # how many threads compute
+    | {"terminology.constraints", "kernels.build"},  # how many threads compute
     "watch": {
-        *("text", "data", "models", "nn.positions", "train", "recipe", "bundle.model", "tasks", "explore"),
+        *(
+            "text",
+            "data",
+            "models",
+            "nn.positions",
+            "train",
+            "recipe",
+            "bundle.model",
+            "tasks",
+            "language.open",
+            "explore",
+        ),
         *("server.address", "server.pages", "apps.options", "apps.cli"),
     },
     "cluster": {"text", "search.table", "tasks", "apps.options"},
@@ -108,22 +118,37 @@ MAY_IMPORT: dict[str, set[str]] = {
         "apps.training",
     },
     "tuning": {"pictures", "text", "metrics", "models", "search.table", "recipe", "bundle", "tasks"}
-    | {"apps.options", "apps.cli", "apps.show"},
+    | {"apps.options", "apps.cli"},
     "sweeping": {"models.blocks", "train", "recipe", "bundle", "tasks"} | {"apps.options", "apps.cli", "apps.training"},
     "comparison": {"text", "metrics", "tasks", "server.guard", "apps.options", "apps.cli"},
-    "cleaning": {"text", "apps.options", "apps.cli"},
-    "planning": {"text", "data", "models", "train", "recipe", "tasks"}
-    | {"apps.options", "apps.cli", "apps.show", "apps.training"},
-    "mixing": {"text", "apps.options", "apps.cli"},
-    "reading": {"text", "data", "models", "nn", "train", "recipe", "bundle", "tasks"}
+    "cleaning": {"text", "tuning.lists", "apps.options", "apps.cli"},
+    "inspection": {"data", "nn", "kernels", "engine", "train", "search.table", "recipe", "bundle", "tasks"}
+    | {"apps.options", "apps.cli"},
+    "planning": {"text", "data", "models", "train", "recipe", "tasks", "inspection.command"}
     | {"apps.options", "apps.cli", "apps.training"},
-    "linking": {"text", "metrics.aer", "search.table", "tasks", "apps.options", "apps.cli"},
+    "mixing": {"text", "apps.options", "apps.cli"},
+    "reading": {
+        "text",
+        "data",
+        "models",
+        "nn",
+        "train",
+        "recipe",
+        "bundle",
+        "tasks",
+        "language.open",
+        "language.stacks",
+    }
+    | {"apps.options", "apps.cli", "apps.training"},
+    "linking": {"text", "metrics.result", "models", "search.table", "tasks", "apps.options", "apps.cli"},
     "estimation": {"text", "metrics", "tasks", "apps.options", "apps.cli"},
-    "apps": EVERYTHING - {"nn", "models", "search", "train"} | {"search.table", "cluster"},
-    "studies": EVERYTHING,
+    "apps": EVERYTHING - {"nn", "models", "search", "train"}
+    | {"search.table", "cluster", "language.measure", "terminology.constraints"},
+    "studies": EVERYTHING | {"pictures", "linking", "language.open", "inspection"},
     "__main__": {"apps"},
     # The door: it opens what is asked for, when it is asked for.
-    "__init__": EVERYTHING | {"cleaning", "comparison", "estimation", "linking", "mixing", "sweeping"},
+    "__init__": EVERYTHING
+    | {"cleaning", "comparison", "estimation", "inspection", "language", "linking", "mixing", "parsing", "sweeping"},
 }
 WITHOUT_TORCH = {
     "errors",
@@ -138,6 +163,7 @@ WITHOUT_TORCH = {
     "cluster",
     "cleaning",
     "comparison",
+    "fetching",
     "apps",
 }
 
@@ -191,7 +217,7 @@ def test_imports_only_go_down(path):
         ("nn/attention/core.py", "from ...search.beam import beam_search", False),
         ("text/lines.py", "def f():\n    import regard.data.store", False),
         ("apps/cli.py", "def f():\n    from torch import nn", False),
-        ("apps/cli.py", "from ..tasks.get import get", True),
+        ("apps/cli.py", "from ..tasks.engine import reads_pairs", True),
         ("errors.py", "from .text import tag", False),
     ],
 )
@@ -247,12 +273,16 @@ def test_every_recipe_parses(path):
 
 MOST_LINES, MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_PARAMETERS = 20_000, 400, 60, 8
 
-NOT_YET: dict[str, dict[str, int]] = {"lines": {"regard": 25_292}}
+NOT_YET: dict[str, dict[str, int]] = {}
 """What does not hold yet, with the numbers of today as ceilings, which only go down until none is left."""
 
 MOST_ANY = 236
 """How often the type that allows everything is written; lower it when it is written less."""
 NOT_YET_CYCLES: list[list[str]] = []
+
+ON_TOP = {"studies", "documents", "adaptation", "explore", "server", "watch", "exchange", "parsing", "fetching"}
+ON_TOP |= {"cluster", "tuning", "cleaning", "synthetic", "comparison", "planning", "estimation", "mixing"}
+ON_TOP |= {"sweeping", "linking", "reading", "language", "inspection", "terminology", "pictures.py"}
 
 TREES = {str(path.relative_to(ROOT / "regard")): ast.parse(path.read_text("utf-8")) for path in FILES}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -273,13 +303,28 @@ def over(found: Iterable[tuple[str, int]], limit: int, law: str) -> dict[str, in
 
 
 def test_the_package_is_small():
-    """Some rooms stand on top: none of them is on the way from text to a translator."""
-    on_top = {"studies", "documents", "adaptation", "explore", "server", "watch"}
-    on_top |= {"cluster", "tuning", "cleaning", "synthetic", "comparison", "planning", "estimation", "mixing"}
-    on_top |= {"sweeping", "linking", "reading"}
-    own = (path for path in FILES if not on_top & set(path.parts))
+    """Some rooms stand on top: none of them is on the way from text to a translator, and no room below imports one.
+
+    Among them are data sets fetched (`fetching`), models of one side (`language`), trees (`parsing`), links of words
+    (`linking`), words that must be kept (`terminology`), other libraries' models (`exchange`), what is said of bundles
+    and machines (`inspection`) and drawings (`pictures.py`); docs/decisions/0040-size-of-the-core.md counts them. Rooms
+    below name some in tables, such as those of commands, families, kinds of models and kinds of targets, which import
+    what is named when it is asked for.
+    """
+    own = (path for path in FILES if not ON_TOP & set(path.relative_to(ROOT / "regard").parts))
     size = sum(path.read_text("utf-8").count("\n") for path in own)
     assert size <= NOT_YET.get("lines", {}).get("regard", MOST_LINES)
+
+
+def test_nothing_below_imports_what_stands_on_top():
+    """But for the package's door, and what a flag, a bundle or an old name asks for, when it is asked for."""
+    tops = tuple(f"regard.{room.removesuffix('.py')}." for room in ON_TOP)
+    below = {path: tree for path, tree in TREES.items() if not ON_TOP & set(Path(path).parts) and path != "__init__.py"}
+    named = ((path, name) for path, tree in below.items() for name in imports(ROOT / "regard" / path, tree))
+    asked_for = {("tasks/translate.py", "adaptation"), ("tasks/translate.py", "terminology")}
+    asked_for |= {("apps/cli.py", "terminology"), ("apps/look.py", "explore")}
+    asked_for |= {("apps/translate.py", "cluster"), ("apps/translate.py", "documents"), ("apps/use.py", "language")}
+    assert {(path, name.split(".")[1]) for path, name in named if f"{name}.".startswith(tops)} == asked_for
 
 
 def test_every_file_can_be_read_in_one_go():

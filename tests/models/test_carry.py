@@ -17,11 +17,11 @@ from regard import recipe as recipes
 from regard.data.batches import Batches
 from regard.data.store import Store, Stream, fingerprint
 from regard.errors import Interrupted, ModelError, RecipeError
-from regard.models.rnn import LockedDropout, RNNConfig
+from regard.language.generate import generate, stream
+from regard.language.measure import perplexities
+from regard.language.open import open_bundle
+from regard.language.rnn import LockedDropout, RNNConfig
 from regard.settings import Filters
-from regard.tasks.generate import generate, stream
-from regard.tasks.measure import perplexities
-from regard.tasks.open import open_bundle
 from regard.text import END, Tokenizer, write_lines
 from regard.train import OBJECTIVES, Options, Step, TrainConfig, Trainer, inputs
 from regard.train.parallel import Parallel

@@ -22,6 +22,8 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.data.batches import Batches
 from regard.data.store import Store, fingerprint
+from regard.inspection.inspect import inspect
+from regard.language.measure import measure
 from regard.models import FAMILIES
 from regard.nn.attention import SCORES
 from regard.search.table import SearchConfig
@@ -29,8 +31,6 @@ from regard.settings import Filters
 from regard.tasks.decode import decode
 from regard.tasks.engine import backend_of
 from regard.tasks.fit import fit
-from regard.tasks.inspect import inspect
-from regard.tasks.measure import measure
 from regard.text import MASK, Tokenizer, write_lines
 from regard.train import OBJECTIVES, Interrupted, TrainConfig, Trainer
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from regard import recipe as recipes
 from regard.errors import ModelError, RecipeError
+from regard.language.rnn import RNN, RNNConfig
 from regard.models import FAMILIES
-from regard.models.rnn import RNN, RNNConfig
 
 TEXT = torch.randint(4, 20, (3, 7), generator=torch.Generator().manual_seed(5))
 

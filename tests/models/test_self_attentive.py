@@ -8,7 +8,7 @@ import torch
 import toy
 from torch import Tensor
 
-from regard.models.self_attentive import Hops, SelfAttentiveConfig
+from regard.language.self_attentive import Hops, SelfAttentiveConfig
 from regard.nn.state import Observer
 
 CONFIG = SelfAttentiveConfig(width=16, embedding=10, hops=3, score_width=8, hidden=12, dropout=0.0)

@@ -26,7 +26,7 @@ from regard.search.beam import beam_search
 from regard.search.constraints import constrained
 from regard.search.table import penalty_of
 from regard.studies.lectures.exhaustive import exhaustive_search
-from regard.tasks.open import use_of
+from regard.tasks.engine import use_of
 from regard.tasks.translate import load
 from regard.text import PAD, Tokenizer, write_lines
 

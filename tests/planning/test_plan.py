@@ -19,10 +19,10 @@ from regard.data.batches import Batch, Batches
 from regard.data.store import Stream
 from regard.errors import ModelError
 from regard.kernels import native
+from regard.language.bert import BERTConfig
+from regard.language.gpt import GPTConfig
 from regard.models import FAMILIES
-from regard.models.bert import BERTConfig
 from regard.models.blocks import layout_of
-from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig
 from regard.nn.layers import only_references
 from regard.planning import plan as planning

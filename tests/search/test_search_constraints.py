@@ -12,12 +12,12 @@ import toy
 from test_laws_search import History
 from torch import Tensor
 
-from regard.search.automaton import FAR, Phrases, Spelling, occurs
 from regard.search.beam import beam_search
 from regard.search.constraints import Rules, allot, constrained
 from regard.search.paths import Draw
 from regard.search.table import penalty_of
 from regard.studies.lectures.exhaustive import exhaustive_search
+from regard.terminology.automaton import FAR, Phrases, Spelling, occurs
 
 SPELT = [b" ", b"a", b"b", b"ab", b" a", b".", b"", b"ba"]
 END = 6

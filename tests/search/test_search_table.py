@@ -17,12 +17,12 @@ from regard.apps.cli import main
 from regard.engine import decoding
 from regard.errors import ModelError, RecipeError, RegardWarning
 from regard.models.interface import EncoderDecoder
-from regard.search import automaton
-from regard.search.automaton import Terms, occurs
 from regard.search.beam import beam_search, diverse_search
 from regard.search.hypotheses import Hypothesis, Problem
 from regard.search.table import SEARCHES, Constraints, Options, Search, SearchConfig, penalty_of, search_of
 from regard.tasks.translate import Translator, load
+from regard.terminology import automaton
+from regard.terminology.automaton import Terms, occurs
 from regard.text import write_lines
 
 LINES = ENGLISH[:4]

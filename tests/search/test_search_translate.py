@@ -14,10 +14,10 @@ from bundles import ENGLISH, GERMAN, small_bundle
 
 from regard.apps.cli import main
 from regard.errors import RegardError
-from regard.search.automaton import occurs
-from regard.tasks.constraints import PLACEHOLDER, Constraints, read_glossary
 from regard.tasks.forced import forced
 from regard.tasks.translate import Translator, load
+from regard.terminology.automaton import occurs
+from regard.terminology.constraints import PLACEHOLDER, Constraints, read_glossary
 from regard.text import write_lines
 
 LINES = ENGLISH[:4]

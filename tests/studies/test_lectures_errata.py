@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.language.gpt import GPTConfig
 from regard.metrics import bleu
-from regard.models.gpt import GPTConfig
 from regard.models.transformer import TransformerConfig, build
 from regard.nn import Padded
 from regard.nn.attention import Causal, Dot, Heads, MultiHead, ScaledDot, attend, softmax, weigh

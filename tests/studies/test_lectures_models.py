@@ -15,6 +15,7 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError
 from regard.explore.look import look
+from regard.language.open import Pipeline
 from regard.models import FAMILIES
 from regard.studies.lectures.trained import (
     PAIRS,
@@ -30,7 +31,6 @@ from regard.studies.lectures.trained import (
     trained,
 )
 from regard.tasks.forced import score_lines
-from regard.tasks.open import Pipeline
 from regard.tasks.translate import load
 from regard.text import PAD, Tokenizer
 

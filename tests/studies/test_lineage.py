@@ -17,11 +17,11 @@ from regard import recipe as recipes
 from regard.errors import ModelError, RecipeError, RegardError
 from regard.exchange.export import export
 from regard.kernels import native
+from regard.linking.align import align_lines
 from regard.models import FAMILIES
 from regard.models.luong import LuongConfig
 from regard.nn.layers import only_references
 from regard.nn.state import KeysValues, Observer
-from regard.tasks.align import align_lines
 from regard.tasks.costs import count_costs
 from regard.tasks.details import with_unknown_replaced
 from regard.tasks.forced import forced

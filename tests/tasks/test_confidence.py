@@ -20,11 +20,11 @@ from regard.bundle import Calibration, add_calibration, on_curve
 from regard.errors import BundleError, DataError, TextError
 from regard.models.transformer import TransformerConfig, build
 from regard.pictures import reliability as reliability_picture
-from regard.tasks.constraints import Constraints
 from regard.tasks.details import links_of, steps_of, sums_of, words_of
 from regard.tasks.forced import forced, score_lines
 from regard.tasks.lines import LongTranslation, translate_long
 from regard.tasks.translate import Translator, load
+from regard.terminology.constraints import Constraints
 from regard.text import END, PAD, TextConfig, Tokenizer
 from regard.text.sentences import words
 from regard.tuning.calibrate import calibrate, fit_temperature, mutual_information

@@ -21,10 +21,10 @@ from regard.apps.cli import main
 from regard.apps.look import page, picture
 from regard.errors import DataError, ModelError, TextError
 from regard.explore.look import Attention, Part, Side, look, side_of
+from regard.language.open import Pipeline
 from regard.models import FAMILIES
 from regard.models.blocks import layout_of
 from regard.nn.state import Observer
-from regard.tasks.open import Pipeline
 from regard.tasks.translate import load
 from regard.text import BEGIN, END, PAD, Tokenizer
 

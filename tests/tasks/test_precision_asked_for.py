@@ -13,12 +13,12 @@ from regard import bundle as bundles
 from regard.apps import cli
 from regard.engine import decoding
 from regard.errors import RegardWarning
+from regard.inspection.doctor import doctor
+from regard.language.open import Pipeline
 from regard.nn import layers
-from regard.tasks.doctor import doctor
 from regard.tasks.evaluate import evaluate_lines
 from regard.tasks.fit import _paths
 from regard.tasks.forced import score_lines
-from regard.tasks.open import Pipeline
 from regard.tasks.translate import load
 
 needs_engine = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decoding.refusal()))

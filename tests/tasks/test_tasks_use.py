@@ -14,9 +14,9 @@ import regard
 from regard import bundle as bundles
 from regard.engine import decoding
 from regard.errors import BundleError, DataError, ModelError, TextError
+from regard.inspection.inspect import inspect, verify
 from regard.tasks.evaluate import evaluate_lines
 from regard.tasks.forced import perplexity_of, score_lines
-from regard.tasks.inspect import inspect, verify
 from regard.tasks.translate import Translator, load
 
 

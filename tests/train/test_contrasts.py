@@ -19,18 +19,18 @@ from regard.data.batches import Batches
 from regard.data.store import Store, Stream, fingerprint
 from regard.errors import BundleError, ModelError, RecipeError
 from regard.exchange.export import export
-from regard.models.gpt import GPTConfig
-from regard.models.self_attentive import SelfAttentiveConfig
+from regard.language.gpt import GPTConfig
+from regard.language.self_attentive import SelfAttentiveConfig
+from regard.linking.align import align_lines
 from regard.models.transformer import TransformerConfig
 from regard.nn.layers import only_references
 from regard.nn.state import Observer
 from regard.parsing.parse import parse
 from regard.settings import Filters
-from regard.tasks.align import align_lines
-from regard.tasks.constraints import Constraints
 from regard.tasks.fit import fit
 from regard.tasks.forced import score_lines
 from regard.tasks.translate import Translator, load
+from regard.terminology.constraints import Constraints
 from regard.text import END, Tokenizer, write_lines
 from regard.train import OBJECTIVES, TrainConfig, Trainer, inputs, label_smoothed, projected_loss
 from regard.train.regularizers import token_weights

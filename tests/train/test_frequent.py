@@ -14,11 +14,11 @@ from torch import Tensor
 
 from regard import bundle as bundles
 from regard.errors import ModelError
+from regard.inspection.inspect import inspect
 from regard.models import FAMILIES
 from regard.nn.positions import fold_scale, scale_rows
 from regard.nn.state import Observer
 from regard.tasks.fit import counts_of, fit
-from regard.tasks.inspect import inspect
 from regard.tasks.prepare import prepare
 from regard.text import END
 from regard.train import OBJECTIVES, REGULARIZERS, Inputs, Step

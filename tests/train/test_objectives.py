@@ -20,14 +20,14 @@ from regard.data.batches import Batch, Batches, key_of
 from regard.data.store import Store, Stream, Windows, fingerprint
 from regard.data.views import Label, Masks, SpanCorruption
 from regard.errors import DataError, ModelError, TextError
-from regard.models.bert import BERTClassifierConfig, BERTConfig
-from regard.models.gpt import GPTConfig
+from regard.inspection.inspect import inspect
+from regard.language.bert import BERTClassifierConfig, BERTConfig
+from regard.language.generate import stream
+from regard.language.gpt import GPTConfig
+from regard.language.measure import measure
 from regard.models.transformer import TransformerConfig
 from regard.settings import Filters
 from regard.tasks.fit import fit
-from regard.tasks.generate import stream
-from regard.tasks.inspect import inspect
-from regard.tasks.measure import measure
 from regard.text import BEGIN, END, GAPS, MASK, Tokenizer, write_lines
 from regard.train import OBJECTIVES, Interrupted, Options, Step, TrainConfig, Trainer, inputs
 

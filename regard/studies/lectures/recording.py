@@ -7,8 +7,8 @@ from typing import cast
 
 from regard.explore.look import look
 from regard.explore.steps import step_by_step
+from regard.language.open import open_bundle
 from regard.models.interface import EncoderDecoder
-from regard.tasks.open import open_bundle
 from regard.tasks.translate import Translator
 
 _TOP = 3

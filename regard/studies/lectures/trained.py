@@ -22,6 +22,7 @@ from torch import Tensor
 
 from regard.errors import DataError
 from regard.explore.look import Part, look
+from regard.language.open import Pipeline, open_bundle
 from regard.models.blocks import device_of
 from regard.models.interface import EncoderDecoder
 from regard.nn.attention import ScaledDot, attend
@@ -29,7 +30,6 @@ from regard.pictures import Word
 from regard.tasks.details import shares_of
 from regard.tasks.forced import hidden_of, logits_of
 from regard.tasks.lines import pad
-from regard.tasks.open import Pipeline, open_bundle
 from regard.tasks.translate import Translator
 from regard.text.lines import tag
 from regard.text.sentences import words

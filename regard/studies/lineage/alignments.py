@@ -8,10 +8,10 @@ from typing import Any
 
 from regard.errors import DataError, ModelError
 from regard.explore.look import look
-from regard.metrics.aer import alignment_error_rate
+from regard.language.open import open_bundle
+from regard.linking.aer import alignment_error_rate
+from regard.linking.align import align_lines, read_gold, read_lines_of
 from regard.models import FAMILIES
-from regard.tasks.align import align_lines, read_gold, read_lines_of
-from regard.tasks.open import open_bundle
 from regard.tasks.translate import load
 
 from .table import Result

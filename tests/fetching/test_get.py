@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from regard.errors import FetchError
-from regard.tasks import get as get_module
-from regard.tasks.get import CATALOGUE, Dataset, RemoteFile, get
+from regard.fetching import get as get_module
+from regard.fetching.get import CATALOGUE, Dataset, RemoteFile, get
 
 FILES = {
     "train.en.gz": gzip.compress("\n".join(f"Two dogs and {i} cats." for i in range(30_000)).encode(), 6, mtime=0),

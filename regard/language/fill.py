@@ -18,9 +18,9 @@ from regard.models.blocks import device_of
 from regard.models.interface import Classifier, HasParameters, MaskedLM
 from regard.nn.convolution import POOLS
 from regard.nn.state import Layout
+from regard.tasks.lines import pad
 from regard.text import BEGIN, END, MASK, PAD, UNK
 
-from .lines import pad
 from .open import Pipeline, open_bundle
 
 

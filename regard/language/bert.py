@@ -12,14 +12,15 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.models.blocks import Projecting, final_norm
+from regard.models.choices import SMALL_STACK, Chance, Size, StackConfig, family_of, one_of
+from regard.models.interface import check_one_vocabulary
 from regard.nn.attention import Lengths
 from regard.nn.convolution import POOLS
 from regard.nn.layers import Dropout, LayerNorm, Map
 from regard.nn.state import Layout, Observer
 
-from .blocks import Projecting, embedding_of, final_norm, initialise, stack_of
-from .choices import SMALL_STACK, Chance, Size, StackConfig, family_of, one_of
-from .interface import check_one_vocabulary
+from .stacks import embedding_of, initialise, stack_of
 
 
 class _BodyConfig(StackConfig):

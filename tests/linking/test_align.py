@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from regard.apps.cli import main
 from regard.errors import DataError, ModelError, TextError
-from regard.metrics.aer import Gold, alignment_error_rate, parse_gold
-from regard.tasks.align import (
+from regard.linking.aer import Gold, alignment_error_rate, parse_gold
+from regard.linking.align import (
     SYMMETRIES,
     Alignment,
     AlignmentChoice,

@@ -1,49 +1,51 @@
-"""How results look in the terminal: evaluations, bundles and machines; and tables that others show too."""
+"""The commands `regard inspect` and `regard doctor`, and how what they find looks in the terminal."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from regard.apps.cli import cell, say
+from regard.apps.cli import cell, console_on, new_table, say, write_json
+from regard.apps.options import BundlePath, Json
 
 if TYPE_CHECKING:
-    from regard.tasks.doctor import Finding
-    from regard.tasks.evaluate import Evaluation
-    from regard.tasks.inspect import Inspection
+    from .doctor import Finding
+    from .inspect import Inspection
 
 
-def new_table(*headings: str) -> Table:
-    """A table without lines around it."""
-    return Table(*headings, box=None, show_header=bool(headings), pad_edge=False)
+def inspect(
+    bundle: BundlePath,
+    verify: Annotated[bool, typer.Option("--verify", help="Translate the golden sentences again and compare.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What a bundle is, where it came from, how good it is; always checks every file."""
+    from .inspect import inspect as look
+
+    found = look(bundle, again=verify)
+    if as_json:
+        write_json(found.to_dict())
+    else:
+        show_inspection(found, console_on(sys.stdout))
 
 
-def show_evaluation(result: Evaluation, console: Console) -> None:
-    """The scores with their intervals and signatures, how the output was made and how fast."""
-    table = new_table("metric", "value", "95 % interval", "unit")
-    for score in result.scores.values():
-        interval = f"{score.interval[0]:.2f} to {score.interval[1]:.2f}" if score.interval else ""
-        table.add_row(score.name, f"{score.value:.2f}", interval, score.unit)
-    console.print(table)
-    for score in result.scores.values():
-        say(console, f"{score.name}: {score.signature}", "dim")
-    if result.groups:
-        console.print()
-        table = new_table("group", *result.scores)
-        for group, scores in result.groups.items():
-            table.add_row(cell(group), *(f"{scores[name].value:.2f}" for name in result.scores))
-        console.print(table)
-    made = result.decoding
-    how = f"{made['samples']} samples" if made["samples"] else f"beam {made['beam']}"
-    say(
-        console,
-        f"{result.lines:,} lines, {how}, penalty {made['penalty']} {made['alpha']}, {made['precision']} on "
-        f"{made['device']}, {result.sentences_per_second:,.1f} sentences a second",
-    )
+def doctor(
+    bundle: Annotated[Path | None, typer.Argument(metavar="[BUNDLE]", help="A bundle's directory.")] = None,
+    as_json: Json = False,
+) -> None:
+    """This machine: versions, processor, kernels chosen and why; and what translates a bundle here."""
+    from .doctor import doctor as examine
+
+    findings = examine(bundle=bundle)
+    if as_json:
+        write_json([finding.to_dict() for finding in findings])
+    else:
+        _show_findings(findings, console_on(sys.stdout))
 
 
 def show_inspection(found: Inspection, console: Console) -> None:
@@ -91,7 +93,7 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def show_findings(findings: list[Finding], console: Console) -> None:
+def _show_findings(findings: list[Finding], console: Console) -> None:
     """What is known of the machine, topic by topic; what may need mending is marked."""
     for topic in dict.fromkeys(f.topic for f in findings):
         found = [f for f in findings if f.topic == topic]

@@ -17,11 +17,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.models.blocks import Projecting, Transformer, TransformerState
+from regard.models.choices import SMALL, EncoderDecoderConfig, family_of
 from regard.nn.layers import Map
 from regard.nn.state import Layout, Observer, Rows, in_rows, whole
-
-from .blocks import Projecting, Transformer, TransformerState
-from .choices import SMALL, EncoderDecoderConfig, family_of
 
 
 class ParserConfig(EncoderDecoderConfig):

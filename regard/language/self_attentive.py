@@ -14,15 +14,14 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.models.blocks import Projecting, zero_padding
+from regard.models.choices import Chance, Config, Size, TokenWidth, family_of
 from regard.nn.attention import mix, weigh
 from regard.nn.convolution import POOLS
 from regard.nn.layers import Dropout, Map
 from regard.nn.positions import look_up
 from regard.nn.recurrent import Stack, as_columns
 from regard.nn.state import Layout, Observer, Padded, show
-
-from .blocks import Projecting, zero_padding
-from .choices import Chance, Config, Size, TokenWidth, family_of
 
 
 class SelfAttentiveConfig(Config):

@@ -1,6 +1,6 @@
 """What a translation must and must not contain, in words: from text to the rules of a search.
 
-A required or forbidden phrase is found in every segmentation, and by whole words: see `regard.search.automaton`.
+A required or forbidden phrase is found in every segmentation, and by whole words: see `regard.terminology.automaton`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ModelError, TextError
-from regard.search.automaton import MOST, Phrases, Spelling, Terms, occurs
 from regard.search.constraints import Rules
 from regard.search.hypotheses import Hypothesis
 from regard.search.table import Constraints, SearchConfig
+from regard.tasks.decode import RulesOf
+from regard.tasks.engine import Engine
 from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import BEGIN, END, PAD, UNK, Tokenizer
 
-from .decode import RulesOf
-from .engine import Engine
+from .automaton import MOST, Phrases, Spelling, Terms, occurs
 
 PLACEHOLDER = re.compile(
     r"https?://[^\s<>\"]*[^\s<>\".,;:!?)\]}']"  # a URL, without the sentence's punctuation

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.errors import DataError
-
-from .result import Counts, Metric, Score, Values
+from regard.metrics.result import Counts, Metric, Score, Values
 
 Link = tuple[int, int]
 _LINK = re.compile(r"(\d+)([-p?])(\d+)")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from regard.errors import TextError
-from regard.parsing.trees import OUTER, Tree, Word, iter_trees
+
+from .trees import OUTER, Tree, Word, iter_trees
 
 _SIDES = {"0": "negative", "1": "negative", "2": "", "3": "positive", "4": "positive"}
 

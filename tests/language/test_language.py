@@ -13,8 +13,8 @@ import pytest
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import TextError
+from regard.parsing.phrases import phrases
 from regard.tasks.fit import fit
-from regard.tasks.phrases import phrases
 from regard.text import write_lines
 
 

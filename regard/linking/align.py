@@ -26,16 +26,16 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from regard.errors import DataError, ModelError, TextError
-from regard.metrics.aer import Gold, Link, alignment_error_rate, parse_gold
 from regard.models import FAMILIES
+from regard.tasks.details import Weights, layers_of, steps_of
+from regard.tasks.forced import forced
+from regard.tasks.lines import check_counts, check_length, check_line
+from regard.tasks.translate import Translator
 from regard.text.lines import read_lines, tag
 from regard.text.sentences import unspaced
 from regard.text.tokenizer import Tokenizer
 
-from .details import Weights, layers_of, steps_of
-from .forced import forced
-from .lines import check_counts, check_length, check_line
-from .translate import Translator
+from .aer import Gold, Link, alignment_error_rate, parse_gold
 
 Links = frozenset[Link]
 Rule = Literal["input", "output"]

@@ -10,11 +10,10 @@ from regard import bundle as bundles
 from regard.bundle import Bundle
 from regard.errors import BundleError
 from regard.recipe import to_toml
-
-from .engine import has_torch
-from .forced import forced
-from .lines import Languages
-from .translate import load
+from regard.tasks.engine import has_torch
+from regard.tasks.forced import forced
+from regard.tasks.lines import Languages
+from regard.tasks.translate import load
 
 _CLOSE = 1e-4
 """How far apart, in nats, two tokens may be in float32 that float64 puts in order."""
@@ -78,7 +77,7 @@ def verify(bundle: Bundle) -> str:
     if not bundle.golden:
         raise BundleError("there are no golden sentences to translate again; save the model as a bundle with some.")
     if has_torch():
-        from .golden import answers
+        from regard.tasks.golden import answers
 
         found = answers(bundle.model(), bundle.recipe, bundle.source, [g.source_ids for g in bundle.golden])
     else:

@@ -1,4 +1,4 @@
-"""The commands of models of one side: generate, fill, classify, embed, perplexity; and phrases, text of trees."""
+"""The commands of models of one side: generate, fill, classify, embed, perplexity."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def generate(
     json: Json = False,
 ) -> None:
     """Go on with a text by a language model: the likeliest tokens, draws, or a beam. The prompt is shown too."""
-    from regard.tasks.generate import generate, stream
-    from regard.tasks.open import open_bundle
     from regard.text import read_lines
+
+    from .generate import generate, stream
+    from .open import open_bundle
 
     if file is not None and prompt:
         raise TextError(f"the prompt is given twice, as an argument and in {file}; leave one of the two out.")
@@ -66,7 +67,7 @@ def fill(
     bundle: BundlePath, options: Options, file: Lines = "-", top: Top = 5, device: Device = "auto", json: Json = False
 ) -> None:
     """Fill in each <mask> of a line: the line's number, the mask's, and the likeliest tokens with probabilities."""
-    from regard.tasks.fill import fill
+    from .fill import fill
 
     found = fill(bundle, _lines(file), top=top, device=device, **computing(options))
     for number, masks in enumerate(found, start=1):
@@ -82,7 +83,7 @@ def classify(
     bundle: BundlePath, options: Options, file: Lines = "-", top: Top = 1, device: Device = "auto", json: Json = False
 ) -> None:
     """The label of each line, and how probable it is; with --top the next ones too."""
-    from regard.tasks.fill import classify
+    from .fill import classify
 
     found = classify(bundle, _lines(file), top=top, device=device, **computing(options))
     for choices in found:
@@ -104,7 +105,7 @@ def embed(
     device: Device = "auto",
 ) -> None:
     """A vector of each line: JSON, or with --output NumPy's format."""
-    from regard.tasks.fill import embed
+    from .fill import embed
 
     found = embed(bundle, _lines(file), pool=pool, device=device, **computing(options))
     if output is None:
@@ -132,8 +133,9 @@ def perplexity(
     json: Json = False,
 ) -> None:
     """How well a model knows a text: perplexity per token, word and character, with nats and bits."""
-    from regard.tasks.measure import perplexities
     from regard.text import read_lines
+
+    from .measure import perplexities
 
     second = None if target is None else read_lines(target)
     found = perplexities(bundle, _lines(file), second, stride=stride, device=device, **computing(options))
@@ -143,22 +145,6 @@ def perplexity(
     for score in found.values():
         line = "perplexity {value:.3f} {unit}: {nats:.4f} nats, {bits:.4f} bits; {count:,} ({signature})"
         say(console_on(sys.stdout), line.format(**{**vars(score), **score.detail}))
-
-
-def phrases(
-    treebank: Annotated[Path, typer.Argument(metavar="TREEBANK", help="Trees with a label at each node, one a line.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help='Lines `label text`, for data.labels = "first".')],
-    whole: Annotated[bool, typer.Option("--whole", help="Whole sentences only, not their phrases.")] = False,
-    binary: Annotated[
-        bool, typer.Option("--binary", help="Of labels 0 to 4: 0 and 1 negative, 3 and 4 positive, 2 left out.")
-    ] = False,
-) -> None:
-    """Labelled text from a treebank such as SST: every phrase with its label, each different one once."""
-    from regard.tasks.phrases import phrases
-    from regard.text import write_lines
-
-    count = write_lines(output, phrases(treebank, whole=whole, binary=binary))
-    write(f"{count:,} lines: {output}\n")
 
 
 def _lines(file: str) -> list[str]:

@@ -18,11 +18,10 @@ from regard import bundle as bundles
 from regard.bundle import SCALE, Bundle
 from regard.errors import ModelError, TextError
 from regard.metrics import score
+from regard.tasks.golden import answered
+from regard.tasks.lines import check_counts
+from regard.tasks.translate import load
 from regard.text import split_tag, tag
-
-from .golden import answered
-from .lines import check_counts
-from .translate import load
 
 KINDS = ("int8", "bfloat16")
 

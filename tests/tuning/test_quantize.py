@@ -14,9 +14,9 @@ from regard.apps.cli import app
 from regard.bundle import SCALE
 from regard.engine import decoding
 from regard.errors import BundleError, ModelError, TextError
-from regard.tasks.inspect import verify
-from regard.tasks.quantize import KINDS, quantize, quantized
+from regard.inspection.inspect import verify
 from regard.tasks.translate import load
+from regard.tuning.quantize import KINDS, quantize, quantized
 
 
 @pytest.fixture(scope="module")

@@ -17,13 +17,13 @@ from regard.metrics import Score, Unit, exact_match, perplexity
 from regard.models import FAMILIES
 from regard.models.blocks import device_of
 from regard.models.interface import EncoderDecoder
+from regard.tasks.forced import score_lines
+from regard.tasks.lines import pad
+from regard.tasks.translate import Translator
 from regard.text import BEGIN, END
 
 from .fill import classify, mask_of
-from .forced import score_lines
-from .lines import pad
 from .open import Pipeline, open_bundle
-from .translate import Translator
 
 _CHUNK = 1024
 

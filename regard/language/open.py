@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +13,15 @@ from regard.errors import RegardWarning, TextError
 from regard.models import FAMILIES
 from regard.models.interface import Kind
 from regard.recipe import Recipe
+from regard.tasks.engine import USES, check_kind, check_torch, context_of, exact_copy, instead_of, is_exact
+from regard.tasks.lines import check_line
 from regard.text import Tokenizer
-
-from .engine import NO_INT8, USES, check_kind, check_torch, context_of, exact_copy, instead_of, is_exact
-from .lines import check_line
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+_NO_INT8 = "this is computed in PyTorch, which multiplies no int8"
 
 
 class Pipeline:
@@ -35,7 +36,7 @@ class Pipeline:
     def model_for(self, precision: str = "auto") -> nn.Module:
         """The model to compute with: itself, or its float64 copy, made once and kept; see `regard.tasks.engine`."""
         if precision == "int8":
-            warnings.warn(instead_of(precision, NO_INT8), RegardWarning, stacklevel=3)
+            warnings.warn(instead_of(precision, _NO_INT8), RegardWarning, stacklevel=3)
         if not is_exact(precision):
             return self.model
         if self._exact is None:
@@ -61,17 +62,6 @@ class Pipeline:
             )
 
 
-def reads_pairs(bundle: str | Path) -> bool:
-    """Whether a bundle translates."""
-    return USES[FAMILIES[bundles.load(bundle).recipe.model.family].kind][1] == "translate"
-
-
-def use_of(recipe: Recipe, bundle: str | Path) -> str:
-    """The command that uses a bundle."""
-    word = "parse" if recipe.data.trees else USES[FAMILIES[recipe.model.family].kind][1]
-    return shlex.join(["regard", *word.split(), str(bundle)])
-
-
 def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device: str = "cpu") -> Pipeline:
     """Load a bundle of one of these kinds onto a device; what is open already is only checked."""
     if isinstance(bundle, Pipeline):
@@ -79,7 +69,7 @@ def open_bundle(bundle: str | Path | Pipeline, wanted: Sequence[Kind], *, device
         return bundle
     found = bundles.load(bundle)
     check_kind(found.recipe, wanted, bundle)
-    check_torch(f"`regard {USES[FAMILIES[found.recipe.model.family].kind][1]}`")
+    check_torch(f"`regard {USES[FAMILIES[found.recipe.model.family].kind].command}`")
     from regard.models.blocks import device_named
 
     opened = Pipeline(found.model().to(device_named(device)), found.recipe, found.source, found.target)

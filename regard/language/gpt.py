@@ -11,13 +11,14 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.models.blocks import Projecting, final_norm
+from regard.models.choices import SMALL_STACK, StackConfig, Tied, family_of
+from regard.models.interface import check_one_vocabulary
 from regard.nn.attention import Causal
 from regard.nn.layers import Map
 from regard.nn.state import Cache, Layout, Observer, Rows, whole
 
-from .blocks import Projecting, embedding_of, final_norm, initialise, stack_of
-from .choices import SMALL_STACK, StackConfig, Tied, family_of
-from .interface import check_one_vocabulary
+from .stacks import embedding_of, initialise, stack_of
 
 
 class GPTConfig(StackConfig):

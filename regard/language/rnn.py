@@ -17,14 +17,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.models import blocks, choices
+from regard.models.blocks import Projecting, begin_uniform
+from regard.models.interface import check_one_vocabulary
 from regard.nn.layers import Dropout, Map
 from regard.nn.positions import look_up
 from regard.nn.recurrent import Carry, Recurrence, Stack, as_columns, as_laid_out
 from regard.nn.state import Layout, Observer, Rows, whole
-
-from . import blocks, choices
-from .blocks import Projecting, begin_uniform
-from .interface import check_one_vocabulary
 
 
 class RNNConfig(blocks.RecurrentConfig):

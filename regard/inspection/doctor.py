@@ -21,9 +21,8 @@ from regard.engine import decoding
 from regard.errors import install
 from regard.kernels.build import default_threads
 from regard.search.table import search_with
-
-from .engine import has_torch
-from .translate import Translator, load
+from regard.tasks.engine import has_torch
+from regard.tasks.translate import Translator, load
 
 _FLAGS = (
     *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"),

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-FAR = 1 << 30  # tokens to an end that cannot be reached
+from regard.search.constraints import FAR
+
 MOST = 8  # required phrases of one line: a search tells every set of them apart
 # What is read besides bytes: the edge of a word, and the end of the text, which is an edge where a word ends.
 _EDGE, _END = 256, 257

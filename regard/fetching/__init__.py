@@ -1,0 +1,1 @@
+"""Data sets fetched from their official addresses."""
