@@ -10,6 +10,9 @@ of CTranslate2's, its quickest in float32 and the quickest of the others' go on,
 all that went on run in turn over several rounds, every other round backwards, and a system's figure is that of its
 best. Regard is shown in all its precisions, first as it is by default.
 
+Every worker has as many batches of 32 as the others: with three batches on two workers one would wait for a third of
+the time, which is no fault of its system.
+
 A beam stops when as many hypotheses as it is wide have ended, which is CTranslate2's rule; Hugging Face has
 `early_stopping=True`, the same. Marian's sentences are all as long as its batch's longest source (`marian_files.py`
 says why). Sentences are ids for all but Marian, which splits a line of tokens at its spaces. A target token is one of
@@ -97,18 +100,25 @@ class Bench:
             )
         self.sources = [bundle.source.encode(line) for line in self.lines]
         self.tokens = bundle.source.tokens(range(len(bundle.source)))
+        self.even = 32 * arguments.threads
+        if arguments.lines % self.even:
+            raise BenchmarkError(
+                f"--lines is {arguments.lines}; take a multiple of {self.even}, so that {arguments.threads} workers "
+                "have as many batches of 32 each, and none waits for the others."
+            )
         self.count = arguments.lines
-        self.long = [bundle.source.encode(line) for line in joined(self.lines, 60)[: max(arguments.lines // 4, 1)]]
+        many = max(arguments.lines // 4 // self.even, 1) * self.even
+        self.long = [bundle.source.encode(line) for line in joined(self.lines, 60)[:many]]
 
     def setting(self, name: str, share: float = 1.0) -> Table:
         """The job of a setting, with this share of its sentences."""
 
         def some(sources: Ids, least: int = 2) -> Ids:
-            return sources[: max(int(len(sources) * share), least)]
+            return sources[: max(int(len(sources) * share) // least, 1) * least]
 
         beam = 1 if "greedy" in name else 4
         if name == LONG:
-            return {"batch": 32, "beam": beam, "sources": some(self.long), "fixed": LENGTH}
+            return {"batch": 32, "beam": beam, "sources": some(self.long, self.even), "fixed": LENGTH}
         if name.startswith("one"):
             return {
                 "batch": 1,
@@ -116,7 +126,7 @@ class Bench:
                 "sources": some(self.sources[: max(self.count * 3 // 8, 2)]),
                 "single": True,
             }
-        return {"batch": 32, "beam": beam, "sources": some(self.sources[: self.count], 32)}
+        return {"batch": 32, "beam": beam, "sources": some(self.sources[: self.count], self.even)}
 
     def run(self, choice: Choice, settings: Sequence[Table], turns: int) -> Table:
         """What `peers/decoder.py` measures of a choice; the model is written for it if it is not there yet."""
@@ -426,7 +436,7 @@ def main() -> int:
     parser.add_argument("--bundle", type=Path, required=True, help="a Transformer that CTranslate2 can be given")
     parser.add_argument("--source", type=Path, required=True, help="test sentences")
     parser.add_argument("--reference", type=Path, required=True, help="their translations")
-    parser.add_argument("--lines", type=at_least(2), default=128, help="timed at batch 32 (default: 128); fewer else")
+    parser.add_argument("--lines", type=at_least(2), default=256, help="timed at batch 32 (default: 256); fewer else")
     parser.add_argument("--rounds", type=at_least(1), default=3, help="how often each is timed (default: 3)")
     parser.add_argument("--turns", type=at_least(1), default=1, help="in each round (default: 1); medians count")
     parser.add_argument("--only", nargs="+", choices=OTHERS, default=list(OTHERS), help="beside Regard")
