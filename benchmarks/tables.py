@@ -178,7 +178,7 @@ MAKERS: dict[str, Callable[[Table], list[str]]] = {
     "decode": decode_tables,
     "decode_small": decode_tables,
     "decode_avx2": decode_tables,
-    "decode_avx512": decode_tables,
+    "decode_amx": decode_tables,
     "train_step": train_step_tables,
     "train_step_avx2": train_step_tables,
     "train_step_epyc": train_step_tables,
