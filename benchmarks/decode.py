@@ -10,8 +10,8 @@ of CTranslate2's, its quickest in float32 and the quickest of the others' go on,
 all that went on run in turn over several rounds, every other round backwards, and a system's figure is that of its
 best. Regard is shown in all its precisions, first as it is by default.
 
-Every worker has as many batches of 32 as the others: with three batches on two workers one would wait for a third of
-the time, which is no fault of its system.
+Every worker has as many batches of 32 as the others: with three batches on two workers a quarter of what both can do
+would be waiting, which is no fault of its system.
 
 A beam stops when as many hypotheses as it is wide have ended, which is CTranslate2's rule; Hugging Face has
 `early_stopping=True`, the same. Marian's sentences are all as long as its batch's longest source (`marian_files.py`

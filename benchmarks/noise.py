@@ -11,12 +11,14 @@ Shown is BLEU of the lines as they are, BLEU of each kind, and the mean of what 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from random import Random
 from statistics import mean
 from typing import Any
 
 from record import RESULTS, circumstances, write
+from workers import BenchmarkError, exit_code
 
 import regard
 from regard.metrics import score
@@ -45,7 +47,7 @@ def measured(path: str, sets: dict[str, tuple[list[str], list[str]]]) -> dict[st
     return {"bundle": regard.inspect(path).digest, "bleu": bleu, "lost": lost, "lost_on_average": mean(lost.values())}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bundle", action="append", required=True, metavar="NAME=PATH")
     parser.add_argument("--source", type=Path, required=True)
@@ -53,11 +55,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS / "noise.json")
     given = parser.parse_args()
+    if wrong := [each for each in given.bundle if not all(each.partition("="))]:
+        raise BenchmarkError(f"--bundle {wrong[0]}: must be NAME=PATH, as noised=runs/general-en-de/bundle.")
     lines = read_lines(given.source), read_lines(given.reference)
+    if len(lines[0]) != len(lines[1]):
+        raise BenchmarkError(f"{given.source} has {len(lines[0])} lines and {given.reference} {len(lines[1])}.")
     sets = {"clean": lines, **{kind: spoilt(kind, *lines, given.seed) for kind in NOISES}}
     found = {name: measured(path, sets) for name, _, path in (each.partition("=") for each in given.bundle)}
     write(given.results, {**circumstances(), "lines": len(lines[0]), "seed": given.seed, "bundles": found})
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))
