@@ -23,6 +23,7 @@ def merge(bundle: str | Path | Bundle, adapter: str | Path | Adapter, out: str |
     together. A shortlist is kept, a calibration is not, for it was measured on other probabilities.
     """
     opened = read_bundle(bundle)
+    opened.check_elsewhere(out)
     changed = adapted(opened, adapter)
     model = changed.model()
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}

@@ -79,6 +79,11 @@ class Bundle:
         """What the recipe calls it, or the directory's name."""
         return self.recipe.name or self.path.name
 
+    def check_elsewhere(self, out: str | Path) -> None:
+        """Raises BundleError where what is made of this bundle would be written over it."""
+        if Path(out).resolve() == self.path.resolve():
+            raise BundleError(f"{out}: is the bundle itself, which would be lost; name another directory.")
+
     def model(self) -> nn.Module:
         """The model with the bundle's weights, ready to use (not training), in float32 on the CPU, in PyTorch.
 

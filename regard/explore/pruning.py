@@ -54,6 +54,7 @@ def prune_heads(bundle: str | Path, out: str | Path, off: Sequence[str | Head]) 
     model whose heads cannot be taken apart.
     """
     found = bundles.load(bundle)
+    found.check_elsewhere(out)
     config = config_of(found.recipe)
     heads = heads_named(map(str, off), config)
     smaller = config_without(config, heads)

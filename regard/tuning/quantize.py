@@ -64,6 +64,7 @@ def quantize(
     tell = progress or (lambda what: None)
     before = load(path, device="cpu")
     assert before.bundle is not None
+    before.bundle.check_elsewhere(out)
     for number, line in enumerate(source, start=1):
         if before.languages.targets and line.strip() and split_tag(line)[0] is None:
             tags = ", ".join(map(tag, before.languages.targets))

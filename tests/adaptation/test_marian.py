@@ -10,7 +10,7 @@ from bundles import ENGLISH, GERMAN
 import regard
 from regard.adaptation.keep import Corrections
 from regard.adaptation.merge import merge
-from regard.errors import ModelError
+from regard.errors import BundleError, ModelError
 from regard.tasks.translate import Translator
 
 pytest.importorskip("transformers", reason="needs the dev extra's transformers")
@@ -49,6 +49,8 @@ def test_an_adapter_is_learnt_and_merged(imported: Path, learnt: Path, tmp_path:
     assert sum(one == other for one, other in zip(found, GERMAN, strict=True)) > len(GERMAN) // 2
     assert texts(translator, "exact") == found
     assert texts(regard.load(merge(imported, learnt, tmp_path / "merged"))) == found
+    with pytest.raises(BundleError, match="is the bundle itself"):
+        merge(imported, learnt, imported)
 
 
 def test_one_correction_holds_and_is_undone_to_the_bit(imported: Path, learnt: Path, tmp_path: Path) -> None:

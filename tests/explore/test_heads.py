@@ -17,7 +17,7 @@ from regard import bundle as bundles
 from regard.apps.cli import main
 from regard.engine import decoding
 from regard.engine.packing import packed, shapes_of
-from regard.errors import DataError, ModelError, RegardError, TextError
+from regard.errors import BundleError, DataError, ModelError, RegardError, TextError
 from regard.estimation.correlation import spearman
 from regard.explore.changed import Changed
 from regard.explore.changes import Changes, Edit, Head, all_heads, checked, config_of, heads_named, without
@@ -219,6 +219,8 @@ def test_what_cannot_be_pruned_is_said(tmp_path: Path) -> None:
     shared = small_bundle(tmp_path / "shared", model={**SHAPE, "key_value_heads": 2})
     with pytest.raises(ModelError, match="cannot be taken out"):
         prune_heads(shared.path, tmp_path / "x", ["cross.1.1"])
+    with pytest.raises(BundleError, match="is the bundle itself"):
+        prune_heads(shared.path, shared.path, ["cross.1.1"])
     with pytest.raises(ModelError, match="heads to switch off"):
         heads(Path(__file__).parents[1] / "bundle/made-by-0.1/luong", ["a"], ["b"])
     config = config_of(shared.recipe)

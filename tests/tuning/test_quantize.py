@@ -64,6 +64,10 @@ def test_mistakes(whole, tmp_path):
         quantize(whole, tmp_path / "out", to="int4")
     with pytest.raises(TextError, match="12 source lines but 1 reference lines"):
         quantize(whole, tmp_path / "out", source=ENGLISH, reference=["eins"])
+    kept = bundles.load(whole).files
+    with pytest.raises(BundleError, match="is the bundle itself, which would be lost"):
+        quantize(whole, whole.parent / "." / whole.name)
+    assert bundles.load(whole).files == kept
 
 
 def test_lines_for_several_languages_are_told_to_carry_a_tag_and_not_the_kind_of_weights(tmp_path):
