@@ -167,7 +167,7 @@ def smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Label-smoothed losses (n,) of contiguous logits (n, V), which become their gradient in place."""
     losses = logits.new_empty(len(logits), dtype=torch.float32)
     n, width = logits.shape
-    _call("smoothed", logits, logits, _LONG(n), _LONG(width), targets, _FLOAT(smoothing), losses)
+    _call("smoothed", logits, logits, _LONG(n), _LONG(width), targets.contiguous(), _FLOAT(smoothing), losses)
     return losses
 
 
@@ -175,7 +175,7 @@ def diverging(one: Tensor, other: Tensor, targets: Tensor) -> Tensor:
     """KL(p, q) + KL(q, p) (n,) of two contiguous logits (n, V), which become its gradients in place."""
     found = one.new_empty(len(one), dtype=torch.float32)
     n, width = one.shape
-    _call("diverging", one, one, other, _LONG(n), _LONG(width), targets, found)
+    _call("diverging", one, one, other, _LONG(n), _LONG(width), targets.contiguous(), found)
     return found
 
 

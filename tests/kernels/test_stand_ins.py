@@ -35,7 +35,7 @@ from regard.train.objectives import _loss_and_gradient
 from regard.train.regularizers import _diverging
 
 ROWS, WIDTH = 64, 32
-TARGETS = torch.arange(ROWS) % WIDTH
+TARGETS = torch.stack((torch.arange(ROWS) % WIDTH, torch.full((ROWS,), -1)), 1)[:, 0]  # a column of padded targets
 
 
 def _attention(module: nn.Module, x: Tensor) -> Tensor:
