@@ -27,7 +27,7 @@ from regard.errors import ExtensionError, RegardError
 GROUP = "regard"
 HINT = "a name that an extension adds is known once it is imported: `regard --import FILE …`, or install its package"
 
-OWN = ("regard.studies.exact", "regard.reading.family")
+OWN = ("regard.studies.exact", "regard.reading.family", "regard.linking.guided")
 """Rooms of this package that stand above those whose tables they add to; they are loaded as installed ones are."""
 Entry = TypeVar("Entry")
 _lock = threading.RLock()

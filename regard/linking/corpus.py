@@ -5,7 +5,7 @@ Sizes: N pairs of lines of one shape, S source words, T target words of a line; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from regard.errors import DataError
 from regard.machine import free_memory
 
 Ints = NDArray[np.int64]
-Words = Sequence[Sequence[str]]
+Words = Sequence[Sequence[Hashable]]
 
 LONGEST = 1000
 """Words of a line: what is counted of a pair grows with the product of both lengths."""
@@ -24,6 +24,10 @@ MOST_CELLS = 2**31 - 1
 _BYTES = 64
 """Of memory for each of them while they are numbered; measured with 20 million, rounded up."""
 _CELLS = 400_000  # of one group: small enough for the processor's cache
+
+SAME, LIKE, LETTERS = 100.0, 30.0, 5
+"""How much likelier two words that are spelt alike are to translate each other, before anything is learnt: the same
+words (numbers, names, punctuation), and words whose first letters, so many of them, are the same."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,30 @@ class Corpus:
     target: NDArray[np.int32]  # (K,): and the target word
     source_words: int
     target_words: int
+    alike: NDArray[np.float32]  # (K,): how much likelier each pair of words is than others, by its spelling
 
 
-def _numbered(lines: Words) -> tuple[list[Ints], int]:
-    known: dict[str, int] = {}
-    return [np.array([known.setdefault(word, len(known)) for word in line], np.int64) for line in lines], len(known)
+def _numbered(lines: Words) -> tuple[list[Ints], list[Hashable]]:
+    known: dict[Hashable, int] = {}
+    return [np.array([known.setdefault(word, len(known)) for word in line], np.int64) for line in lines], [*known]
+
+
+def _alike(sources: Ints, targets: Ints, words: tuple[list[Hashable], list[Hashable]]) -> NDArray[np.float32]:
+    """(K,) of each pair of words SAME, LIKE or 1; what is no text, such as the number of a token, is like nothing."""
+    known: dict[Hashable, int] = {}
+    read, written = (np.array([known.setdefault(word, len(known)) for word in side]) for side in words)
+    begins: dict[str, int] = {}
+    first = np.array([_begin(word, begins, -1 - number) for number, word in enumerate(known)])
+    same = read[sources] == written[targets]
+    like = first[read][sources] == first[written][targets]
+    text = np.array([isinstance(word, str) for word in known])[read][sources]
+    return np.where(text & same, SAME, np.where(like & ~same, LIKE, 1.0)).astype(np.float32)
+
+
+def _begin(word: Hashable, begins: dict[str, int], alone: int) -> int:
+    """The number of what a word begins with; `alone` if it is not long enough, or not of letters."""
+    long = isinstance(word, str) and len(word) >= LETTERS and word.isalpha()
+    return begins.setdefault(str(word)[:LETTERS], len(begins)) if long else alone
 
 
 def _shapes(sources: Words, targets: Words) -> dict[tuple[int, int], list[int]]:
@@ -77,8 +100,9 @@ def _shapes(sources: Words, targets: Words) -> dict[tuple[int, int], list[int]]:
 def corpus_of(sources: Words, targets: Words) -> Corpus:
     """Arrays of words of both sides; DataError for lines that are too long or too many, and for none."""
     shapes = _shapes(sources, targets)
-    source, source_words = _numbered(sources)
-    target, target_words = _numbered(targets)
+    source, read = _numbered(sources)
+    target, written = _numbered(targets)
+    target_words = len(written)
     parts: list[tuple[Ints, Ints, Ints]] = []
     for (s, t), lines in sorted(shapes.items()):
         step = max(1, _CELLS // (s * t))
@@ -94,4 +118,5 @@ def corpus_of(sources: Words, targets: Words) -> Corpus:
         for (lines, a, b), each in zip(parts, met, strict=True)
     ]
     of_source, of_target = np.divmod(pairs, target_words)
-    return Corpus(groups, of_source.astype(np.int32), of_target.astype(np.int32), source_words, target_words)
+    alike = _alike(of_source, of_target, (read, written))
+    return Corpus(groups, of_source.astype(np.int32), of_target.astype(np.int32), len(read), target_words, alike)

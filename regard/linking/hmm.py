@@ -114,11 +114,11 @@ class Linker:
     """Both directions of a corpus, and what they learn from each other."""
 
     def __init__(self, corpus: Corpus) -> None:
-        """Every translation is as likely as any other, every position too."""
+        """Every position is as likely as any other, and every translation, but for words that are spelt alike."""
         self.corpus = corpus
-        pairs, targets, sources = len(corpus.source), corpus.target_words, corpus.source_words
-        self.there = Direction(_even(pairs, targets), _even(targets, targets))
-        self.back = Direction(_even(pairs, sources), _even(sources, sources))
+        targets, sources = corpus.target_words, corpus.source_words
+        self.there = Direction(corpus.alike / np.float32(targets), _even(targets))
+        self.back = Direction(corpus.alike / np.float32(sources), _even(sources))
 
     def learn_jumps(self) -> None:
         """From now on, words that stand together are likely to be linked to words that do."""
@@ -148,8 +148,8 @@ class Linker:
         self.back = _learnt(self.back, links, corpus.target, back)
 
 
-def _even(count: int, words: int) -> Floats:
-    return np.full(count, 1 / words, np.float32)
+def _even(words: int) -> Floats:
+    return np.full(words, 1 / words, np.float32)
 
 
 def _learnt(before: Direction, links: Sums, given: NDArray[np.int32], counted: Counted) -> Direction:

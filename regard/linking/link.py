@@ -17,7 +17,7 @@ from regard.text.sentences import unspaced
 
 from .aer import Link
 from .align import Alignment
-from .corpus import corpus_of
+from .corpus import Ints, Words, corpus_of
 from .hmm import Linker
 
 TABLE, JUMPS = 5, 8
@@ -44,6 +44,29 @@ def _apart(word: str) -> Iterator[str]:
         yield from together if apart else (together,)
 
 
+def learnt(sources: Words, targets: Words, *, progress: Callable[[str], None] = lambda what: None) -> Linker:
+    """Both models, learnt from lines of tokens; `progress` hears of each pass. Raises DataError as `corpus_of` does."""
+    progress("numbering words")
+    linker = Linker(corpus_of(sources, targets))
+    for number in range(TABLE + JUMPS):
+        if number == TABLE:
+            linker.learn_jumps()
+        progress(f"pass {number + 1} of {TABLE + JUMPS}")
+        linker.learn()
+    return linker
+
+
+def links_of(linker: Linker, threshold: float, lines: int) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Of the first `lines`, a group at a time: the lines' numbers, and which target and source positions are linked."""
+    for group in linker.corpus.groups:
+        if group.lines.min() >= lines:
+            continue
+        forth, back = linker.weights(group)
+        mean = (forth.positions + back.positions.transpose(0, 2, 1)) / 2
+        rows, targets, sources = np.nonzero((mean > threshold) & (group.lines < lines)[:, None, None])
+        yield group.lines[rows], targets, sources
+
+
 def link_lines(
     sources: Sequence[str],
     targets: Sequence[str],
@@ -67,23 +90,10 @@ def link_lines(
     read = [
         [list(_tokens(line)) for line in (*lines, *more)] for lines, more in zip((sources, targets), learn, strict=True)
     ]
-    progress("numbering words")
-    corpus = corpus_of(*([[token for token, _ in line] for line in side] for side in read))
-    linker = Linker(corpus)
-    for number in range(TABLE + JUMPS):
-        if number == TABLE:
-            linker.learn_jumps()
-        progress(f"pass {number + 1} of {TABLE + JUMPS}")
-        linker.learn()
+    linker = learnt(*([[token for token, _ in line] for line in side] for side in read), progress=progress)
     progress("linking")
     links: list[set[Link]] = [set() for _ in sources]
-    for group in corpus.groups:
-        if group.lines.min() >= len(sources):
-            continue
-        forth, back = linker.weights(group)
-        mean = (forth.positions + back.positions.transpose(0, 2, 1)) / 2
-        for row, t, s in zip(*np.nonzero(mean > threshold), strict=True):
-            line = group.lines[row]
-            if line < len(sources):
-                links[line].add((read[0][line][s][1], read[1][line][t][1]))
+    for found in links_of(linker, threshold, len(sources)):
+        for line, t, s in zip(*found, strict=True):
+            links[line].add((read[0][line][s][1], read[1][line][t][1]))
     return [Alignment(tuple(sorted(found)), *pair) for found, *pair in zip(links, sources, targets, strict=True)]

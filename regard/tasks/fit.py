@@ -202,7 +202,7 @@ def trainer_of(
 ) -> Trainer:
     """What trains a recipe's model into a directory, on batches of so many `tokens` if the recipe is not to say it."""
     family = FAMILIES[recipe.model.family]
-    counts = counts_of(recipe, prepared) if recipe.train.regularizers else None
+    counts = counts_of(recipe, prepared, options.report) if recipe.train.regularizers else None
     options = replace(options, counts=counts, loops=family.loops, shares_parts=family.shares_parts(recipe.model))
     options = replace(options, carry=recipe.carries)
     return Trainer(
@@ -231,7 +231,7 @@ def batches_of(recipe: Recipe, prepared: Prepared, tokens: int = 0) -> Batches:
     )
 
 
-def counts_of(recipe: Recipe, prepared: Prepared) -> Counts:
+def counts_of(recipe: Recipe, prepared: Prepared, report: Report = lambda event: None) -> Counts:
     """How often each token is read and written; text of one side is both.
 
     To have a position to attend to where no word fits, ends are no words: what is read counts 0 of them.
@@ -240,7 +240,8 @@ def counts_of(recipe: Recipe, prepared: Prepared) -> Counts:
     target = train.target.counts(sizes[1])
     read = target.copy() if recipe.data.texts else train.source.counts(sizes[0])
     read[END] = 0
-    return Counts(torch.from_numpy(read), torch.from_numpy(target))
+    progress = lambda what, count: report({"event": "prepare", "what": what, "count": count})  # noqa: E731
+    return Counts(torch.from_numpy(read), torch.from_numpy(target), train, progress)
 
 
 def _report_start(report: Report, recipe: Recipe, prepared: Prepared, trainer: Trainer, taken_up: Path | None) -> None:

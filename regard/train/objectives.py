@@ -41,6 +41,7 @@ class Inputs:
     widths: tuple[int, int]  # S and T
     before: Tensor | None = None  # the packed state that its rows go on from: see `regard.models.interface.Carries`
     continues: bool = False  # its rows go on where those of the batch before it ended
+    lines: Tensor | None = None  # (B,) which lines of the store its rows are, -1 for padding
 
     @classmethod
     def of_size(cls, rows: int, source: int, target: int) -> Inputs:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.data.store import Progress, Store
 from regard.errors import ModelError
 from regard.extensions import entry as found
 from regard.nn.layers import PostNorm, Saves, applied, stand_in
@@ -24,30 +26,33 @@ from .objectives import Inputs, Model, Outputs
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each token occurs in the text that is trained on."""
+    """How often each token occurs in the text that is trained on, and that text."""
 
     read: Tensor  # (V,) of the side that is read; the ends of lines count 0, since they are no words
     written: Tensor  # (V,) of the targets, the ends of lines included
+    store: Store | None = None
+    progress: Progress = lambda what, count: None
 
 
 @dataclass(frozen=True)
 class Regularizer:
     """What the rest of the program needs to know of a regulariser; parts that it does not need are left out.
 
-    Each part is given what `prepare` made of the strength, or without one the strength as a tensor.
+    Each part is given what `prepare` made of the strength (a tensor, or what goes to a device as one does), or without
+    one the strength as a tensor.
     """
 
     description: str  # what its strength means
-    prepare: Callable[[float, Counts], Tensor] | None = None
+    prepare: Callable[[float, Counts], Any] | None = None
     """Made once, before training, from the strength and the counts of the tokens."""
-    model: Callable[[Tensor, nn.Module], None] | None = None
+    model: Callable[[Any, nn.Module], None] | None = None
     """Changes the model before training; parameter names must stay."""
-    inputs: Callable[[Tensor, Inputs], Inputs] | None = None  # changes each batch that is trained on
-    weigh: Callable[[Tensor, Tensor], Tensor] | None = None
+    inputs: Callable[[Any, Inputs], Inputs] | None = None  # changes each batch that is trained on
+    weigh: Callable[[Any, Tensor], Tensor] | None = None
     """Targets (N,), those below 0 set to 0 -> what each counts in the loss, (N,)."""
-    add: Callable[[Tensor, Model, Outputs], Tensor] | None = None
+    add: Callable[[Any, Model, Outputs], Tensor] | None = None
     """The model and what it computed -> what is added to the summed loss. It shows in the gradient, not in the log."""
-    agree: Callable[[Tensor, Model, Outputs, Outputs, int], Tensor] | None = None
+    agree: Callable[[Any, Model, Outputs, Outputs, int], Tensor] | None = None
     """The model, what it computed of a batch with one dropout and with another, and how many targets may be projected
     at a time -> what is added to the summed loss, which is the mean of both. Takes each batch twice."""
     attention: bool = False  # whether `add` needs the attention weights, which takes the slower way of computing them
@@ -58,7 +63,7 @@ class Term:
     """A regulariser with what was prepared for it."""
 
     entry: Regularizer
-    value: Tensor
+    value: Any
 
 
 def terms_of(strengths: Mapping[str, float], counts: Counts | None, device: torch.device) -> list[Term]:

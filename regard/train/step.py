@@ -76,6 +76,7 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, positions: int 
         padded(batch.target_lengths, (lines,)),
         (width(batch.source_lengths), width(batch.target_lengths)) if packed else (source.shape[1], tokens.shape[1]),
         continues=batch.continues,
+        lines=padded(batch.lines, (lines,), -1),
     )
 
 

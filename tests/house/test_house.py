@@ -140,7 +140,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "language.stacks",
     }
     | {"apps.options", "apps.cli", "apps.training"},
-    "linking": {"text", "metrics.result", "models", "search.table", "tasks", "apps.options", "apps.cli"},
+    "linking": {"text", "metrics.result", "models", "search.table", "train", "tasks", "apps.options", "apps.cli"},
     "estimation": {"text", "metrics", "tasks", "apps.options", "apps.cli"},
     "apps": EVERYTHING - {"nn", "models", "search", "train"}
     | {"search.table", "cluster", "language.measure", "terminology.constraints"},

@@ -112,6 +112,18 @@ def test_a_word_of_chinese_has_the_links_of_its_characters() -> None:
     assert spaced("我喜欢 cats very much") == "我 喜 欢 cats very much"
 
 
+def test_words_spelt_alike_are_linked_where_nothing_else_tells() -> None:
+    sources = ["Anna visits 1848", "republican militancy", "we see", "we hear", "you see"]
+    targets = ["1848 besucht Anna", "Militanz republikanisch", "wir sehen", "wir hören", "ihr seht"]
+    found = [set(one.links) for one in regard.link_lines(sources, targets)]
+    assert {(0, 2), (2, 0)} <= found[0]
+    assert found[1] == {(0, 1), (1, 0)}
+
+
+def test_numbers_of_tokens_are_not_spelt_alike() -> None:
+    assert corpus_of([[7, 8]], [[8, 7]]).alike.tolist() == [1.0] * 4
+
+
 def test_empty_sides_have_no_links() -> None:
     found = regard.link_lines(["a b", "", "a", ""], ["x y", "x", "", ""])
     assert [one.links for one in found[1:]] == [(), (), ()]
