@@ -10,7 +10,8 @@ step that writes the token, all layers and heads averaged) and eflomal (Östling
 pair on the same lines, the gold set's sentences among them; Chinese it reads by characters, which are traced back to
 their words. eflomal also has a second direction: the best way to join the two is chosen on Chinese-English, and all
 ways are in the results. It is GPL, so it belongs in an environment of its own (`pip install eflomal`). What is not
-given, bundle or eflomal, is left as it was measured before; `--linked` measures `regard link` on eflomal's lines.
+given, bundle or eflomal, is left as it was measured before; `--linked` measures `regard link` on eflomal's lines, and
+`--guided` the head that recipes/align/guided-de-en.toml taught, whose text has the gold set's sentences in it too.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ from record import RESULTS, circumstances, write
 import regard
 from regard.errors import DataError
 from regard.linking.aer import Gold, Link, alignment_error_rate
-from regard.linking.align import SYMMETRIES, AlignmentChoice, align_lines, choose, read_gold
+from regard.linking.align import SYMMETRIES, AlignmentChoice, Reading, align_lines, choose, read_gold
 from regard.tasks.translate import Translator
 from regard.text import read_lines, write_lines
 
 CHOSEN_ON = "zh-en"
 PAIRS = (CHOSEN_ON, "de-en", "en-fr")
 NAIVE = AlignmentChoice(share=False, symmetry="target")
+GUIDED = "de-en"  # what the taught model translates
+TAUGHT = AlignmentChoice(readings=(Reading("input", layer=2, head=1),))
 ONE = "one direction"
 _CHINESE = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
 _Links = list[frozenset[Link]]
@@ -117,6 +120,8 @@ def measure(arguments: argparse.Namespace, data: Path, found: dict[str, Any]) ->
         systems = found.setdefault("pairs", {}).setdefault(pair, {"lines": len(gold), "systems": {}})["systems"]
         for name, how in ways.items():
             systems[name] = {ONE: figures(attention(model, pair, lines, how), gold)}
+        if arguments.guided and pair == GUIDED:
+            systems["guided"] = {ONE: figures(attention(regard.load(arguments.guided), pair, lines, TAUGHT), gold)}
         if arguments.linked:
             systems["regard link"] = {ONE: figures(linked(arguments.text, pair, lines), gold)}
         if arguments.eflomal:
@@ -130,6 +135,7 @@ def main() -> int:
     parser.add_argument("--text", required=True, type=Path, help="the folder that align_text.py filled")
     parser.add_argument("--bundle", type=Path, help="trained on it, for all directions")
     parser.add_argument("--eflomal", type=Path, help="the program eflomal-align")
+    parser.add_argument("--guided", type=Path, help="a bundle of recipes/align/guided-de-en.toml")
     parser.add_argument("--linked", action="store_true", help="measure `regard link`")
     parser.add_argument("--out", type=Path, default=RESULTS / "align.json", help="what is in it already is kept")
     arguments = parser.parse_args()
@@ -142,7 +148,7 @@ def main() -> int:
         sys.stdout.write(json.dumps(found["choice"]["readings"]) + "\n")
     for pair, held in found["pairs"].items():
         for name, scores in held["systems"].items():
-            for way in dict.fromkeys((ONE, found["joined"][name])):
+            for way in dict.fromkeys((ONE, found["joined"].get(name, ONE))):
                 aer = scores[way]["aer"]
                 low, high = aer["interval"]
                 sys.stdout.write(f"{pair} {name:16s} {way:18s} AER {aer['value']:.2f} [{low:.2f}, {high:.2f}]\n")
