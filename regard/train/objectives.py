@@ -20,7 +20,7 @@ from regard.data.batches import View
 from regard.data.views import CMLMMask, Label, Masks, SpanCorruption
 from regard.errors import ModelError
 from regard.models.interface import Carries, Classifier, EncoderDecoder, Kind, LanguageModel, MaskedLM
-from regard.nn.layers import applied, stand_in
+from regard.nn.layers import Saves, applied, stand_in
 from regard.nn.state import Layout, Observer, Packed, Padded, Part
 from regard.text.tokenizer import GAPS, MASK, Tokenizer
 
@@ -154,7 +154,7 @@ class _ProjectedLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Saves, *gradients: Tensor) -> Any:
         scale = gradients[0]
         if scale.device.type == "cpu" and scale == 1:  # as in training: no need to go through them all
             return (*ctx.saved_tensors, *[None] * 5)

@@ -23,6 +23,8 @@ from regard.text.tokenizer import END, UNK
 
 from .objectives import Inputs, Model, Outputs
 
+Value = Any  # what `prepare` makes: a tensor, or what goes to a device as one does
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -38,21 +40,20 @@ class Counts:
 class Regularizer:
     """What the rest of the program needs to know of a regulariser; parts that it does not need are left out.
 
-    Each part is given what `prepare` made of the strength (a tensor, or what goes to a device as one does), or without
-    one the strength as a tensor.
+    Each part is given what `prepare` made of the strength, or without one the strength as a tensor.
     """
 
     description: str  # what its strength means
-    prepare: Callable[[float, Counts], Any] | None = None
+    prepare: Callable[[float, Counts], Value] | None = None
     """Made once, before training, from the strength and the counts of the tokens."""
-    model: Callable[[Any, nn.Module], None] | None = None
+    model: Callable[[Value, nn.Module], None] | None = None
     """Changes the model before training; parameter names must stay."""
-    inputs: Callable[[Any, Inputs], Inputs] | None = None  # changes each batch that is trained on
-    weigh: Callable[[Any, Tensor], Tensor] | None = None
+    inputs: Callable[[Value, Inputs], Inputs] | None = None  # changes each batch that is trained on
+    weigh: Callable[[Value, Tensor], Tensor] | None = None
     """Targets (N,), those below 0 set to 0 -> what each counts in the loss, (N,)."""
-    add: Callable[[Any, Model, Outputs], Tensor] | None = None
+    add: Callable[[Value, Model, Outputs], Tensor] | None = None
     """The model and what it computed -> what is added to the summed loss. It shows in the gradient, not in the log."""
-    agree: Callable[[Any, Model, Outputs, Outputs, int], Tensor] | None = None
+    agree: Callable[[Value, Model, Outputs, Outputs, int], Tensor] | None = None
     """The model, what it computed of a batch with one dropout and with another, and how many targets may be projected
     at a time -> what is added to the summed loss, which is the mean of both. Takes each batch twice."""
     attention: bool = False  # whether `add` needs the attention weights, which takes the slower way of computing them
@@ -63,7 +64,7 @@ class Term:
     """A regulariser with what was prepared for it."""
 
     entry: Regularizer
-    value: Any
+    value: Value
 
 
 def terms_of(strengths: Mapping[str, float], counts: Counts | None, device: torch.device) -> list[Term]:
