@@ -31,6 +31,8 @@ HEADS = {
     "accuracy": "accuracy",
     "per": "phoneme error rate",
     "wer": "word error rate",
+    "per-unstressed": "phonemes, no stress",
+    "wer-unstressed": "words, no stress",
     "rouge-1": "ROUGE-1",
     "rouge-2": "ROUGE-2",
     "rouge-l": "ROUGE-L",
@@ -103,9 +105,8 @@ def rows_of(entry: dict[str, Any]) -> list[list[str]]:
         rows.append([system, *(shown([scores], figure) for figure in entry["figures"]), f"[result](../{name})"])
     for row in entry["published"]:
         mark = "" if row.get("seen") else "\\*"
-        figures = [f"{figure}{mark}" for figure in row["figures"]] + ["–"] * (
-            len(entry["figures"]) - len(row["figures"])
-        )
+        missing = [""] * (len(entry["figures"]) - len(row["figures"]))
+        figures = [f"{figure}{mark}" if figure else "–" for figure in [*row["figures"], *missing]]
         rows.append([row["system"], *figures, row["source"]])
     return rows
 
