@@ -143,7 +143,11 @@ def main() -> int:
         raise DataError("REGARD_DATA is not set; set it to the folder that holds word_alignment/.")
     found = json.loads(arguments.out.read_text("utf-8")) if arguments.out.exists() else {}
     measure(arguments, Path(os.environ["REGARD_DATA"]), found)
-    write(arguments.out, found | circumstances())
+    now = circumstances()
+    asked = {"guided": arguments.guided, "regard link": arguments.linked, "eflomal": arguments.eflomal}
+    how = {key: now[key] for key in ("date", "command", "commit", "machine")}
+    found["measured"] = found.get("measured", {}) | {name: how for name, given in asked.items() if given}
+    write(arguments.out, found | now)
     if "choice" in found:
         sys.stdout.write(json.dumps(found["choice"]["readings"]) + "\n")
     for pair, held in found["pairs"].items():
