@@ -1,6 +1,6 @@
 """Two metrics that leave out the stress of vowels, as most published figures do: AH0 and AH1 are AH.
 
-    regard --import recipes/cmudict/stress.py train recipes/cmudict/transformer.toml --out runs/cmudict
+regard --import recipes/cmudict/stress.py train recipes/cmudict/transformer.toml --out runs/cmudict
 """
 
 from __future__ import annotations
