@@ -27,24 +27,26 @@ from regard.errors import ExtensionError, RegardError
 GROUP = "regard"
 HINT = "a name that an extension adds is known once it is imported: `regard --import FILE …`, or install its package"
 
-OWN = ("regard.studies.exact", "regard.reading.family", "regard.linking.guided")
-"""Rooms of this package that stand above those whose tables they add to; they are loaded as installed ones are."""
+OWN = {
+    "regard.studies.exact": "regard.search.table",
+    "regard.reading.family": "regard.models",
+    "regard.linking.guided": "regard.train.regularizers",
+}
+"""Modules of this package that stand above the tables they add to, which are in these; loaded where the table is."""
 Entry = TypeVar("Entry")
 _lock = threading.RLock()
 _looked = False
 
 
 def load_installed() -> bool:
-    """Load our own and all installed extensions, once; whether that was now. Raises ExtensionError if one fails."""
+    """Load our own and all installed extensions, once; whether any was now. Raises ExtensionError if one fails."""
     global _looked
     with _lock:
+        new = [import_module(name) for name, table in OWN.items() if table in sys.modules and name not in sys.modules]
         if _looked:
-            return False
+            return bool(new)
         _looked = True
-        found = entry_points(group=GROUP)
-        for name in OWN:
-            import_module(name)
-        for point in found:
+        for point in entry_points(group=GROUP):
             package = f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
             try:
                 if callable(extension := point.load()):

@@ -30,6 +30,7 @@ def add():
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package that is installed and whose entry point names a function of `adding.py`, which tests may rewrite."""
+    extensions.load_installed()  # so that our own entries are in the table that is put back
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "adding.py").write_text(ADDS, encoding="utf-8")
     monkeypatch.setattr(extensions, "_looked", False)

@@ -89,6 +89,16 @@ def test_a_translation_loads_no_torch() -> None:
     assert "torch" not in loaded(f"import regard; regard.load({str(BUNDLE)!r}).translate(['abc de'])")
 
 
+def test_looking_for_a_name_loads_no_torch() -> None:
+    """Our own extensions are loaded only where the table is that they add to: there may be no PyTorch at all."""
+    wanted = "from regard.search.table import SearchConfig, search_of; search_of(SearchConfig(method='exact'))"
+    found = loaded(wanted)
+    assert "regard.studies.exact" in found
+    assert not found & {"torch", "regard.train", "regard.linking.guided"}
+    later = "import regard.train; from regard.extensions import load_installed as more; assert more() and not more()"
+    assert "regard.linking.guided" in loaded(f"{wanted}; {later}")
+
+
 def test_an_update_goes_through_few_files(training: dict[str, Any]) -> None:
     assert 0 < len(training["from_batch_to_weights"]) <= MOST["batch to weights"], training["from_batch_to_weights"]
 
