@@ -11,6 +11,7 @@ Sizes: B lines, H heads, T queries, S keys, N lines of the store, K links of the
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,14 +32,14 @@ class Guide:
     """Links of tokens, line after line, and how much they count."""
 
     strength: float
-    ends: Tensor  # (N,): where each line's links end among the K
+    offsets: Tensor  # (N + 1,): where each line's links begin among the K
     source: Tensor  # (K,) positions in the line
     target: Tensor  # (K,)
     lengths: Tensor  # (N, 2): tokens of the source and of the target, ends included
 
     def to(self, device: torch.device) -> Guide:
         """The same on a device."""
-        moved = {name: getattr(self, name).to(device) for name in ("ends", "source", "target", "lengths")}
+        moved = {name: getattr(self, name).to(device) for name in ("offsets", "source", "target", "lengths")}
         return replace(self, **moved)
 
     def goal(self, x: Inputs, queries: int, keys: int) -> Tensor:
@@ -54,8 +55,8 @@ class Guide:
                 "train.regularizers: guided-alignment needs each line's tokens to be the same in every epoch; leave "
                 "text.sampling, text.noise and whatever else changes the lines out, or guided-alignment."
             )
-        starts = torch.where(lines > 0, self.ends[lines - 1], 0)
-        counts = self.ends[lines] - starts
+        starts = self.offsets[lines]
+        counts = self.offsets[lines + 1] - starts
         rows = real.nonzero()[:, 0].repeat_interleave(counts)
         before = (starts - counts.cumsum(0) + counts).repeat_interleave(counts)
         links = before + torch.arange(len(rows), device=rows.device)
@@ -71,14 +72,14 @@ def _guide(strength: float, counts: Counts) -> Guide:
     sides = counts.store.source, counts.store.target
     count = len(sides[0].lengths)
     lines = [[side.line_ids(line).tolist() for line in range(count)] for side in sides]
-    passes = iter(range(1, 1000))
+    passes = itertools.count()
     linker = learnt(*lines, progress=lambda what: counts.progress("passes of linking tokens", next(passes)))
     found = [np.concatenate(parts) for parts in zip(*links_of(linker, THRESHOLD, count), strict=True)]
     order = np.argsort(found[0], kind="stable")
     line, target, source = (torch.from_numpy(each[order]) for each in found)
-    ends = torch.bincount(line, minlength=count).cumsum(0)
+    offsets = torch.bincount(line + 1, minlength=count + 1).cumsum(0)
     lengths = torch.from_numpy(np.stack([side.lengths + 1 for side in sides], 1))
-    return Guide(strength, ends, source, target, lengths)
+    return Guide(strength, offsets, source, target, lengths)
 
 
 def _taught(guide: Guide, model: Model, outputs: Outputs) -> Tensor:

@@ -240,8 +240,8 @@ def counts_of(recipe: Recipe, prepared: Prepared, report: Report = lambda event:
     target = train.target.counts(sizes[1])
     read = target.copy() if recipe.data.texts else train.source.counts(sizes[0])
     read[END] = 0
-    progress = lambda what, count: report({"event": "prepare", "what": what, "count": count})  # noqa: E731
-    return Counts(torch.from_numpy(read), torch.from_numpy(target), train, progress)
+    tensors = torch.from_numpy(read), torch.from_numpy(target)
+    return Counts(*tensors, train, lambda what, count: report({"event": "prepare", "what": what, "count": count}))
 
 
 def _report_start(report: Report, recipe: Recipe, prepared: Prepared, trainer: Trainer, taken_up: Path | None) -> None:
