@@ -27,7 +27,18 @@ import regard
 from regard.errors import Interrupted
 from regard.recipe import Recipe, load, to_toml
 
-__all__ = ["RECIPE", "compared", "found_in", "interval", "keep", "recipe_of", "show", "train_all", "train_once"]
+__all__ = [
+    "RECIPE",
+    "compared",
+    "folder",
+    "found_in",
+    "interval",
+    "keep",
+    "recipe_of",
+    "show",
+    "train_all",
+    "train_once",
+]
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "multi30k-de-en" / "small.toml"
 
@@ -61,10 +72,15 @@ def train_all(
     return made
 
 
+def folder(name: str, recipe: Recipe, runs: Path) -> Path:
+    """Where the run of this recipe is kept."""
+    digest = hashlib.sha256(to_toml(recipe).encode()).hexdigest()[:8]
+    return runs / f"{re.sub('[^a-z0-9]+', '-', name.lower())}-{recipe.seed}-{digest}"
+
+
 def train_once(name: str, recipe: Recipe, runs: Path, until: float) -> Path | None:
     """The folder of a run that has ended, or is gone on with until it has; None if it has not, and the time is up."""
-    digest = hashlib.sha256(to_toml(recipe).encode()).hexdigest()[:8]
-    out = runs / f"{re.sub('[^a-z0-9]+', '-', name.lower())}-{recipe.seed}-{digest}"
+    out = folder(name, recipe, runs)
     if not (out / "results.json").is_file():
         if time.monotonic() > until:
             print(f"  {name}, seed {recipe.seed}: not begun, the time is up", flush=True)

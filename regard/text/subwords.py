@@ -213,13 +213,15 @@ class Sampler:
         self._lowest = min(self._scores.values(), default=0.0) - _UNKNOWN_PENALTY
         self._beginnings = {token[:end] for token in self._scores for end in range(1, len(token) + 1)}
         symbols = sorted((token.text for _, token in tokens if token.kind == TokenKind.SYMBOL), key=len, reverse=True)
+        spanning = any("\u2581" in token.lstrip("\u2581") for token in self._scores)
+        self._words = re.compile("(?s).+" if spanning else "\u2581*[^\u2581]*")
         self._symbols = re.compile(f"({'|'.join(map(re.escape, symbols)) or '(?!)'})")
 
     def sample(self, normalized: str, *, alpha: float, seed: int) -> list[int]:
         """Ids of a line that SentencePiece has normalised (spaces are U+2581), drawn by `seed`.
 
-        `alpha` is the share of merges left out for BPE (Provilkov et al. 2020), and for unigram the exponent of each
-        token's probability (Kudo 2018, equation 8, over all segmentations).
+        `alpha` is how probably each merge is left out for BPE (Provilkov et al. 2020), and for unigram the exponent of
+        each token's probability (Kudo 2018, equation 8, over all segmentations).
         """
         draw = Random(seed).random
         ids: list[int] = []
@@ -238,31 +240,36 @@ class Sampler:
         return ids
 
     def _bpe(self, text: str, alpha: float, draw: Draw) -> list[str]:
-        """The best merge first, of equals the leftmost; each is left out with probability `alpha`."""
+        """Tokens of each word, for merges are drawn word by word; text without spaces is one word."""
+        return [token for word in self._words.findall(text) for token in self._merged(word, alpha, draw)]
+
+    def _merged(self, word: str, alpha: float, draw: Draw) -> list[str]:
+        """The best merge first, of equals the leftmost; one that is left out may be made after the next, until all that
+        are possible are left out at once (Provilkov et al. 2020, algorithm 1)."""
         scores = self._scores
-        end = len(text)
-        symbols = list(text)
-        before, after = list(range(-1, end - 1)), list(range(1, end + 1))
+        end = len(word)
+        symbols = list(word)
+        before, after = list(range(-1, end)), list(range(1, end + 1))
         # Entries are (-score, left, right, the merged token).
-        pairs = ((left, text[left : left + 2]) for left in range(end - 1))
-        agenda = [(-scores[pair], left, left + 1, pair) for left, pair in pairs if pair in scores]
+        agenda = [(-scores[p], left, left + 1, p) for left in range(end - 1) if (p := word[left : left + 2]) in scores]
         heapify(agenda)
+        left_out: list[tuple[float, int, int, str]] = []
         while agenda:
-            _, left, right, pair = heappop(agenda)
+            _, left, right, pair = entry = heappop(agenda)
             # A side that was merged elsewhere is empty or longer than it was.
             if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != len(pair):
                 continue
             if draw() < alpha:
+                left_out.append(entry)
                 continue
             symbols[left], symbols[right] = pair, ""
             following = after[left] = after[right]
-            previous = before[left]
-            if following < end:
-                before[following] = left
-                if (longer := pair + symbols[following]) in scores:
-                    heappush(agenda, (-scores[longer], left, following, longer))
-            if previous >= 0 and (longer := symbols[previous] + pair) in scores:
-                heappush(agenda, (-scores[longer], previous, left, longer))
+            before[following] = left
+            for first, second in ((left, following), (before[left], left)):
+                if first >= 0 and second < end and (longer := symbols[first] + symbols[second]) in scores:
+                    left_out.append((-scores[longer], first, second, longer))
+            while left_out:
+                heappush(agenda, left_out.pop())
         return [symbol for symbol in symbols if symbol]
 
     def _unigram(self, text: str, alpha: float, draw: Draw) -> list[str]:
@@ -277,7 +284,8 @@ class Sampler:
         reached = 0.0
         for start in range(end):
             if start:
-                reached = _log_of_sum(arriving[start])
+                top, sums = _sums(arriving[start])
+                reached = top + log(sums[-1])
             for stop in range(start + 1, end + 1):
                 token = text[start:stop]
                 score = scores.get(token)
@@ -289,23 +297,15 @@ class Sampler:
                     break
         tokens, position = [], end
         while position:
-            start = _drawn(arriving[position], draw)
+            ways = arriving[position]
+            sums = _sums(ways)[1]  # of a single way nothing is drawn
+            start = ways[min(bisect(sums, draw() * sums[-1]), len(ways) - 1) if len(ways) > 1 else 0][0]
             tokens.append(text[start:position])
             position = start
         return tokens[::-1]
 
 
-def _drawn(ways: list[tuple[int, float]], draw: Draw) -> int:
-    """One of the ways' beginnings, as likely as its weight says; a single way asks for no draw."""
-    if len(ways) == 1:
-        return ways[0][0]
+def _sums(ways: list[tuple[int, float]]) -> tuple[float, list[float]]:
+    """The highest weight, and running sums of the exponentials of all weights less that."""
     top = max(weight for _, weight in ways)
-    sums = list(accumulate(exp(weight - top) for _, weight in ways))
-    return ways[min(bisect(sums, draw() * sums[-1]), len(ways) - 1)][0]
-
-
-def _log_of_sum(ways: list[tuple[int, float]]) -> float:
-    if len(ways) == 1:
-        return ways[0][1]
-    top = max(weight for _, weight in ways)
-    return top + log(sum(exp(weight - top) for _, weight in ways))
+    return top, list(accumulate(exp(weight - top) for _, weight in ways))

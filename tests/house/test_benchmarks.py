@@ -206,7 +206,7 @@ def test_differences_over_seeds_have_students_interval_and_are_told_apart_by_it(
     assert [table[name]["x"]["told_apart"] for name in ("same", "more")] == [False, True]
 
 
-@pytest.mark.parametrize("name", ["table3", "contrasts"])
+@pytest.mark.parametrize("name", ["table3", "ablation", "contrasts"])
 def test_every_variant_is_a_recipe_and_differs_from_the_first(name, tmp_path, monkeypatch):
     import importlib
 
@@ -216,7 +216,7 @@ def test_every_variant_is_a_recipe_and_differs_from_the_first(name, tmp_path, mo
     (tmp_path / "multi30k" / "train.en.gz").touch()
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     module = importlib.import_module(name)
-    groups = {"transformer": module.VARIANTS} if name == "table3" else module.FAMILIES
+    groups = {"transformer": module.VARIANTS} if name != "contrasts" else module.FAMILIES
     for family, variants in groups.items():
         common = module.model_of(family) if name == "contrasts" else []
         recipes = {variant: recipe_of(changes, 1, common) for variant, changes in variants.items()}

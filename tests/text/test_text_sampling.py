@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
 from math import exp
 from pathlib import Path
+from random import Random
 
 import pytest
 from bundles import ENGLISH, GERMAN
@@ -75,6 +78,34 @@ def test_bpe_leaves_out_its_share_of_merges() -> None:
     assert characters == 6  # with the space before it
     mean = sum(len(tokenizer.sample("woman", alpha=0.1, seed=seed)) for seed in range(2000)) / 2000
     assert merged < mean < characters
+
+
+def _as_in_the_paper(word: str, scores: dict[str, float], alpha: float, draw: Callable[[], float]) -> tuple[str, ...]:
+    """Provilkov et al. 2020, algorithm 1, as it is written there."""
+    tokens = list(word)
+    while True:
+        pairs = [(-scores[a + b], i) for i, (a, b) in enumerate(pairwise(tokens)) if a + b in scores]
+        kept = [pair for pair in pairs if draw() >= alpha]
+        if not kept:
+            return tuple(tokens)
+        place = min(kept)[1]
+        tokens[place : place + 2] = ["".join(tokens[place : place + 2])]
+
+
+def test_bpe_leaves_merges_out_as_the_paper_does() -> None:
+    sampler = MODELS["bpe", True]._sampler
+    words = sorted((token for token in sampler._scores if token[0] == "▁"), key=len)[-3:]
+    draws, alpha = 4000, 0.3
+    for word in words:
+        assert len(word) > 5
+        wanted, found = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+        for seed in range(draws):
+            wanted[_as_in_the_paper(word, sampler._scores, alpha, Random(seed).random)] += 1
+            found[tuple(sampler._bpe(word, alpha, Random(seed + draws).random))] += 1
+        for tokens in wanted.keys() | found.keys():
+            assert abs(wanted[tokens] - found[tokens]) < 5 * (wanted[tokens] + found[tokens]) ** 0.5 + 2
+    line = "".join(words)
+    assert {"".join(sampler._bpe(line, alpha, Random(seed).random)) for seed in range(50)} == {line}
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
