@@ -92,10 +92,11 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     variants = {name: VARIANTS[name] for name in VARIANTS if name in (arguments.only or VARIANTS)}
-    shared = ['data.metrics=["bleu"]', *shortened(arguments.pairs), *updates(20 if arguments.quick else UPDATES)]
+    common = ['data.metrics=["bleu"]', *updates(20 if arguments.quick else UPDATES)]
     if arguments.quick:
         variants, arguments.seeds = dict(list(variants.items())[:2]), 1
-        shared += ["search.beam=1", "search.extra_length=2", "train.validate_every=20"]
+        common += ["search.beam=1", "search.extra_length=2", "train.validate_every=20"]
+    shared = [*common, *shortened(arguments.pairs)]
     until = time.monotonic() + 60 * arguments.minutes
     made = train_all(variants, arguments.seeds, until, arguments.runs, shared)
     table = compared(made, ["perplexity", "bleu"])
@@ -107,7 +108,7 @@ def main() -> int:
     keep(
         arguments,
         "ablation",
-        {"pairs": arguments.pairs, "changes": variants, "common": shared, "runs": made, "table": table, "tests": tests},
+        {"pairs": arguments.pairs, "changes": variants, "common": common, "runs": made, "table": table, "tests": tests},
     )
     return 0
 
