@@ -246,8 +246,7 @@ class Sampler:
     def _merged(self, word: str, alpha: float, draw: Draw) -> list[str]:
         """The best merge first, of equals the leftmost; one that is left out may be made after the next, until all that
         are possible are left out at once (Provilkov et al. 2020, algorithm 1)."""
-        scores = self._scores
-        end = len(word)
+        scores, end = self._scores, len(word)
         symbols = list(word)
         before, after = list(range(-1, end)), list(range(1, end + 1))
         # Entries are (-score, left, right, the merged token).
@@ -277,15 +276,13 @@ class Sampler:
 
         Forward, the probabilities of all ways to each position are summed; backward, one way is drawn, token by token.
         """
-        scores, beginnings = self._scores, self._beginnings
-        end = len(text)
+        scores, beginnings, end = self._scores, self._beginnings, len(text)
         # Of each token that ends at a position: its beginning, and the log-probability of all ways through it.
         arriving: list[list[tuple[int, float]]] = [[] for _ in range(end + 1)]
         reached = 0.0
         for start in range(end):
             if start:
-                top, sums = _sums(arriving[start])
-                reached = top + log(sums[-1])
+                reached = _sums(arriving[start])[0]
             for stop in range(start + 1, end + 1):
                 token = text[start:stop]
                 score = scores.get(token)
@@ -306,6 +303,9 @@ class Sampler:
 
 
 def _sums(ways: list[tuple[int, float]]) -> tuple[float, list[float]]:
-    """The highest weight, and running sums of the exponentials of all weights less that."""
+    """The logarithm of the sum of the weights' exponentials, and running sums of these, relative to the highest."""
+    if len(ways) == 1:
+        return ways[0][1], [1.0]
     top = max(weight for _, weight in ways)
-    return top, list(accumulate(exp(weight - top) for _, weight in ways))
+    sums = list(accumulate(exp(weight - top) for _, weight in ways))
+    return top + log(sums[-1]), sums
