@@ -7,10 +7,11 @@ subwords, which it is given with spaces between, and builds the same shape with 
 tokens, Adam, and warm-up and inverse square root as in its own recipes. Its learning rate is the one of `--rates` that
 has the lowest dev perplexity after a tenth of the time; how many updates the time holds is measured before. It saves 20
 checkpoints; kept is the best one or the mean of the last five, whichever has the higher dev BLEU. Both search with the
-recipe's beam. Minutes are those of batches and updates, without validation. The recipe's noise is left out, unless
-`--noise` keeps it for Regard. Scores are Regard's, of detokenised text; test sets are translated once, at the end.
+recipe's beam. Minutes are those of batches and updates, without validation. Noise in the recipe is Regard's alone
+(`--set text.noise={}` leaves it out). Scores are of detokenised text; test sets are translated once, at the end.
 
-What was trained is kept in `--runs`; with `--only` the systems can be trained by two processes, a core each.
+What was trained is kept in `--runs`: Regard's run is taken up again, JoeyNMT's begins anew. With `--only` and
+`--results` each can be trained by a process of its own, on its own core.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from typing import Any
 
 from environments import interpreter
 from record import RESULTS, circumstances, write
-from workers import ROOT, SCRATCH, BenchmarkError, at_least, exit_code
+from train_step import save_text
+from workers import ROOT, SCRATCH, SCRIPTS, BenchmarkError, at_least, exit_code
 
 import regard
 from regard.kernels.build import threads_at_most
 from regard.metrics import score
 from regard.recipe import Recipe, load
 from regard.tasks.prepare import Prepared, prepare_for
-from regard.text import END, read_lines, write_lines
+from regard.text import read_lines, write_lines
 
-PEERS = Path(__file__).resolve().parent / "peers"
 STEP = re.compile(r"^(\S+ \S+) - INFO .*Epoch +\d+, Step: +(\d+), Batch Loss", re.MULTILINE)
 CHECK = re.compile(r"Evaluation result \(.*?ppl: +([\d.]+)")
 CHECKPOINTS, LAST, EVERY, TRIAL = 20, 5, 5, 40
@@ -48,17 +49,22 @@ Sets = dict[str, tuple[list[str], list[str]]]
 
 
 def sets_of(recipe: Recipe) -> Sets:
-    """Lines of the dev set and of each test set, source and reference."""
+    """Lines of the dev set and of each test set; raises BenchmarkError for a recipe that JoeyNMT could not be given."""
+    if recipe.model.family != "transformer" or not recipe.text.joint or not isinstance(recipe.data.valid_source, str):
+        raise BenchmarkError(
+            f"{recipe.name}: must be of a Transformer with a joint vocabulary and a dev set in one file a side; give "
+            "such a recipe."
+        )
     named = {"dev": (recipe.data.valid_source, recipe.data.valid_target)}
     named |= {name: (each.source, each.reference) for name, each in recipe.data.test.items()}
     return {name: (read_lines(str(source)), read_lines(str(reference))) for name, (source, reference) in named.items()}
 
 
-def scored(outputs: dict[str, list[str]], sets: Sets) -> dict[str, Any]:
+def scored(outputs: dict[str, list[str]], sets: Sets, language: str) -> dict[str, Any]:
     """BLEU and chrF of each set's output."""
     found: dict[str, Any] = {}
     for name, lines in outputs.items():
-        made = score(lines, sets[name][1], ("bleu", "chrf"))
+        made = score(lines, sets[name][1], ("bleu", "chrf"), language=language)
         found[name] = {
             metric: {"value": one.value, "interval": list(one.interval or ()), "signature": one.signature}
             for metric, one in made.items()
@@ -66,16 +72,13 @@ def scored(outputs: dict[str, list[str]], sets: Sets) -> dict[str, Any]:
     return found
 
 
-def ours(recipe: Recipe, runs: Path, sets: Sets) -> dict[str, Any]:
+def ours(recipe: Recipe, runs: Path) -> dict[str, Any]:
     """Regard's scores, and how much it trained."""
     out = runs / "regard"
     regard.fit(recipe, out, resume=True)
-    training = json.loads((out / "results.json").read_text(encoding="utf-8"))["training"]
-    outputs = {name: read_lines(out / "hypotheses" / f"{name}.txt") for name in sets}
-    for name, lines in outputs.items():
-        write_lines(runs / f"regard.{name}.txt", lines)
-    kept = {key: training[key] for key in ("updates", "target_tokens", "seconds", "precision")}
-    return {**kept, "scores": scored(outputs, sets)}
+    found = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    kept = {key: found["training"][key] for key in ("updates", "target_tokens", "seconds", "precision")}
+    return {**kept, "scores": {each["set"]: each["scores"] for each in found["scores"]}}
 
 
 class Joey:
@@ -86,81 +89,44 @@ class Joey:
         self.python = interpreter("joeynmt")
         self.environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
         folder.mkdir(parents=True, exist_ok=True)
-        tokenizer = prepared.source_tokenizer
-        train, valid = prepared.train, prepared.valid
-        few = range(0, len(valid), max(1, len(valid) // 300))
-        for name, store, lines in (("train", train, range(len(train))), ("dev", valid, few)):
-            for side, ids_of in (("source", store.source.line_ids), ("target", store.target.line_ids)):
-                rows = (" ".join(tokenizer.tokens(ids_of(line))) for line in lines)
-                write_lines(folder / f"{name}.{side}", rows)
-        write_lines(folder / "vocabulary.txt", tokenizer.tokens(range(END + 1, len(tokenizer))))
+        tokenizer, train, valid = prepared.source_tokenizer, prepared.train, prepared.valid
+        save_text(folder, tokenizer, train, range(len(train)))
+        save_text(folder, tokenizer, valid, range(0, len(valid), max(1, len(valid) // 300)), "dev")
 
     def configuration(self, name: str, rate: float, updates: int, checks: int, checkpoint: str = "") -> Path:
         """The file that its command reads."""
-        model, train, search = self.recipe.model, self.recipe.train, self.recipe.search
-        language = {"level": "word", "voc_file": str(self.folder / "vocabulary.txt")}
+        from joeynmt_own import configuration  # a script of peers/
 
-        def side(layers: int) -> dict[str, Any]:
-            return {
-                "type": "transformer",
-                "num_layers": layers,
-                "num_heads": model.heads,
-                "hidden_size": model.width,
-                "ff_size": model.feedforward,
-                "dropout": model.dropout,
-                "layer_norm": "pre",
-                "embeddings": {"embedding_dim": model.width, "scale": True, "dropout": model.dropout},
-            }
-
-        settings = {
-            "name": name,
-            "model_dir": str(self.folder / name),
-            "use_cuda": False,
-            "random_seed": self.recipe.seed,
-            "data": {
-                "train": str(self.folder / "train"),
-                "dev": str(self.folder / "dev"),
-                "src": {"lang": "source", **language},
-                "trg": {"lang": "target", **language},
-            },
-            "model": {
-                "initializer": "xavier_uniform",
-                "embed_initializer": "xavier_uniform",
-                "tied_embeddings": True,
-                "tied_softmax": True,
-                "encoder": side(model.encoder_layers),
-                "decoder": side(model.decoder_layers),
-            },
-            "training": {
-                "optimizer": "adam",
-                "adam_betas": [0.9, 0.98],
-                "learning_rate": rate,
-                "scheduling": "warmupinversesquareroot",
-                "learning_rate_warmup": min(1000, updates // 4),
-                "learning_rate_min": 0.0,
-                "clip_grad_norm": 1.0,
-                "label_smoothing": train.label_smoothing,
-                "normalization": "tokens",
-                "batch_type": "token",
-                "batch_size": self.recipe.data.batch_tokens,
-                "epochs": 1000,
-                "updates": updates,
-                "logging_freq": EVERY,
-                "validation_freq": max(1, updates // checks // EVERY) * EVERY,
-                "keep_best_ckpts": -1,
-                "print_valid_sents": [],
-                "early_stopping_metric": "ppl",
-                "overwrite": True,
-            },
-            "testing": {
-                "batch_size": search.batch_size,
-                "batch_type": "sentence",
-                "beam_size": search.beam if checkpoint else 1,
-                "beam_alpha": search.alpha,
-                "max_output_length": 200 if checkpoint else 1,  # checks are of the loss
-                "load_model": checkpoint,
-                "eval_metrics": [],
-            },
+        recipe, text = self.recipe, str(self.folder)
+        shape = recipe.model.model_dump() | {"layers": 0, "smoothing": recipe.train.label_smoothing}
+        job = {"shape": shape, "text": text, "seed": recipe.seed, "rate": rate, "sizes": []}
+        job["batch_tokens"] = recipe.data.batch_tokens
+        settings = configuration(job, text, name)
+        for side in ("encoder", "decoder"):
+            settings["model"][side] |= {"num_layers": shape[f"{side}_layers"], "layer_norm": "pre"}
+        settings["model"] |= {"initializer": "xavier_uniform", "embed_initializer": "xavier_uniform"}
+        settings["data"]["dev"] = f"{text}/dev"
+        settings["training"] |= {
+            "learning_rate_warmup": min(1000, updates // 4),
+            "clip_grad_norm": 1.0,
+            "shuffle": True,
+            "epochs": 1000,
+            "updates": updates,
+            "logging_freq": EVERY,
+            "validation_freq": max(1, updates // checks // EVERY) * EVERY,
+            "keep_best_ckpts": -1,
+            "print_valid_sents": [],
+            "early_stopping_metric": "ppl",
+            "overwrite": True,
+        }
+        settings["testing"] = {
+            "batch_size": recipe.search.batch_size,
+            "batch_type": "sentence",
+            "beam_size": recipe.search.beam if checkpoint else 1,
+            "beam_alpha": recipe.search.alpha,
+            "max_output_length": 200 if checkpoint else 1,  # checks are of the loss
+            "load_model": checkpoint,
+            "eval_metrics": [],
         }
         path = self.folder / f"{name}.yaml"
         path.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
@@ -180,6 +146,7 @@ class Joey:
 
     def train(self, name: str, rate: float, updates: int, checks: int) -> dict[str, float]:
         """Seconds of an update, and dev perplexity at the end."""
+        print(f"  joeynmt: {updates} updates, told in {self.folder / name / 'train.log'}", flush=True)
         self.call("-m", "joeynmt", "train", str(self.configuration(name, rate, updates, checks)), "--skip-test")
         log = (self.folder / name / "train.log").read_text(encoding="utf-8")
         steps = [(datetime.fromisoformat(when.replace(",", ".")), int(step)) for when, step in STEP.findall(log)]
@@ -200,6 +167,7 @@ class Joey:
 
 def theirs(joey: Joey, minutes: float, rates: Sequence[float], sets: Sets, runs: Path) -> dict[str, Any]:
     """JoeyNMT's scores, and how it was trained."""
+    language = joey.recipe.data.target_language
     speed = joey.train("speed", rates[0], TRIAL, 1)["seconds"]
     updates = max(CHECKPOINTS * EVERY, round(60 * minutes / speed))
     trials = {rate: joey.train(f"rate-{rate}", rate, max(TRIAL, updates // 10), 1)["perplexity"] for rate in rates}
@@ -208,10 +176,10 @@ def theirs(joey: Joey, minutes: float, rates: Sequence[float], sets: Sets, runs:
     trained = joey.train("main", rate, updates, CHECKPOINTS)
     saved = sorted((joey.folder / "main").glob("[0-9]*.ckpt"), key=lambda path: int(path.stem))
     average = joey.folder / "average.ckpt"
-    joey.call(str(PEERS / "joeynmt_average.py"), str(average), *map(str, saved[-LAST:]))
+    joey.call(str(SCRIPTS / "joeynmt_average.py"), str(average), *map(str, saved[-LAST:]))
     candidates = {"best": (joey.folder / "main" / "best.ckpt").resolve(), f"mean of the last {LAST}": average}
     outputs = {name: {"dev": joey.translate("main", path, sets["dev"][0])} for name, path in candidates.items()}
-    dev = {name: scored(made, sets)["dev"]["bleu"]["value"] for name, made in outputs.items()}
+    dev = {name: scored(made, sets, language)["dev"]["bleu"]["value"] for name, made in outputs.items()}
     chosen = max(dev, key=lambda each: dev[each])
     made = outputs[chosen]
     for name, (source, _) in sets.items():
@@ -225,7 +193,7 @@ def theirs(joey: Joey, minutes: float, rates: Sequence[float], sets: Sets, runs:
         "trials": {str(each): value for each, value in trials.items()},
         "checkpoint": chosen,
         "dev_bleu": dev,
-        "scores": scored(made, sets),
+        "scores": scored(made, sets, language),
     }
 
 
@@ -235,14 +203,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=100.0, help="of training, for each (default: 100)")
     parser.add_argument("--rates", type=float, nargs="+", default=[7e-4, 1.5e-3, 3e-3], help="that JoeyNMT tries")
     parser.add_argument("--only", nargs="+", choices=("regard", "joeynmt"), default=["regard", "joeynmt"])
-    parser.add_argument("--noise", action="store_true", help="keep the recipe's noise for Regard")
     parser.add_argument("--threads", type=at_least(1), default=1)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "beside", help="where runs are kept")
     parser.add_argument("--set", nargs="+", default=[], metavar="TABLE.KEY=VALUE", help="changes of the recipe")
     parser.add_argument("--results", type=Path, default=RESULTS / "beside.json")
     given = parser.parse_args()
+    sys.path.insert(0, str(SCRIPTS))
     changes = [f"train.minutes={given.minutes}", "train.max_updates=1000000"]
-    changes += [f"data.cache={json.dumps(str(SCRATCH / 'beside'))}", *([] if given.noise else ["text.noise={}"])]
+    changes += [f"data.cache={json.dumps(str(SCRATCH / 'beside'))}"]
     recipe = load(given.recipe, os.environ, [*changes, *given.set])
     sets = sets_of(recipe)
     runs = given.runs / recipe.name
@@ -250,7 +218,7 @@ def main() -> int:
     found: dict[str, Any] = {}
     with threads_at_most(given.threads):
         if "regard" in given.only:
-            found["regard"] = ours(recipe, runs, sets)
+            found["regard"] = ours(recipe, runs)
         if "joeynmt" in given.only:
             prepared = prepare_for(recipe, runs)
             joey = Joey(recipe, prepared, runs / "joeynmt", given.threads)

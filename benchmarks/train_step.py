@@ -41,6 +41,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -55,9 +56,10 @@ from tables import train_step_tables
 from workers import ISAS, SCRATCH, BenchmarkError, Machine, at_least, exit_code, save_batches, threads_option
 
 from regard.data.batches import Batch, Batches, Layout
+from regard.data.store import Store
 from regard.settings import DataConfig
 from regard.tasks.prepare import Prepared
-from regard.text import END, PAD, write_lines
+from regard.text import END, PAD, Tokenizer, write_lines
 
 OWN, MARIAN = "joeynmt-own", "marian-own"
 """JoeyNMT's command, in the environment of `joeynmt`, and Marian's trainer: on batches of their own."""
@@ -154,11 +156,10 @@ def unsorted(lengths: Lengths, tokens: int, count: int) -> list[list[int]]:
                 batches.append([])
 
 
-def save_text(folder: Path, prepared: Prepared, lines: list[int]) -> None:
+def save_text(folder: Path, tokenizer: Tokenizer, store: Store, lines: Sequence[int], name: str = "train") -> None:
     """The tokens of these lines and the vocabulary, as `peers/joeynmt_own.py` reads them."""
-    tokenizer, store = prepared.source_tokenizer, prepared.train
     for side, ids_of in (("source", store.source.line_ids), ("target", store.target.line_ids)):
-        write_lines(folder / f"train.{side}", (" ".join(tokenizer.tokens(ids_of(line))) for line in lines))
+        write_lines(folder / f"{name}.{side}", (" ".join(tokenizer.tokens(ids_of(line))) for line in lines))
     write_lines(folder / "vocabulary.txt", tokenizer.tokens(range(END + 1, len(tokenizer))))
 
 
@@ -198,7 +199,7 @@ class Bench:
         pairs = [(b.source, np.concatenate([b.target_input[:, :1], b.target_output], axis=1)) for b in padded]
         save_batches(folder / "batches.npz", pairs)
         save_batches(folder / "rounded.npz", [(rounded(a, 0), rounded(b, 1)) for a, b in pairs])
-        save_text(folder, prepared, [line for lines in mixed for line in lines])
+        save_text(folder, prepared.source_tokenizer, store, [line for lines in mixed for line in lines])
 
     def run(self, row: Row, way: Way, warmup: int, steps: int) -> dict[str, Any]:
         """What a system's script finds; it must count the tokens that its batches hold."""

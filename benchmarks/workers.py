@@ -20,6 +20,7 @@ from regard.text import BEGIN, END
 __all__ = [
     "ISAS",
     "SCRATCH",
+    "SCRIPTS",
     "BenchmarkError",
     "Machine",
     "at_least",

@@ -28,7 +28,7 @@ EPOCH = re.compile(r"num\. of seqs: (\d+), num\. of tokens: (\d+)")
 PARAMETERS = re.compile(r"Total params: (\d+)")
 
 
-def configuration(job: dict[str, Any], folder: str) -> dict[str, Any]:
+def configuration(job: dict[str, Any], folder: str, name: str = "model") -> dict[str, Any]:
     """What a user would write; one epoch is the whole text, and nothing is validated or clipped."""
     shape, text = job["shape"], Path(job["text"])
     language = {"level": "word", "voc_file": str(text / "vocabulary.txt")}
@@ -44,7 +44,7 @@ def configuration(job: dict[str, Any], folder: str) -> dict[str, Any]:
     }
     return {
         "name": "benchmark",
-        "model_dir": f"{folder}/model",
+        "model_dir": f"{folder}/{name}",
         "use_cuda": False,
         "random_seed": job["seed"],
         "data": {
