@@ -3,15 +3,16 @@
     REGARD_DATA=… ./run bench beside --recipe recipes/general-en-de/base.toml --minutes 100
 
 Regard trains the recipe by the clock (`train.minutes`). JoeyNMT, by its own command, reads the same pairs in the same
-subwords, which it is given with spaces between, and builds the same shape with pre-norm; it has batches of as many
-tokens, Adam, and warm-up and inverse square root as in its own recipes. Its learning rate is the one of `--rates` that
-has the lowest dev perplexity after a tenth of the time; how many updates the time holds is measured before. It saves 20
-checkpoints; kept is the best one or the mean of the last five, whichever has the higher dev BLEU. Both search with the
-recipe's beam. Minutes are those of batches and updates, without validation. Noise in the recipe is Regard's alone
-(`--set text.noise={}` leaves it out). Scores are of detokenised text; test sets are translated once, at the end.
+subwords, which it is given with spaces between, and builds the same shape with pre-norm. It puts pairs into batches as
+they come, so they come to it with those of like lengths together; it has batches of as many tokens, Adam, and warm-up
+and inverse square root as in its own recipes. Its learning rate is the one of `--rates` that has the lowest dev
+perplexity after a tenth of the time; how many updates the time holds is measured before. It saves 20 checkpoints; kept
+is the best one or the mean of the last five, whichever has the higher dev BLEU. Both search with the recipe's beam.
+Minutes are those of batches and updates, without validation. Noise in the recipe is Regard's alone (`--set
+text.noise={}` leaves it out). Scores are of detokenised text; test sets are translated once, at the end.
 
-What was trained is kept in `--runs`: Regard's run is taken up again, JoeyNMT's begins anew. With `--only` and
-`--results` each can be trained by a process of its own, on its own core.
+What was trained is kept in `--runs`: Regard's run is taken up again, JoeyNMT's begins anew. With `--only` each can be
+trained by a process of its own, on its own core: the results file keeps what it holds of other systems and recipes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import numpy as np
 from environments import interpreter
 from record import RESULTS, circumstances, write
 from train_step import save_text
@@ -81,6 +83,17 @@ def ours(recipe: Recipe, runs: Path) -> dict[str, Any]:
     return {**kept, "scores": {each["set"]: each["scores"] for each in found["scores"]}}
 
 
+def bucketed(lengths: list[int], tokens: int, seed: int) -> list[int]:
+    """Pairs in random batches of like lengths, each as long as JoeyNMT cuts one: longest times pairs is `tokens`."""
+    draw = np.random.default_rng(seed)
+    batches: list[list[int]] = [[]]
+    for pair in sorted(draw.permutation(len(lengths)).tolist(), key=lambda each: lengths[each]):
+        batches[-1].append(pair)
+        if lengths[pair] * len(batches[-1]) >= tokens:
+            batches.append([])
+    return [pair for i in draw.permutation(len(batches) - 1) for pair in batches[i]] + batches[-1]
+
+
 class Joey:
     """JoeyNMT on the text of a recipe."""
 
@@ -90,7 +103,8 @@ class Joey:
         self.environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer, train, valid = prepared.source_tokenizer, prepared.train, prepared.valid
-        save_text(folder, tokenizer, train, range(len(train)))
+        lengths = np.maximum(train.source.lengths, train.target.lengths) + 1
+        save_text(folder, tokenizer, train, bucketed(lengths.tolist(), recipe.data.batch_tokens, recipe.seed))
         save_text(folder, tokenizer, valid, range(0, len(valid), max(1, len(valid) // 300)), "dev")
 
     def configuration(self, name: str, rate: float, updates: int, checks: int, checkpoint: str = "") -> Path:
@@ -109,7 +123,7 @@ class Joey:
         settings["training"] |= {
             "learning_rate_warmup": min(1000, updates // 4),
             "clip_grad_norm": 1.0,
-            "shuffle": True,
+            "shuffle": False,  # `bucketed` did it
             "epochs": 1000,
             "updates": updates,
             "logging_freq": EVERY,
@@ -124,7 +138,7 @@ class Joey:
             "batch_type": "sentence",
             "beam_size": recipe.search.beam if checkpoint else 1,
             "beam_alpha": recipe.search.alpha,
-            "max_output_length": 200 if checkpoint else 1,  # checks are of the loss
+            "max_output_length": -1 if checkpoint else 1,  # its own limit, 1.5 times the source; checks are of the loss
             "load_model": checkpoint,
             "eval_metrics": [],
         }
@@ -226,7 +240,9 @@ def main() -> int:
     for name, row in found.items():
         told = ", ".join(f"{each} {made['bleu']['value']:.2f}" for each, made in row["scores"].items())
         print(f"{name}: {row['updates']} updates in {row['seconds'] / 60:.0f} minutes; BLEU: {told}")
-    write(given.results, {**circumstances(), "recipe": str(given.recipe), "minutes": given.minutes, "systems": found})
+    known = json.loads(given.results.read_text(encoding="utf-8")) if given.results.exists() else {}
+    rows = {name: {**circumstances(), "minutes": given.minutes, **row} for name, row in found.items()}
+    write(given.results, known | {recipe.name: known.get(recipe.name, {}) | rows})
     return 0
 
 

@@ -206,6 +206,23 @@ def test_differences_over_seeds_have_students_interval_and_are_told_apart_by_it(
     assert [table[name]["x"]["told_apart"] for name in ("same", "more")] == [False, True]
 
 
+def test_joeynmt_gets_batches_without_padding_in_random_order():
+    from beside import bucketed
+
+    lengths = [3, 9, 4, 3, 8, 3, 4, 9, 3, 2, 9, 3]
+    order = bucketed(lengths, 12, 1)
+    assert sorted(order) == list(range(12))
+    batches: list[list[int]] = [[]]
+    for pair in order:  # as JoeyNMT cuts them
+        batches[-1].append(lengths[pair])
+        if max(batches[-1]) * len(batches[-1]) >= 12:
+            batches.append([])
+    whole = [sorted(batch) for batch in batches if batch]
+    assert sorted(whole[:-1]) == [[2, 3, 3, 3], [3, 3, 4], [4, 8], [9, 9]]
+    assert whole[-1] == [9], "what does not fill a batch comes last"
+    assert any(bucketed(lengths, 12, seed) != order for seed in range(2, 9))
+
+
 @pytest.mark.parametrize("name", ["table3", "ablation", "contrasts"])
 def test_every_variant_is_a_recipe_and_differs_from_the_first(name, tmp_path, monkeypatch):
     import importlib
