@@ -24,7 +24,7 @@ from typing import Any
 import multi30k
 import torch
 from table3 import shortened
-from variants import compared, folder, keep, recipe_of, show, train_all
+from variants import chosen, compared, folder, keep, recipe_of, show, train_all
 from workers import ROOT, at_least, exit_code, threads_option
 
 from regard.comparison import Comparing, compare
@@ -87,11 +87,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=VARIANTS, metavar="NAME", help=", ".join(VARIANTS))
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "ablation", help="where runs are kept")
     parser.add_argument("--quick", action="store_true", help="two rows, one seed, 20 updates: to see that it works")
-    parser.add_argument("--results", type=Path, help="where to write (default: benchmarks/results, not with --quick)")
+    parser.add_argument("--results", type=Path, help="where to write (default: benchmarks/results, not in part)")
     threads_option(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    variants = {name: VARIANTS[name] for name in VARIANTS if name in (arguments.only or VARIANTS)}
+    variants = chosen(VARIANTS, arguments.only)
     common = ['data.metrics=["bleu"]', *updates(20 if arguments.quick else UPDATES)]
     if arguments.quick:
         variants, arguments.seeds = dict(list(variants.items())[:2]), 1

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import torch
-from variants import compared, keep, show, train_all
+from variants import chosen, compared, keep, show, train_all
 from workers import ROOT, at_least, exit_code, threads_option
 
 _DAMPED = {
@@ -68,7 +68,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "contrasts", help="where runs are kept")
     parser.add_argument("--quick", action="store_true", help="two variants, one seed, 4 updates: to see that it works")
-    parser.add_argument("--results", type=Path, help="where to write (default: benchmarks/results, not with --quick)")
+    parser.add_argument("--results", type=Path, help="where to write (default: benchmarks/results, not in part)")
     threads_option(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -76,10 +76,9 @@ def main() -> int:
     until = time.monotonic() + 60 * arguments.minutes
     changes, runs, tables = {}, {}, {}
     for family, every in FAMILIES.items():
-        variants = {name: every[name] for name in every if name in (arguments.only or names)}
-        if not variants:
+        if not set(every) & set(arguments.only or names):
             continue
-        common = model_of(family)
+        variants, common = chosen(every, arguments.only), model_of(family)
         if arguments.quick:
             variants, common, arguments.seeds = dict(list(variants.items())[:2]), [*common, *quick], 1
         elif arguments.updates:

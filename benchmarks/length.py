@@ -104,9 +104,7 @@ def compared(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--only", nargs="+", choices=FAMILIES, default=FAMILIES, metavar="FAMILY", help=", ".join(FAMILIES)
-    )
+    parser.add_argument("--only", nargs="+", choices=FAMILIES, metavar="FAMILY", help=", ".join(FAMILIES))
     parser.add_argument("--seeds", type=at_least(1), default=1, help="of each family (default: 1)")
     parser.add_argument("--updates", type=at_least(1), default=3000, help="of each run (default: 3000)")
     parser.add_argument("--minutes", type=at_least(1), default=120, help="no run begins after these (default: 120)")
@@ -114,18 +112,18 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="one family, few captions, 4 updates: to see that it works"
     )
-    parser.add_argument("--results", type=Path, help="where to write (default: benchmarks/results, not with --quick)")
+    parser.add_argument("--results", type=Path, help="where to write (default: benchmarks/results, not in part)")
     threads_option(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     changes = [f"train.max_updates={arguments.updates}"]
     if arguments.quick:
         changes = ["train.max_updates=4", "search.beam=1", "search.extra_length=2", "text.shrink=true"]
-        arguments.only, arguments.seeds = arguments.only[:1], 1
+        arguments.only, arguments.seeds = (arguments.only or list(FAMILIES))[:1], 1
     paths = write_corpus(arguments.runs / ("quick" if arguments.quick else "data"), 48 if arguments.quick else None)
     until = time.monotonic() + 60 * arguments.minutes
     families: dict[str, Any] = {}
-    for family in arguments.only:
+    for family in arguments.only or FAMILIES:
         for seed in range(1, arguments.seeds + 1):
             recipe = recipe_of(family, seed, paths, changes)
             out = train_once(family, recipe, arguments.runs, until)

@@ -25,7 +25,7 @@ from typing import Any
 
 import multi30k
 import torch
-from variants import compared, keep, show, train_all
+from variants import chosen, compared, keep, show, train_all
 from workers import ROOT, SCRATCH, at_least, exit_code, threads_option
 
 VARIANTS: dict[str, list[str]] = {
@@ -88,11 +88,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=VARIANTS, metavar="NAME", help=", ".join(VARIANTS))
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "table3", help="where runs are kept")
     parser.add_argument("--quick", action="store_true", help="two variants, one seed, 4 updates: to see that it works")
-    parser.add_argument("--results", type=Path, help="where to write (default: benchmarks/results, not with --quick)")
+    parser.add_argument("--results", type=Path, help="where to write (default: benchmarks/results, not in part)")
     threads_option(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    variants = {name: VARIANTS[name] for name in VARIANTS if name in (arguments.only or VARIANTS)}
+    variants = chosen(VARIANTS, arguments.only)
     common = ['data.metrics=["bleu"]']
     if arguments.quick:
         variants = dict(list(variants.items())[:2])

@@ -29,6 +29,7 @@ from regard.recipe import Recipe, load, to_toml
 
 __all__ = [
     "RECIPE",
+    "chosen",
     "compared",
     "folder",
     "found_in",
@@ -54,6 +55,12 @@ def recipe_of(changes: Sequence[str], seed: int, common: Sequence[str] = ()) -> 
     variables = {**os.environ, "REGARD_DATA": str(multi30k.folder().parent)}
     cache = f"data.cache={json.dumps(str(SCRATCH / 'variants'))}"
     return load(RECIPE, variables, [*common, *changes, f"seed={seed}", cache])
+
+
+def chosen(variants: dict[str, list[str]], names: Sequence[str] | None) -> dict[str, list[str]]:
+    """Those of these names, or all; always the first, with which the others are compared."""
+    base = next(iter(variants))
+    return {name: changes for name, changes in variants.items() if name == base or not names or name in names}
 
 
 def train_all(
@@ -151,6 +158,7 @@ def show(table: dict[str, Any]) -> None:
 
 
 def keep(arguments: argparse.Namespace, name: str, found: Mapping[str, Any]) -> None:
-    """Write what was found to `--results`, or to benchmarks/results/NAME.json unless the run was `--quick`."""
-    if where := arguments.results or (None if arguments.quick else RESULTS / f"{name}.json"):
+    """Write what was found to `--results`, or to benchmarks/results/NAME.json if it is of all variants in full."""
+    in_part = arguments.quick or arguments.only
+    if where := arguments.results or (None if in_part else RESULTS / f"{name}.json"):
         write(where, {**circumstances(), "threads": arguments.threads, "seeds": arguments.seeds, **found})
