@@ -90,8 +90,7 @@ def read_recipe(path: Path, settings: list[str] | None) -> Recipe:
 
     # Only what names a file or a folder: a foreign recipe must not carry a password off into a bundle. A value may be
     # longer than any path (LS_COLORS), for which Path.exists raises an error and os.path.exists does not.
-    folders = {name: value for name, value in os.environ.items() if os.path.exists(value)}
-    return load(path, folders, settings or ())
+    return load(path, {name: value for name, value in os.environ.items() if os.path.exists(value)}, settings or ())
 
 
 def recipe_and_run(path: Path, out: Path | None, settings: list[str] | None) -> tuple[Recipe, Path]:

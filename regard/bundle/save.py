@@ -94,8 +94,7 @@ def with_recipe(
     bundle: Bundle, recipe: Recipe, golden: Sequence[Golden], notes: Mapping[str, object], out: Path | None = None
 ) -> Bundle:
     """The bundle with another recipe of the same model and what it answers by it, saved in its place or in `out`."""
-    told = replace(bundle, recipe=recipe, golden=(*golden,))
-    return _with(told, _told(recipe, golden), notes, out)
+    return _with(replace(bundle, recipe=recipe, golden=(*golden,)), _told(recipe, golden), notes, out)
 
 
 def seal(part: Path, recipe: Recipe, parameters: int, provenance: Provenance, golden: Sequence[Golden]) -> None:

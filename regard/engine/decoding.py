@@ -88,8 +88,8 @@ class Shape:
     vocabulary: int
     activation: int
     pre_norm: bool
-    features: int
-    """Of the width, without the zeros that fill it up."""
+    features: int  # of the width, without the zeros that fill it up
+    turned: bool  # whether positions turn queries and keys, and are not added to embeddings
     each: tuple[int, ...]
     """Heads of each encoder layer, of each decoder layer, and of what looks at the source in each."""
 
@@ -120,7 +120,7 @@ class Embeddings:
     rows: int
     scale: float
     positions: Callable[[int], Array | None]
-    """How many are needed -> at least so many."""
+    """How many are needed -> at least so many; if they turn, cosines and signed sines (P, 2 key_width)."""
     most: int | None = None
     """How many there are; None: any number."""
     row_scales: Array | None = None
@@ -167,7 +167,7 @@ class Decoder:
         for function in (library.decoder_new, library.decoder_with, library.search_new, library.steps_new):
             function.restype = ctypes.c_void_p
         self.precision, self.shape, self.library, self.words = precision, shape, library, words
-        kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 11)(*map(int, astuple(shape)[:11]))
+        kind, sizes = PRECISIONS.index(precision), (ctypes.c_int64 * 12)(*map(int, astuple(shape)[:12]))
         heads = (ctypes.c_int64 * len(shape.each))(*shape.each)
         self._model = self.made(library.decoder_new(kind, sizes, heads, ctypes.c_float(epsilon)))
         weakref.finalize(self, library.decoder_free, self._model)

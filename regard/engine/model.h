@@ -22,6 +22,7 @@ constexpr int MOST_THREADS = 4096;
 struct Sizes {  // in the order in which decoding.py hands them over
     int64_t width, heads, key_width, value_width, inner, encoder_layers, decoder_layers, vocabulary, activation, pre_norm;
     int64_t features;  // of the width, without the zeros that fill it up
+    int64_t turned;    // whether positions turn queries and keys, and are not added to embeddings
 
     // Sizes that can be counted in int wherever one is multiplied with another of a layer.
     void check() const {
@@ -51,8 +52,8 @@ struct Embedding {  // of one side; positions may be null
     const void* table;        // float32; with row_scales whole numbers in a byte; null: the columns of the output
     const float* row_scales;  // of the table's rows, or null
     float scale;
-    const float* positions;
-    int64_t rows, longest;  // of the table, and of the positions
+    const float* positions;  // (longest, D); or the cosines and signed sines that turn a head's features, (longest, 2 dk)
+    int64_t rows, longest;   // of the table, and of the positions
 
     void check(const char* side, int64_t id) const {
         if (id < 0 || id >= rows)
@@ -250,7 +251,8 @@ template <class Kind> struct Computing {
     Embedding source, target;
     Rows rows;
     Numbers<float> x, y;
-    Numbers<Kept> kept;  // keys and values of encoder rows
+    std::vector<int> positions;  // of the rows of x
+    Numbers<Kept> kept;          // keys and values of encoder rows
 
     struct Scratch {  // of one thread; made before the threads begin, which must not run out of memory alone
         std::vector<const Kept*> at;
@@ -265,6 +267,7 @@ template <class Kind> struct Computing {
         for (const Embedding* words : {&source, &target})
             if (!words->table && (Kind::PER_WORD == 2 || words->rows > m.z.vocabulary))
                 fail("a table of %lld rows cannot be read from the output's %lld columns", (long long)words->rows, (long long)m.z.vocabulary);
+        if (m.z.turned && !(source.positions && target.positions)) fail("positions turn this model's keys, and there are none");
         sources.check(source, m.z.vocabulary);
         target.check("target", m.z.vocabulary - 1);
         scratch.resize(threads);
@@ -278,6 +281,7 @@ template <class Kind> struct Computing {
             if (size_t need = size_t(m.z.heads) * (most + W); one.weights.size() < need) one.weights.resize(2 * need);
         }
         rows.reserve(M, words_of<Kind>(m.widest));
+        if (positions.size() < size_t(M)) positions.resize(M);
         if (size_t need = size_t(M) * (m.z.width + W); x.size() < need) x.resize(need);
         if (size_t need = size_t(M) * (m.widest + W); y.size() < need) y.resize(need);
     }
@@ -294,10 +298,19 @@ template <class Kind> struct Computing {
 
     void embed(const Embedding& words, int row, int token, int position) {
         const int D = m.z.width;
+        const float* added = m.z.turned || !words.positions ? nullptr : words.positions + int64_t(position) * D;
+        positions[row] = position;
         for (int d = 0; d < D; d += W) {
             Floats v = words.table ? words.load(token, D, d) : of_output(token, d) * words.scale;
-            store(x_of(row) + d, words.positions ? v + load(words.positions + int64_t(position) * D + d) : v);
+            store(x_of(row) + d, added ? v + load(added + d) : v);
         }
+    }
+
+    // Sixteen features of a query or a key, of which each pair is turned by the row's position.
+    Floats turned(Floats v, const Embedding& words, int row, int at) const {
+        const int dk = int(m.z.key_width);
+        const float* by = words.positions + int64_t(positions[row]) * 2 * dk + at % dk;
+        return v * load(by) + __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14) * load(by + dk);
     }
 
     // After a sub-layer (norms[i] is its own): post-norm replaces x, pre-norm reads x through the next one's norm.
@@ -326,13 +339,16 @@ template <class Kind> struct Computing {
         });
     }
 
-    // Queries to y (M, E); keys and values to where place(row) says. Columns before `split` are queries.
-    template <class Place> void project(const Matrix& matrix, int split, Team& team, Place place) {
+    // Queries to y (M, E); keys and values to where place(row) says. Columns before `split` are queries. Of a side's
+    // attention to itself, whose words are given, as many columns of keys follow; both are turned where positions do that.
+    template <class Place> void project(const Matrix& matrix, int split, Team& team, Place place, const Embedding* words = nullptr) {
+        const int turning = words && m.z.turned ? 2 * split : 0;
         multiply<Kind>(matrix, rows, team, [&](int row, int column, const Floats* out) {
             for (int v = 0; v < PANEL / W && column + v * W < matrix.N; v++) {
                 int at = column + v * W;
-                if (at < split) store(y_of(row) + at, out[v]);
-                else store(place(row) + at - split, out[v]);
+                const Floats found = at < turning ? turned(out[v], *words, row, at) : out[v];
+                if (at < split) store(y_of(row) + at, found);
+                else store(place(row) + at - split, found);
             }
         });
     }
@@ -397,7 +413,7 @@ template <class Kind> struct Computing {
             norm_all(team, m.z.pre_norm ? &m.encoder[0].norms[0] : nullptr);
             for (size_t l = 0; l < m.encoder.size(); l++) {
                 const Layer& layer = m.encoder[l];
-                project(layer.attention, layer.heads * dk, team, [&](int row) { return kept.data() + int64_t(row) * m.stored; });
+                project(layer.attention, layer.heads * dk, team, [&](int row) { return kept.data() + int64_t(row) * m.stored; }, &source);
                 attend(team, layer.heads, [&](int row, std::vector<const Kept*>& at) {
                     for (int p = 0; p < sources.tokens(owner[row]); p++)
                         at.push_back(kept.data() + int64_t(start(row) + p) * m.stored);
@@ -433,7 +449,7 @@ template <class Kind> struct Computing {
         norm_all(team, m.z.pre_norm ? &m.decoder[0].norms[0] : nullptr);
         for (size_t l = 0; l < m.decoder.size(); l++) {
             const Layer& layer = m.decoder[l];
-            project(layer.attention, layer.heads * dk, team, [&](int row) { return own(row, l); });
+            project(layer.attention, layer.heads * dk, team, [&](int row) { return own(row, l); }, &target);
             attend(team, layer.heads, [&](int row, std::vector<const Kept*>& at) {
                 wrote(row, l, at);
                 at.push_back(own(row, l));

@@ -29,7 +29,8 @@ _FREE = {
     *("encoder_heads", "decoder_heads", "cross_heads"),
     *("dropout", "activation_dropout", "attention_dropout", "max_positions", "share", "output_bias"),
 }
-"""Settings that may have any value; all others must be at their default, or as the paper has them."""
+"""Settings that may have any value; all others must be at their default, or one of `_KNOWN`."""
+_KNOWN = {**PAPER, "positions": (*PAPER["positions"], "rotary")}
 _ALIGN = 16
 _EPSILON = 1e-5
 """Of the norms, as `regard.nn` has it."""
@@ -43,7 +44,7 @@ def refuses(config: BaseModel, device: str = "cpu") -> str | None:
     if settings["family"] != "transformer":
         return f"it knows the transformer, and this model is a {settings['family']}"
     for key, value in settings.items():
-        if key not in _FREE and value not in PAPER.get(key, (type(config).model_fields[key].default,)):
+        if key not in _FREE and value not in _KNOWN.get(key, (type(config).model_fields[key].default,)):
             return f"it does not know model.{key} = {value!r}"
     return decoding.refusal()
 
@@ -122,6 +123,7 @@ def packed(
         activation=PAPER["activation"].index(config.activation),
         pre_norm=config.norm == "pre",
         features=config.width,
+        turned=config.positions == "rotary",
         each=tuple(n for part in ("encoder", "decoder", "cross") for n in config.heads_in(part)),
     )
     scale = math.sqrt(config.width)
@@ -187,6 +189,8 @@ def _positions(weights: Weights, side: str, config: TransformerConfig) -> Callab
     if config.positions == "learned":
         learned = _wide(weights[f"{side}.positions.weight"])
         return lambda most: learned
+    if config.positions == "rotary":
+        return lambda most: turns(most, config.widths[0])
     return lambda most: None if config.positions == "none" else _wide(sinusoids(most, config.width, config.positions))
 
 
@@ -195,6 +199,13 @@ def sinusoids(count: int, width: int, scheme: str) -> Array:
     angles = np.arange(count, dtype=np.float64)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
     both = np.stack((np.sin(angles), np.cos(angles)), axis=-1 if scheme == "sinusoidal" else 1)
     return both.reshape(count, width).astype(np.float32)
+
+
+def turns(count: int, width: int) -> Array:
+    """What turns pairs of a head's features: cosines, and sines with their signs, each filled up to whole vectors."""
+    sines, cosines = np.split(sinusoids(count, width, "sinusoidal-halves"), 2, axis=1)
+    signed = np.stack((-sines, sines), axis=-1).reshape(count, width)
+    return np.concatenate((_wide(np.repeat(cosines, 2, axis=1)), _wide(signed)), axis=1)
 
 
 def _up(width: int) -> int:

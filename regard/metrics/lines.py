@@ -86,8 +86,7 @@ def _rouge(hypotheses: Sequence[str], sets: list[list[str]], language: str, *, k
     pairs = zip(zip(*sets, strict=True), hypotheses, strict=True)
     values = [float(scorer.score_multi(list(right), h)[kind].fmeasure) for right, h in pairs]
     tokenizer = "rouge-score" if english else "unicode"
-    signature = f"f:1|case:lc|tok:{tokenizer}|stem:no|version:{version('rouge-score')}"
-    return rate(values, None, len(sets), signature)
+    return rate(values, None, len(sets), f"f:1|case:lc|tok:{tokenizer}|stem:no|version:{version('rouge-score')}")
 
 
 class _Unicode:

@@ -61,13 +61,11 @@ class LengthPredictor(nn.Module):
 
     def loss(self, found: Tensor, differences: Tensor) -> AuxiliaryLoss:
         """The cross-entropy of what was found and what is right (B,), of those lines that have targets."""
-        right = differences.clamp(-self.most, self.most) + self.most
-        return partial(_length_loss, found, right, self.weight)
+        return partial(_length_loss, found, differences.clamp(-self.most, self.most) + self.most, self.weight)
 
 
 def _length_loss(found: Tensor, right: Tensor, weight: float, losses: Tensor, tokens: Tensor) -> Tensor:
-    each = F.nll_loss(found, right, reduction="none").to(losses.dtype)
-    return (each * (tokens > 0)).sum() * weight
+    return (F.nll_loss(found, right, reduction="none").to(losses.dtype) * (tokens > 0)).sum() * weight
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,7 @@ def keep_mask(shape: torch.Size, probability: float, device: torch.device) -> tu
     """
     count, dropped = shape.numel(), round(probability * 65536)
     words = torch.empty((count + 3) // 4, dtype=torch.int64, device=device).random_(-(2**63), None)
-    bits = words.view(torch.int16)[:count].view(shape)
-    return bits >= dropped - 32768, 65536 / (65536 - dropped)
+    return words.view(torch.int16)[:count].view(shape) >= dropped - 32768, 65536 / (65536 - dropped)
 
 
 class _Drop(Function):

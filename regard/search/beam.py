@@ -38,8 +38,7 @@ class Beams:
 
     def open(self) -> list[list[list[int]]]:
         """The ids of each row's open hypotheses."""
-        kept = self.totals > _NONE
-        return [of_one[keep].tolist() for of_one, keep in zip(self.history, kept, strict=True)]
+        return [of_one[keep].tolist() for of_one, keep in zip(self.history, self.totals > _NONE, strict=True)]
 
 
 def beam_steps(

@@ -123,5 +123,4 @@ def coverage_penalty(state: Covered, beta: float) -> Numbers:
 
     A hypothesis that leaves source tokens unread is ranked lower (Wu et al. 2016, equation 14).
     """
-    logs = np.log(state.looked.clip(_LEAST, 1.0))
-    return cast(Numbers, beta * np.where(state.present, logs, 0.0).sum(-1))
+    return cast(Numbers, beta * np.where(state.present, np.log(state.looked.clip(_LEAST, 1.0)), 0.0).sum(-1))

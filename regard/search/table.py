@@ -339,8 +339,7 @@ def _derived(settings: SearchConfig, step_by_step: bool, n_best: int, constraine
     if settings.groups > 1:
         return "diverse"
     ruled = constrained or settings.min_length > 0 or settings.no_repeat_ngram_size > 0
-    one = settings.beam == 1 and n_best == 1 and not settings.coverage
-    return "greedy" if one and not ruled else "beam"
+    return "greedy" if settings.beam == 1 and n_best == 1 and not (settings.coverage or ruled) else "beam"
 
 
 # -- what is found -----------------------------------------------------------------------------------------------------

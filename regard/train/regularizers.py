@@ -118,8 +118,7 @@ def _drop_words(share: Tensor, x: Inputs) -> Inputs:
     """Replace a share of the tokens that the model is given by the unknown one, special tokens aside."""
 
     def dropped(ids: Tensor) -> Tensor:
-        drawn = torch.rand(ids.shape, device=ids.device) < share
-        return ids.masked_fill(drawn & (ids > END), UNK)
+        return ids.masked_fill((torch.rand(ids.shape, device=ids.device) < share) & (ids > END), UNK)
 
     return replace(x, source=dropped(x.source), tokens=dropped(x.tokens))
 

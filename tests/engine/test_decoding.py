@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decod
 
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [4, 5], [6, 6, 6, 6, 6, 6, 6, 6, 6], [18, 4]]
 SMALL = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=2, decoder_layers=2, dropout=0.0)
+TURNED = SMALL.model_copy(update={"positions": "rotary", "norm": "pre"})
 CONFIGS = {
     **{name: config for name, config in toy.CONFIGS.items() if refuses(config) is None},
     **{
@@ -43,6 +44,11 @@ CONFIGS = {
     ),
     "heads of 64 that were pruned": SMALL.model_copy(
         update={"width": 256, "heads": 4, "norm": "pre", "encoder_heads": (1, 4), "cross_heads": (2, 3)}
+    ),
+    "turned by rotary positions": TURNED,
+    "turned, no whole vectors": SMALL.model_copy(update={"positions": "rotary", "width": 20, "feedforward": 35}),
+    "turned, heads of 64 that were pruned": SMALL.model_copy(
+        update={"positions": "rotary", "width": 128, "encoder_heads": (1, 2), "decoder_heads": (2, 1)}
     ),
     "keys narrower than values": SMALL.model_copy(update={"key_width": 5, "value_width": 70, "share": "none"}),
 }
@@ -135,11 +141,12 @@ def test_a_beam_wider_than_the_vocabulary():
     same(found(model, SMALL, search, n_best=24), decode(model, SOURCES, search, n_best=24), 2e-5)
 
 
+@pytest.mark.parametrize("config", [SMALL, TURNED], ids=["added", "turned"])
 @pytest.mark.parametrize("precision", decoding.PRECISIONS)
-def test_neighbours_change_no_bit(precision):
-    model = toy.make(SMALL, vocabulary=90)
+def test_neighbours_change_no_bit(precision, config):
+    model = toy.make(config, vocabulary=90)
     results = [
-        found(model, SMALL, SearchConfig(beam=4, extra_length=30, batch_size=size), precision, n_best=4)
+        found(model, config, SearchConfig(beam=4, extra_length=30, batch_size=size), precision, n_best=4)
         for size in (1, 2, 5, 32)
     ]
     assert all(result == results[0] for result in results)
@@ -167,12 +174,13 @@ def test_a_table_that_is_the_output_is_in_memory_once_and_no_bit_changes(precisi
     assert searched(once, search, 4) == searched(twice, search, 4)
 
 
+@pytest.mark.parametrize("config", [SMALL, TURNED], ids=["added", "turned"])
 @pytest.mark.parametrize("settings", [{"samples": 3}, {"groups": 2}, {"no_repeat_ngram_size": 2, "beam": 1}])
-def test_searches_in_python_have_its_step(settings):
-    model = toy.make(SMALL, vocabulary=90)
+def test_searches_in_python_have_its_step(settings, config):
+    model = toy.make(config, vocabulary=90)
     search = SearchConfig(**{"beam": 4, "extra_length": 12, "batch_size": 3, **settings})
     for precision in ("float32", "int8"):
-        decoder = compiled(model, SMALL, precision)
+        decoder = compiled(model, config, precision)
         ours = decode(Backend(decoders=[decoder]), SOURCES, search)
         assert ours == decode(Backend(decoders=[decoder]), SOURCES, search.model_copy(update={"batch_size": 1}))
         if precision == "float32":

@@ -83,7 +83,7 @@ def test_weights_of_another_shape_are_refused():
     model.decoder[1].feedforward.inner.weight = torch.nn.Parameter(torch.zeros(16, 16))
     with pytest.raises(KernelError, match="of tensors has 256 and 32 numbers, not 512 and 32"):
         compiled(model, SMALL, "float32")
-    sizes = decoding.Shape(16, 2**40, 16, 16, 16, 1, 1, 90, 0, False, 16, (2**40,) * 3)
+    sizes = decoding.Shape(16, 2**40, 16, 16, 16, 1, 1, 90, 0, False, 16, False, (2**40,) * 3)
     with pytest.raises(KernelError, match="number of heads is 1099511627776"):
         Decoder(sizes, "float32", 1e-5, [], ())  # type: ignore[arg-type]
 

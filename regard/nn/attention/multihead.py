@@ -177,8 +177,7 @@ class Flexible(Kernel):
 
         size = call.queries.shape[2], call.keys.shape[2]
         block_mask = create_block_mask(sees, None, None, *size, device=call.queries.device)
-        run = attention or _flexible()
-        return run(call.queries, call.keys, call.values, score_mod, block_mask, 1.0), None
+        return (attention or _flexible())(call.queries, call.keys, call.values, score_mod, block_mask, 1.0), None
 
 
 class Fused(Kernel):
