@@ -7,12 +7,13 @@ subwords, which it is given with spaces between, and builds the same shape with 
 they come, so they come to it with those of like lengths together; it has batches of as many tokens, Adam, and warm-up
 and inverse square root as in its own recipes. Its learning rate is the one of `--rates` that has the lowest dev
 perplexity after a tenth of the time; how many updates the time holds is measured before. It saves 20 checkpoints; kept
-is the best one or the mean of the last five, whichever has the higher dev BLEU. Both search with the recipe's beam.
-Minutes are those of batches and updates, without validation. Noise in the recipe is Regard's alone (`--set
-text.noise={}` leaves it out). Scores are of detokenised text; test sets are translated once, at the end.
+is the best one or the mean of the last five, whichever has the higher dev BLEU (of every fifth line). Both search with
+the recipe's beam. Minutes are those of batches and updates, without validation. Noise in the recipe is Regard's alone
+(`--set text.noise={}` leaves it out). Scores are of detokenised text; test sets are translated once, at the end.
 
-What was trained is kept in `--runs`: Regard's run is taken up again, JoeyNMT's begins anew. With `--only` each can be
-trained by a process of its own, on its own core: the results file keeps what it holds of other systems and recipes.
+What was trained is kept in `--runs`: Regard's run is taken up again, and so is what JoeyNMT had ended. With `--only`
+each can be trained by a process of its own, on its own core: the results file keeps what it holds of other systems and
+recipes.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ from regard.text import read_lines, write_lines
 
 STEP = re.compile(r"^(\S+ \S+) - INFO .*Epoch +\d+, Step: +(\d+), Batch Loss", re.MULTILINE)
 CHECK = re.compile(r"Evaluation result \(.*?ppl: +([\d.]+)")
-CHECKPOINTS, LAST, EVERY, TRIAL = 20, 5, 5, 40
-"""What JoeyNMT saves, how many of the last are averaged, updates between lines of its log, fewest of a trial."""
+ENDED = "Skipping test after training"
+CHECKPOINTS, LAST, EVERY, TRIAL, DEV = 20, 5, 5, 40, 5
+"""What JoeyNMT saves, how many of the last are averaged, updates between lines of its log, fewest of a trial, and of
+how many dev lines one is translated to choose a checkpoint."""
 Sets = dict[str, tuple[list[str], list[str]]]
 
 
@@ -107,8 +110,8 @@ class Joey:
         save_text(folder, tokenizer, train, bucketed(lengths.tolist(), recipe.data.batch_tokens, recipe.seed))
         save_text(folder, tokenizer, valid, range(0, len(valid), max(1, len(valid) // 300)), "dev")
 
-    def configuration(self, name: str, rate: float, updates: int, checks: int, checkpoint: str = "") -> Path:
-        """The file that its command reads."""
+    def configuration(self, name: str, rate: float, updates: int, checks: int, checkpoint: str = "") -> str:
+        """What a user would write into the file that its command reads."""
         from joeynmt_own import configuration  # a script of peers/
 
         recipe, text = self.recipe, str(self.folder)
@@ -142,9 +145,7 @@ class Joey:
             "load_model": checkpoint,
             "eval_metrics": [],
         }
-        path = self.folder / f"{name}.yaml"
-        path.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
-        return path
+        return json.dumps(settings)  # JSON is YAML
 
     def call(self, *words: str, lines: Sequence[str] = ()) -> str:
         done = subprocess.run(
@@ -159,10 +160,15 @@ class Joey:
         return done.stdout
 
     def train(self, name: str, rate: float, updates: int, checks: int) -> dict[str, float]:
-        """Seconds of an update, and dev perplexity at the end."""
-        print(f"  joeynmt: {updates} updates, told in {self.folder / name / 'train.log'}", flush=True)
-        self.call("-m", "joeynmt", "train", str(self.configuration(name, rate, updates, checks)), "--skip-test")
-        log = (self.folder / name / "train.log").read_text(encoding="utf-8")
+        """Seconds of an update, and dev perplexity at the end; of a training that has ended, it is not made again."""
+        path, settings = self.folder / name / "train.log", self.folder / f"{name}.yaml"
+        wanted = self.configuration(name, rate, updates, checks)
+        ended = path.exists() and ENDED in path.read_text(encoding="utf-8")
+        if not ended or settings.read_text(encoding="utf-8") != wanted:
+            settings.write_text(wanted, encoding="utf-8")
+            print(f"  joeynmt: {updates} updates, told in {path}", flush=True)
+            self.call("-m", "joeynmt", "train", str(settings), "--skip-test")
+        log = path.read_text(encoding="utf-8")
         steps = [(datetime.fromisoformat(when.replace(",", ".")), int(step)) for when, step in STEP.findall(log)]
         # The first updates are not the fastest, and between some two lines a check was made.
         gaps = [(b[0] - a[0]).total_seconds() / (b[1] - a[1]) for a, b in pairwise(steps[2:])]
@@ -173,9 +179,13 @@ class Joey:
         """Detokenised output of these lines."""
         tokenizer = self.prepared.source_tokenizer
         given = [" ".join(tokenizer.tokens(tokenizer.encode(line))) for line in lines]
-        config = self.configuration(name, 1e-3, 100, 1, str(checkpoint))
-        made = self.call("-m", "joeynmt", "translate", str(config), lines=given).splitlines()[-len(given) :]
-        ids = ([tokenizer.id_of(token) for token in line.split(" ")] for line in made)
+        # It goes on as long as the longest line of a batch asks for, so lines of like lengths come together.
+        order = sorted(range(len(given)), key=lambda i: given[i].count(" ").bit_length())
+        settings = self.folder / "translate.yaml"
+        settings.write_text(self.configuration(name, 1e-3, 100, 1, str(checkpoint)), encoding="utf-8")
+        said = self.call("-m", "joeynmt", "translate", str(settings), lines=[given[i] for i in order])
+        made = dict(zip(order, said.splitlines()[-len(given) :], strict=True))
+        ids = ([tokenizer.id_of(token) for token in made[i].split(" ")] for i in range(len(given)))
         return [tokenizer.decode([each for each in line if each is not None]) for line in ids]
 
 
@@ -192,14 +202,17 @@ def theirs(joey: Joey, minutes: float, rates: Sequence[float], sets: Sets, runs:
     average = joey.folder / "average.ckpt"
     joey.call(str(SCRIPTS / "joeynmt_average.py"), str(average), *map(str, saved[-LAST:]))
     candidates = {"best": (joey.folder / "main" / "best.ckpt").resolve(), f"mean of the last {LAST}": average}
-    outputs = {name: {"dev": joey.translate("main", path, sets["dev"][0])} for name, path in candidates.items()}
-    dev = {name: scored(made, sets, language)["dev"]["bleu"]["value"] for name, made in outputs.items()}
+    source, reference = (lines[::DEV] for lines in sets["dev"])
+    dev = {}
+    for name, path in candidates.items():
+        lines = joey.translate("main", path, source)
+        dev[name] = score(lines, reference, ("bleu",), language=language, resamples=0)["bleu"].value
     chosen = max(dev, key=lambda each: dev[each])
-    made = outputs[chosen]
-    for name, (source, _) in sets.items():
-        if name != "dev":
-            made[name] = joey.translate("main", candidates[chosen], source)
-        write_lines(runs / f"joeynmt.{name}.txt", made[name])
+    made = {
+        name: joey.translate("main", candidates[chosen], lines) for name, (lines, _) in sets.items() if name != "dev"
+    }
+    for name, lines in made.items():
+        write_lines(runs / f"joeynmt.{name}.txt", lines)
     return {
         "updates": updates,
         "seconds": updates * trained["seconds"],
