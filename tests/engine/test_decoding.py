@@ -4,6 +4,8 @@ the same rounding written in PyTorch, and a sentence's translation the same bits
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from regard.engine import decoding
 from regard.engine.packing import compiled, packed, refuses
 from regard.models.transformer import TransformerConfig
+from regard.recipe import load
 from regard.search.constraints import Rules
 from regard.search.table import SearchConfig, penalty_of
 from regard.tasks.decode import decode
@@ -250,6 +253,16 @@ def test_what_cannot_be_compiled_is_refused_in_words():
         (next(c for c in toy.CONFIGS.values() if c.family != "transformer"), "cpu", "knows the transformer"),
     ):
         assert reason in str(refuses(config, device))
+
+
+def test_every_transformer_of_the_recipes_is_compiled():
+    """Else a recipe's choice would make its translator slow without a word."""
+    paths = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
+    wanted = [dict.fromkeys(re.findall(r"\$\{(\w+)\}", path.read_text("utf-8")), "data") for path in paths]
+    models = {path: load(path, variables).model for path, variables in zip(paths, wanted, strict=True)}
+    found = {str(path): refuses(model) for path, model in models.items() if model.family == "transformer"}
+    assert len(found) > 9
+    assert not any(found.values()), found
 
 
 def test_nothing_to_translate():
