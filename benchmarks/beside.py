@@ -208,11 +208,11 @@ def theirs(joey: Joey, minutes: float, rates: Sequence[float], sets: Sets, runs:
         lines = joey.translate("main", path, source)
         dev[name] = score(lines, reference, ("bleu",), language=language, resamples=0)["bleu"].value
     chosen = max(dev, key=lambda each: dev[each])
-    made = {
-        name: joey.translate("main", candidates[chosen], lines) for name, (lines, _) in sets.items() if name != "dev"
-    }
-    for name, lines in made.items():
-        write_lines(runs / f"joeynmt.{name}.txt", lines)
+    made = {}
+    for name, (source, _) in sets.items():
+        if name != "dev":
+            made[name] = joey.translate("main", candidates[chosen], source)
+            write_lines(runs / f"joeynmt.{name}.txt", made[name])
     return {
         "updates": updates,
         "seconds": updates * trained["seconds"],
