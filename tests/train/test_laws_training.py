@@ -372,13 +372,22 @@ def test_a_batch_that_does_not_fit_is_cut_and_training_goes_on(
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
-def _reversed(model: Any, rate: float, updates: int, layout: Any, corpus: tuple[Store, Tokenizer], out: Path) -> float:
-    """The share of fresh lines that the model reverses after so many updates."""
+@pytest.mark.parametrize(("norm", "layout"), [("post", "padded"), ("pre", "packed")])
+def test_the_transformer_learns_to_reverse(
+    corpus: tuple[Store, Tokenizer], tmp_path: Path, norm: str, layout: Any
+) -> None:
+    """19 of 20 fresh lines. AdamW ends at 90 to 98 of 100 by the seed and by how products round, Muon at 98 to 100."""
     store, tokenizer = corpus
+    torch.manual_seed(1)
+    sizes = TransformerConfig(
+        width=64, heads=4, feedforward=128, encoder_layers=1, decoder_layers=2, dropout=0.0, norm=norm
+    )
+    model = build(sizes, len(tokenizer), len(tokenizer))
     config = TrainConfig(
-        max_updates=updates,
+        max_updates=750,
+        optimizer="muon",
         schedule="linear",
-        learning_rate=rate,
+        learning_rate=3e-3,
         warmup=60,
         clip=1.0,
         label_smoothing=0.0,
@@ -388,7 +397,7 @@ def _reversed(model: Any, rate: float, updates: int, layout: Any, corpus: tuple[
         log_every=100,
     )
     batches = Batches(store, batch_tokens=600, layout=layout, seed=1, pool=2000)
-    trainer = Trainer(model, batches, config, out, seed=1, width=64)
+    trainer = Trainer(model, batches, config, tmp_path, seed=1, width=64)
     trainer.run()
     trainer.weights.copy_to_model(trainer.final_weights())
     model.float()
@@ -396,16 +405,4 @@ def _reversed(model: Any, rate: float, updates: int, layout: Any, corpus: tuple[
     fresh = [line for line in _words(400, 2) if line not in seen][:100]
     found = decode(model.eval(), [tokenizer.encode(x) for x in fresh], SearchConfig(beam=1, precision="float32"))
     right = sum(tokenizer.decode(h[0].ids) == line[::-1] for h, line in zip(found, fresh, strict=True))
-    return right / len(fresh)
-
-
-@pytest.mark.parametrize(("norm", "layout"), [("post", "padded"), ("pre", "packed")])
-def test_the_transformer_learns_to_reverse(
-    corpus: tuple[Store, Tokenizer], tmp_path: Path, norm: str, layout: Any
-) -> None:
-    torch.manual_seed(1)
-    sizes = TransformerConfig(
-        width=64, heads=4, feedforward=128, encoder_layers=1, decoder_layers=2, dropout=0.0, norm=norm
-    )
-    model = build(sizes, len(corpus[1]), len(corpus[1]))
-    assert _reversed(model, 4e-3, 750, layout, corpus, tmp_path) >= 0.95
+    assert right / len(fresh) >= 0.95
