@@ -7,9 +7,10 @@ subwords, which it is given with spaces between, and builds the same shape with 
 they come, so they come to it with those of like lengths together; it has batches of as many tokens, Adam, and warm-up
 and inverse square root as in its own recipes. Its learning rate is the one of `--rates` that has the lowest dev
 perplexity after a tenth of the time; how many updates the time holds is measured before. It saves 20 checkpoints; kept
-is the best one or the mean of the last five, whichever has the higher dev BLEU (of every fifth line). Both search with
-the recipe's beam. Minutes are those of batches and updates, without validation. Noise in the recipe is Regard's alone
-(`--set text.noise={}` leaves it out). Scores are of detokenised text; test sets are translated once, at the end.
+is the best one or the mean of the last five, whichever has the higher dev BLEU (of every fifth line of 64 tokens or
+less: a few longer ones, of which it makes no end, take it a quarter of an hour). Both search with the recipe's beam.
+Minutes are those of batches and updates, without validation. Noise in the recipe is Regard's alone (`--set
+text.noise={}` leaves it out). Scores are of detokenised text; test sets are translated once, at the end.
 
 What was trained is kept in `--runs`: Regard's run is taken up again, and so is what JoeyNMT had ended. With `--only`
 each can be trained by a process of its own, on its own core: the results file keeps what it holds of other systems and
@@ -47,9 +48,9 @@ from regard.text import read_lines, write_lines
 STEP = re.compile(r"^(\S+ \S+) - INFO .*Epoch +\d+, Step: +(\d+), Batch Loss", re.MULTILINE)
 CHECK = re.compile(r"Evaluation result \(.*?ppl: +([\d.]+)")
 ENDED = "Skipping test after training"
-CHECKPOINTS, LAST, EVERY, TRIAL, DEV = 20, 5, 5, 40, 5
+CHECKPOINTS, LAST, EVERY, TRIAL, DEV, LONGEST = 20, 5, 5, 40, 5, 64
 """What JoeyNMT saves, how many of the last are averaged, updates between lines of its log, fewest of a trial, and of
-how many dev lines one is translated to choose a checkpoint."""
+how many dev lines one is translated to choose a checkpoint, and the most tokens of such a line."""
 Sets = dict[str, tuple[list[str], list[str]]]
 
 
@@ -202,7 +203,9 @@ def theirs(joey: Joey, minutes: float, rates: Sequence[float], sets: Sets, runs:
     average = joey.folder / "average.ckpt"
     joey.call(str(SCRIPTS / "joeynmt_average.py"), str(average), *map(str, saved[-LAST:]))
     candidates = {"best": (joey.folder / "main" / "best.ckpt").resolve(), f"mean of the last {LAST}": average}
-    source, reference = (lines[::DEV] for lines in sets["dev"])
+    encode = joey.prepared.source_tokenizer.encode
+    pairs = [pair for pair in zip(*sets["dev"], strict=True) if len(encode(pair[0])) <= LONGEST][::DEV]
+    source, reference = ([pair[side] for pair in pairs] for side in (0, 1))
     dev = {}
     for name, path in candidates.items():
         lines = joey.translate("main", path, source)
