@@ -72,7 +72,7 @@ def _read_tsv(source: Source, names: Sequence[str]) -> Iterator[Row]:
         if len(columns) != 2:
             raise TextError(
                 f"{name_of(source)}: line {number} has {len(columns)} tab-separated columns; exactly two are read, "
-                "source and target: cut the others off (`cut -f1,2`), or use .jsonl for text with tabs in it."
+                "source and target: leave out lines without a tab, cut off more (`cut -f1,2`), or use .jsonl."
             )
         yield columns
 

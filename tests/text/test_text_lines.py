@@ -125,7 +125,7 @@ def test_pairs_of_one_file(write: Write, ending: str) -> None:
     ("content", "name", "words"),
     [
         (b"a\tb\na\tb\tc\n", "a.tsv", ["line 2", "3 tab-separated columns"]),
-        (b"alone\n", "a.tsv", ["line 1", "1 tab-separated"]),
+        (b"alone\n", "a.tsv", ["line 1", "1 tab-separated", "without a tab"]),
         (b"{\n", "a.jsonl", ["line 1", "not JSON"]),
         (b"[1]\n", "a.jsonl", ["line 1", "list"]),
         (b'{"source": "x"}\n', "a.jsonl", ["line 1", "'target'", "source"]),
