@@ -17,14 +17,19 @@ def get(
     base: Annotated[str | None, typer.Option(metavar="URL", help="A mirror instead of the official address.")] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Only verify what is there.")] = False,
 ) -> None:
-    """Fetch a data set from its official address: verified, resumed where it stopped."""
+    """Fetch a data set from its official address: verified, resumed where it stopped.
+
+    Some sets are not served in the form that recipes read: these are verified where they are, and it is said from what
+    they were made.
+    """
     from rich.progress import DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     from .get import CATALOGUE
     from .get import get as fetch
 
     if name is None:
-        write("".join(f"{known}\t{dataset.about}\n" for known, dataset in CATALOGUE.items()))
+        for known, data in CATALOGUE.items():
+            write(f"{known}\t{data.about}\t{'fetched' if data.address else 'verified'}\t{data.licence}\n")
         return
     columns = (TextColumn("{task.description}"), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console_on(sys.stderr)) as bar:

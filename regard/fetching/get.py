@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import shutil
 import threading
 import time
+import tomllib
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -30,11 +35,13 @@ _NEITHER = "the address {!r} is neither https:// nor http:// and a host; give on
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a data set, as its publisher serves it."""
+    """A file of a data set: its name here, and what it must be; where `packed`, what it must hold."""
 
     name: str
-    size: int  # bytes
-    sha256: str
+    size: int = 0  # bytes
+    sha256: str = ""  # empty: not known, so that the file need only be there
+    published: str = ""  # its path at the address, where that is not its name
+    packed: bool = False  # a gzip file of what is published, or of no published file
 
 
 @dataclass(frozen=True)
@@ -42,30 +49,21 @@ class Dataset:
     """Where a data set lives and what each of its files must be."""
 
     about: str
-    address: str  # a file's address is this, a slash and its name
-    files: tuple[RemoteFile, ...]
+    address: str = ""  # a file's address is this, a slash and its name; empty: it is not served in this form
+    files: tuple[RemoteFile, ...] = ()
+    licence: str = ""
+    made: str = ""  # from what it was made, where it is not served
 
 
-CATALOGUE: dict[str, Dataset] = {
-    "multi30k": Dataset(
-        about="Image captions in English, German and French: 29,000 + 1,014 + 1,000 lines (Elliott et al. 2016, 2017)",
-        address="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw",
-        files=tuple(
-            RemoteFile(f"{name}.gz", size, sha256)
-            for name, size, sha256 in (
-                ("train.en", 568929, "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
-                ("train.de", 637044, "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6"),
-                ("train.fr", 604242, "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c"),
-                ("val.en", 21650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
-                ("val.de", 24681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
-                ("val.fr", 23001, "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9"),
-                ("test_2016_flickr.en", 21077, "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9"),
-                ("test_2016_flickr.de", 22890, "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8"),
-                ("test_2016_flickr.fr", 22310, "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90"),
-            )
-        ),
-    )
-}
+def _sets() -> dict[str, Dataset]:
+    read = tomllib.loads(Path(__file__).with_name("sets.toml").read_text(encoding="utf-8"))
+    return {
+        name: Dataset(**{**told, "files": tuple(RemoteFile(**file) for file in told["files"])})
+        for name, told in read.items()
+    }
+
+
+CATALOGUE: dict[str, Dataset] = _sets()
 
 
 def get(
@@ -75,21 +73,25 @@ def get(
 
     `base` replaces the official address (a mirror of the same files); `offline` opens no connection. Files already
     there are verified, never written. Raises FetchError for an unknown name, a wrong checksum, a file missing offline
-    and a fetch that failed; what arrived of it is kept as `<file>.part` and the next call goes on from there.
+    or of a set that nobody serves in this form, and a fetch that failed; what arrived of it is kept as `<file>.part`
+    and the next call goes on from there.
     """
     data, folder = entry(CATALOGUE, name, "data set", FetchError), Path(out)
     address = (base or data.address).rstrip("/")
-    _check(address)
+    if address:
+        _check(address)
     try:
         missing = [file for file in data.files if not _verified(folder / file.name, file)]
+        names = ", ".join(file.name for file in missing)
+        if missing and not data.address:
+            raise FetchError(f"{folder} lacks {names}, and {name} is not served in this form: it was made {data.made}.")
         if missing and offline:
-            names = ", ".join(file.name for file in missing)
             raise FetchError(
                 f"offline, and {folder} lacks {names} of {name}; put these files there (from {address}/), or go online."
             )
-        folder.mkdir(parents=True, exist_ok=True)
         for file in missing:
-            _fetch(f"{address}/{file.name}", folder, file, progress)
+            (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
+            _fetch(f"{address}/{file.published or file.name}", folder, file, progress)
     except OSError as error:  # the disk's: those of the network are FetchErrors by now
         raise FetchError(f"cannot use the folder {folder}: {error}; free some space or choose another.") from error
     return [folder / file.name for file in data.files]
@@ -107,12 +109,27 @@ def _check(address: str) -> None:
 
 def _verified(path: Path, file: RemoteFile) -> bool:
     """Whether the file is there and right; a file that is there and wrong is the user's to judge, so it is an error."""
-    if path.exists() and (found := digest(path)) != file.sha256:
+    if not path.exists():
+        return False
+    if file.sha256 and (found := _digest_inside(path, file.size) if file.packed else digest(path)) != file.sha256:
         raise FetchError(
             f"{path} is not the published file: expected sha256 {file.sha256}, got {found}; "
             "move it away and run this again to fetch it anew."
         )
-    return path.exists()
+    return True
+
+
+def _digest_inside(path: Path, size: int) -> str:
+    """SHA-256 of what a gzip file holds, or why it has none; no more than a byte beyond `size` is unpacked."""
+    try:
+        with gzip.open(path) as inside:
+            taken, left = hashlib.sha256(), size + 1
+            while left and (block := inside.read(min(BLOCK, left))):
+                taken.update(block)
+                left -= len(block)
+            return taken.hexdigest()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        return f"no gzip file ({error})"
 
 
 def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) -> None:
@@ -120,7 +137,14 @@ def _fetch(url: str, folder: Path, file: RemoteFile, progress: Progress | None) 
     for _ in range(2 if _size(part) else 1):  # what is there may be of another version: begin anew
         _complete(url, part, file, progress)
         if (found := digest(part)) == file.sha256:
-            atomic_rename(part, folder / file.name)
+            if file.packed:
+                packed = folder / f"{file.name}.packed"
+                with open(part, "rb") as plain, gzip.open(packed, "wb", 6) as target:
+                    shutil.copyfileobj(plain, target)
+                atomic_rename(packed, folder / file.name)
+                part.unlink()
+            else:
+                atomic_rename(part, folder / file.name)
             return
         part.unlink()
     raise FetchError(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import os
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
+from regard.apps.cli import main
 from regard.errors import FetchError
 from regard.fetching import get as get_module
 from regard.fetching.get import CATALOGUE, Dataset, RemoteFile, get
@@ -280,9 +284,138 @@ def test_unknown_name_suggests_the_nearest():
         get("multi3k", "anywhere")
 
 
-def test_multi30k_is_complete_in_the_catalogue():
-    files = {file.name: file for file in CATALOGUE["multi30k"].files}
-    stems, languages = ("train", "val", "test_2016_flickr"), ("en", "de", "fr")
-    assert set(files) == {f"{stem}.{language}.gz" for stem in stems for language in languages}
-    assert all(len(file.sha256) == 64 and int(file.sha256, 16) and file.size > 20_000 for file in files.values())
-    assert CATALOGUE["multi30k"].address.startswith("https://")
+# -- files that are served plain and kept as gzip ----------------------------------------------------------------------
+
+PLAIN = "\n".join(f"A line and {i} more." for i in range(5_000)).encode()
+
+
+@pytest.fixture
+def packed(server, monkeypatch):
+    server.files["lines.txt"] = PLAIN
+    file = RemoteFile("part/lines.txt.gz", len(PLAIN), hashlib.sha256(PLAIN).hexdigest(), "deep/lines.txt", packed=True)
+    monkeypatch.setitem(CATALOGUE, "plain", Dataset("for tests", server.address, (file,)))
+    return server
+
+
+def test_a_plain_file_is_kept_as_gzip(packed, tmp_path):
+    [path] = get("plain", tmp_path)
+    assert path == tmp_path / "part" / "lines.txt.gz"
+    assert gzip.decompress(path.read_bytes()) == PLAIN
+    assert [each.name for each in path.parent.iterdir()] == ["lines.txt.gz"]
+    path.write_bytes(gzip.compress(PLAIN, 1))  # by another compressor
+    packed.seen.clear()
+    get("plain", tmp_path, offline=True)
+    assert packed.seen == []
+
+
+def test_a_plain_file_is_resumed(packed, tmp_path):
+    packed.break_after = [700]
+    get("plain", tmp_path)
+    assert packed.seen == [("lines.txt", None), ("lines.txt", "bytes=700-")]
+    assert gzip.decompress((tmp_path / "part" / "lines.txt.gz").read_bytes()) == PLAIN
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [gzip.compress(PLAIN[:-1] + b"?"), gzip.compress(PLAIN + b"x"), gzip.compress(PLAIN)[:-20], b"no gzip", b""],
+    ids=["changed", "longer", "cut", "plain", "empty"],
+)
+def test_what_a_gzip_file_holds_is_verified(packed, tmp_path, wrong):
+    path = tmp_path / "part" / "lines.txt.gz"
+    path.parent.mkdir()
+    path.write_bytes(wrong)
+    with pytest.raises(FetchError, match="is not the published file"):
+        get("plain", tmp_path)
+    assert path.read_bytes() == wrong
+
+
+def test_no_more_is_unpacked_than_the_file_may_hold(packed, tmp_path, monkeypatch):
+    path = tmp_path / "part" / "lines.txt.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(bytes(300 << 20), 1))
+    taken = []
+    monkeypatch.setattr(get_module.hashlib, "sha256", lambda: Taken(taken))
+    with pytest.raises(FetchError, match="is not the published file"):
+        get("plain", tmp_path)
+    assert sum(taken) == len(PLAIN) + 1
+
+
+class Taken:
+    """A digest that counts."""
+
+    def __init__(self, taken):
+        self.taken = taken
+
+    def update(self, block):
+        self.taken.append(len(block))
+
+    def hexdigest(self):
+        return "counted"
+
+
+# -- the catalogue -----------------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+NAMED = sorted(
+    {
+        tuple(match)
+        for recipe in (ROOT / "recipes").rglob("*.toml")
+        for match in re.findall(r"\$\{REGARD_DATA\}/(\w[\w-]*)/([\w./-]+)", recipe.read_text("utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize(("name", "file"), NAMED, ids=lambda part: part)
+def test_every_file_that_a_recipe_names_is_known(name, file):
+    assert file in {each.name for each in CATALOGUE[name].files}
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_an_entry_says_all_that_there_is_to_say(name):
+    data = CATALOGUE[name]
+    assert data.about
+    assert data.licence
+    assert bool(data.address) != bool(data.made)  # it is served, or was made
+    assert not data.address or data.address.startswith("https://")
+    assert not data.made or "https://" in data.made
+    for file in data.files:
+        assert not Path(file.name).is_absolute()
+        assert ".." not in Path(file.name).parts
+        if name.startswith("wmt14"):
+            continue  # which was never here
+        assert len(file.sha256) == 64
+        assert int(file.sha256, 16)
+        assert file.size > 1000
+
+
+def test_a_set_that_nobody_serves_says_what_it_was_made_from(tmp_path):
+    with pytest.raises(FetchError, match=r"lacks test\.de\.gz, .*tatoeba_en-de is not served in this form: it"):
+        get("tatoeba_en-de", tmp_path)
+
+
+def test_the_list_names_every_set_with_its_licence(capsys):
+    assert main(["get"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == list(CATALOGUE)
+    assert all(len(row) == 4 for row in rows)
+    assert {row[2] for row in rows} == {"fetched", "verified"}
+
+
+AS_PUBLISHED = {
+    "lm_ptb": lambda held: b"".join(b" " + line + b" \n" for line in held.split(b"\n")[:-1]),
+    "scitldr": lambda held: held.removesuffix(b"\n"),
+}
+"""Sets of the data folder whose spaces at the ends of lines, or of the file, are not those of the published files."""
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_the_data_folder_is_what_the_catalogue_says(name, tmp_path):
+    folder = Path(os.environ.get("REGARD_DATA", "")) / name
+    if "REGARD_DATA" not in os.environ or not folder.is_dir():
+        pytest.skip(f"REGARD_DATA has no {name}")
+    if name not in AS_PUBLISHED:
+        get(name, folder, offline=True)
+        return
+    for file in CATALOGUE[name].files:
+        whole = AS_PUBLISHED[name](gzip.decompress((folder / file.name).read_bytes()))
+        assert (len(whole), hashlib.sha256(whole).hexdigest()) == (file.size, file.sha256)
