@@ -30,6 +30,7 @@ HINT = "a name that an extension adds is known once it is imported: `regard --im
 OWN = {
     "regard.studies.exact": "regard.search.table",
     "regard.reading.family": "regard.models",
+    "regard.parsing.family": "regard.models",
     "regard.linking.guided": "regard.train.regularizers",
 }
 """Modules of this package that stand above the tables they add to, which are in these; loaded where the table is."""

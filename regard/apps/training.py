@@ -265,13 +265,11 @@ class Display:
         self.heard += 1
 
     def _validate(self, event: Event) -> None:
-        bleu = f", BLEU {event['bleu']:.2f}" if "bleu" in event else ""
-        accuracy = f", accuracy {event['accuracy']:.2f} %" if "accuracy" in event else ""
+        forms = {"perplexity": "perplexity {:.2f} per token", "bleu": "BLEU {:.2f}", "accuracy": "accuracy {:.2f} %"}
+        forms["f1"] = "F1 {:.2f} %"
+        scores = "".join(f", {form.format(event[name])}" for name, form in forms.items() if name in event)
         better = " (best so far)" if event["improved"] else ""
-        self._say(
-            f"update {event['update']:,}: dev loss {event['loss']:.4f}, perplexity {event['perplexity']:.2f} per token"
-            f"{bleu}{accuracy}{better}"
-        )
+        self._say(f"update {event['update']:,}: dev loss {event['loss']:.4f}{scores}{better}")
 
     def _cut(self, event: Event) -> None:
         self._say(

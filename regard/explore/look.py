@@ -286,7 +286,7 @@ def _reading(opened: Pipeline, line: str, kind: Kind) -> Attention:
     if continues:
         model.decode(tokens, model.start(), layout, observe)
         return Attention("", line, tuple(_part("decoder", observe.weights["decoder"], side, side)))
-    (model.encode if kind == "reader" else model.classify)(tokens, layout, observe)
+    (model.encode if hasattr(model, "encode") else model.classify)(tokens, layout, observe)
     if count := getattr(opened.recipe.model, "hops", 0):
         hops = tuple(str(n) for n in range(1, count + 1))
         rows = [weights.reshape(1, 1, count, -1) for weights in observe.weights["encoder"]]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from regard.nn.state import Layout, Observer, State
 
-Kind = Literal["encoder-decoder", "mask-predictor", "language-model", "reader", "classifier", "span-reader"]
+Kind = Literal["encoder-decoder", "mask-predictor", "language-model", "reader", "classifier", "span-reader", "chart"]
 """What a family is: each has a protocol below."""
 
 

@@ -49,10 +49,9 @@ def parse(
     as_json: Json = False,
 ) -> None:
     """Parse sentences: a line of words in, its constituency tree out; with --evaluate, how good the trees are."""
-    from regard.tasks.translate import load
     from regard.text import write_lines
 
-    from .parse import SHORT, evaluate_trees
+    from .parse import SHORT, evaluate_trees, open_parser
     from .parse import parse as parse_lines
     from .trees import iter_trees
 
@@ -68,15 +67,15 @@ def parse(
         raise TextError(f"--evaluate parses the words of {gold}, so {file} is not read; leave one of the two out.")
     if gold is None and as_json:
         raise TextError("--json shows scores; give --evaluate and gold trees, or leave --json out.")
-    translator = load(bundle, device=device)
+    parser = open_parser(bundle, device)
     if gold is None:
-        found = in_chunks(file, _CHUNK, lambda chunk, first: parse_lines(translator, chunk, options, first_line=first))
+        found = in_chunks(file, _CHUNK, lambda chunk, first: parse_lines(parser, chunk, options, first_line=first))
         put(lines(each.tree for each in found), output, file)
         return
     wanted = list(iter_trees(gold))
     with console_on(sys.stderr).status("parsing") as status:
         result = evaluate_trees(
-            translator,
+            parser,
             wanted,
             options,
             resamples=asked.resamples,
@@ -98,6 +97,9 @@ def trees(
     words: Annotated[Path | None, typer.Option(help="Write the words here, a sentence a line.")] = None,
     linear: Annotated[Path | None, typer.Option(help="Write the trees here as lines of symbols.")] = None,
     tags: Annotated[bool, typer.Option("--tags", help="Keep the words' tags instead of XX in them.")] = False,
+    chains: Annotated[
+        bool, typer.Option("--chains", help="One symbol for constituents that hold each other alone.")
+    ] = False,
 ) -> None:
     """A treebank as a parser is trained on: its words and its trees, in two files; or the trees without traces."""
     from regard.text import write_lines
@@ -108,7 +110,7 @@ def trees(
     if words is not None:
         write_lines(words, (" ".join(word.text for word in tree.words()) for tree in found))
     if linear is not None:
-        write_lines(linear, (linearise(tree, tags=tags) for tree in found))
+        write_lines(linear, (linearise(tree, tags=tags, chains=chains) for tree in found))
     if words is None and linear is None:
         write("".join(f"{tree}\n" for tree in found))
 

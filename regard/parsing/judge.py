@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from regard.tasks.translate import Translator
 from regard.text import Tokenizer
@@ -17,9 +18,9 @@ def check(target: Tokenizer) -> None:
 
 
 def judge(
-    translator: Translator, source: Sequence[str], references: Sequence[Sequence[str]]
+    parser: Path | Translator, source: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[str, object], Iterable[str]]:
     """Bracket scores of the trees of lines whose gold trees are lines of symbols; and these trees."""
     gold = [delinearise(line, words_of(text)) for text, line in zip(source, references[0], strict=True)]
-    parsed = evaluate_trees(translator, gold)
+    parsed = evaluate_trees(parser, gold)
     return parsed.to_dict(), map(str, parsed.trees)

@@ -1,9 +1,9 @@
-"""Lines in, trees out: constituency parsing as translation (Vaswani et al. 2017, section 6.3).
+"""Lines in, trees out: constituency parsing as translation (Vaswani et al. 2017, section 6.3), or by a chart.
 
-A bundle trained on words and lines of symbols (`regard trees` makes both of a treebank) writes a symbol after another
-under rules that leave only whole trees over exactly the line's words: brackets balanced, none empty, a symbol for each
-word. So a search ends with a tree, whatever the model thinks: a symbol after which none could be finished, the length
-limit counted, has no probability.
+A chart parser (`.chart`) finds the best of all trees. Any other bundle, trained on words and lines of symbols
+(`regard trees` makes both of a treebank), writes a symbol after another under rules that leave only whole trees over
+exactly the line's words: brackets balanced, none empty, a symbol for each word. So a search ends with a tree, whatever
+the model thinks: a symbol after which none could be finished, the length limit counted, has no probability.
 """
 
 from __future__ import annotations
@@ -12,22 +12,29 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.bundle import Bundle
+from regard.bundle import load as load_bundle
 from regard.errors import DataError, ModelError, TextError
+from regard.language.open import Pipeline, open_bundle
 from regard.metrics import Score
+from regard.models import FAMILIES
 from regard.search.table import Options, search_with
 from regard.tasks.decode import decode
+from regard.tasks.engine import parameter_of
 from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer
 
+from . import family
 from .brackets import score_trees
 from .trees import Tree, delinearise, words_of
 
+Parser = Translator | Pipeline
+"""What parses: a translator that writes trees, or the pipeline of a chart parser."""
 SHORT = 40  #: Words of a sentence up to which EVALB scores apart.
 MOST_OPEN = 8  #: Brackets opened in a row, so that every tree ends; the trees of CRAFT have no more.
 _DEEP = 100  #: Brackets inside of one another.
@@ -38,8 +45,8 @@ class Parse:
     """A line's tree."""
 
     tree: Tree | None  #: None for a line without words. Tags are XX, unless the bundle has learnt tags.
-    log_probability: float = 0.0  #: Natural logarithm, summed over the symbols and the end.
-    score: float = 0.0  #: Log-probability over the length penalty.
+    log_probability: float = 0.0  #: Natural logarithm, summed over the symbols and the end; a chart parser has none.
+    score: float = 0.0  #: Log-probability over the length penalty; of a chart parser the sum of its brackets' scores.
 
     def __str__(self) -> str:
         return "" if self.tree is None else str(self.tree)
@@ -66,8 +73,22 @@ class ParseEvaluation:
         }
 
 
+def open_parser(bundle: str | Path | Bundle | Parser, device: str = "cpu") -> Parser:
+    """A bundle that parses, ready for use: a translator that writes trees, or the pipeline of a chart parser.
+
+    Raises ModelError for a bundle of another kind.
+    """
+    if isinstance(bundle, Translator | Pipeline):
+        return bundle
+    family.add()
+    found = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+    if FAMILIES[found.recipe.model.family].kind == "chart":
+        return open_bundle(found.path, ["chart"], device=device)
+    return load(bundle, device=device)
+
+
 def parse(
-    bundle: str | Path | Bundle | Translator,
+    bundle: str | Path | Bundle | Parser,
     lines: Sequence[str],
     options: Options | None = None,
     *,
@@ -77,36 +98,66 @@ def parse(
 ) -> list[Parse]:
     """The tree of each line, in order; words stand between spaces, as the treebank's do.
 
-    `options`, or `others` by name, replace keys of the bundle's [search]. Raises ModelError for a bundle that writes no
-    trees and for a length limit too short for one, TextError, naming the line from `first_line` on, for what cannot be
-    read.
+    `options`, or `others` by name, replace keys of the bundle's [search]; a chart parser has none but precision.
+    Raises ModelError for a bundle that writes no trees, for such a key of a chart parser and for a length limit too
+    short for a tree, TextError, naming the line from `first_line` on, for what cannot be read.
     """
-    translator = bundle if isinstance(bundle, Translator) else load(bundle)
-    search = search_with(translator.recipe.search, Options.of(options, **others).search)
-    translator.check_forwards("a tree's brackets are kept whole from left to right")
-    symbols = symbols_of(translator.target)
     if isinstance(lines, str):
         raise TextError(f"parse takes a list of lines, and {lines[:40]!r} is one string: put it in a list.")
-    words = [words_of(line) for line in lines]
-    ids = translator.encode([" ".join(each) for each in words], first_line=first_line)
+    parser, options = open_parser(bundle), Options.of(options, **others)
+    parses, words = [Parse(None)] * len(lines), [words_of(line) for line in lines]
     full = [i for i, each in enumerate(words) if each]
-    found = decode(
-        translator.backend(search),
-        [ids[i] for i in full],
-        search,
-        rules=lambda index, limit: Bracketing(symbols, len(words[full[index]]), limit),
-        lines=[first_line + i for i in full],
-        progress=progress,
-    )
-    parses = [Parse(None)] * len(lines)
-    for i, (best, *_) in zip(full, found, strict=True):
-        tree = delinearise(translator.target.decode(best.ids), words[i])
-        parses[i] = Parse(tree, best.log_probability, best.score)
+    asked = [words[i] for i in full], options, [first_line + i for i in full], progress
+    found = _charted(parser, *asked) if isinstance(parser, Pipeline) else _written(parser, *asked)
+    for i, (symbols, log_probability, score) in zip(full, found, strict=True):
+        parses[i] = Parse(delinearise(parser.target.decode(symbols), words[i]), log_probability, score)
     return parses
 
 
+_Found = list[tuple[Sequence[int], float, float]]  # of each sentence its symbols, their log-probability, and the score
+_Progress = Callable[[int], None] | None
+
+
+def _written(
+    translator: Translator, words: list[list[str]], options: Options, numbers: list[int], progress: _Progress
+) -> _Found:
+    """Trees that are written symbol by symbol."""
+    search = search_with(translator.recipe.search, options.search)
+    translator.check_forwards("a tree's brackets are kept whole from left to right")
+    symbols = symbols_of(translator.target)
+    found = decode(
+        translator.backend(search),
+        [translator.encode([" ".join(each)], first_line=n)[0] for each, n in zip(words, numbers, strict=True)],
+        search,
+        rules=lambda index, limit: Bracketing(symbols, len(words[index]), limit),
+        lines=numbers,
+        progress=progress,
+    )
+    return [(best.ids, best.log_probability, best.score) for best, *_ in found]
+
+
+def _charted(
+    parser: Pipeline, words: list[list[str]], options: Options, numbers: list[int], progress: _Progress
+) -> _Found:
+    """Trees that a chart is filled for."""
+    from .chart import ChartParser, parsed
+
+    if others := sorted(options.search.keys() - {"precision"}):
+        raise ModelError(f"a chart parser finds the best tree without a search; leave {', '.join(others)} out.")
+    model = cast(ChartParser, parser.model_for(options.search.get("precision", "auto")))
+    rows, most = [], 4 * parser.recipe.data.filters.max_length
+    for each, number in zip(words, numbers, strict=True):
+        ids = parser.encode(" ".join(each), number)
+        if len(ids) > most:
+            raise TextError(f"line {number} has {len(ids):,} tokens, and at most {most:,} are parsed: split it.")
+        if (there := int(model.begins[ids].sum())) != len(each):
+            raise TextError(f"line {number} has {len(each)} words, of which only {there} have letters that are read.")
+        rows.append(ids)
+    return [(symbols, 0.0, score) for symbols, score in parsed(model, rows, progress)]
+
+
 def evaluate_trees(
-    bundle: str | Path | Bundle | Translator,
+    bundle: str | Path | Bundle | Parser,
     gold: Sequence[Tree],
     options: Options | None = None,
     *,
@@ -120,20 +171,22 @@ def evaluate_trees(
     """
     if not gold:
         raise DataError("there is no gold tree to score against; give at least one.")
-    translator = bundle if isinstance(bundle, Translator) else load(bundle)
-    options = Options.of(options, **others)
+    parser, options = open_parser(bundle), Options.of(options, **others)
     began = time.perf_counter()
     lines = [" ".join(word.text for word in tree.words()) for tree in gold]
-    parses = parse(translator, lines, options, progress=progress)
+    parses = parse(parser, lines, options, progress=progress)
     seconds = time.perf_counter() - began
     trees = [each.tree for each in parses if each.tree is not None]
     short = [i for i, tree in enumerate(gold) if len(tree.words()) <= SHORT]
-    search = search_with(translator.recipe.search, options.search)
+    if isinstance(parser, Pipeline):
+        how: dict[str, object] = {"chart": "cky", "device": str(parameter_of(parser.model).device)}
+    else:
+        how = {**search_with(parser.recipe.search, options.search).model_dump(), "device": parser.device}
     return ParseEvaluation(
         scores=score_trees(trees, gold, resamples=resamples),
         short=score_trees([trees[i] for i in short], [gold[i] for i in short], resamples=resamples) if short else {},
         trees=trees,
-        decoding={**search.model_dump(), "device": translator.device},
+        decoding=how,
         seconds=seconds,
     )
 

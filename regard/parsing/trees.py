@@ -4,7 +4,8 @@
     (S (NP XX XX )NP (VP XX )VP XX )S                       the same as a line, after Vinyals et al. (2015)
 
 In a line every bracket is one symbol with its label, and every word is XX, whatever its tag: the words themselves are
-the model's input, so that line and words together are the tree again, but for the tags. Tags may be kept instead.
+the model's input, so that line and words together are the tree again, but for the tags. Tags may be kept instead, and a
+chain of constituents, each of which holds the next alone, may be one symbol: (S+VP … )S+VP.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from regard.errors import TextError
 from regard.text.lines import iter_lines
 
 ANY = "XX"  #: The symbol of a word whose tag is not kept.
+CHAIN = "+"  #: Between the labels of a chain.
 DEEPEST = 200
 """Brackets inside of one another: more are no sentence's, and walking through them would exhaust the stack."""
 OUTER = ("", "TOP", "ROOT", "S1")  #: Labels of the bracket around a whole tree, which says nothing.
@@ -195,11 +197,22 @@ def _plain(label: str) -> str:
 # -- one line of symbols -----------------------------------------------------------------------------------------------
 
 
-def linearise(node: Tree | Word, *, tags: bool = False) -> str:
-    """The tree as a line of symbols: (NP opens, )NP closes, and XX, or its tag, is a word."""
+def linearise(node: Tree | Word, *, tags: bool = False, chains: bool = False) -> str:
+    """The tree as a line of symbols: (NP opens, )NP closes, and XX, or its tag, is a word; `chains` are one symbol.
+
+    Raises TextError for a label that holds a CHAIN, since it could not be told from a chain of labels.
+    """
     if isinstance(node, Word):
         return node.tag if tags else ANY
-    return " ".join([f"({node.label}", *(linearise(child, tags=tags) for child in node.children), f"){node.label}"])
+    labels = [node.label]
+    while chains and len(node.children) == 1 and isinstance(node.children[0], Tree):
+        node = node.children[0]
+        labels.append(node.label)
+    if wrong := next((label for label in labels if CHAIN in label), None):
+        raise TextError(f"the label {wrong!r} holds a {CHAIN!r}, which joins the labels of a chain; rename it.")
+    inner = (linearise(child, tags=tags, chains=chains) for child in node.children)
+    label = CHAIN.join(labels)
+    return " ".join([f"({label}", *inner, f"){label}"])
 
 
 def delinearise(line: str, words: Sequence[str]) -> Tree:
@@ -227,7 +240,11 @@ def delinearise(line: str, words: Sequence[str]) -> Tree:
                 fault = f"({label} is closed by {symbol}" if children else f"({label} holds no word"
                 raise TextError(f"{fault}; brackets are closed by their own label, around at least one word.")
             stack.pop()
-            stack[-1][1].append(Tree(label, tuple(children)))
+            *outer, inner = label.split(CHAIN)
+            whole = Tree(inner, tuple(children))
+            for each in reversed(outer):
+                whole = Tree(each, (whole,))
+            stack[-1][1].append(whole)
         else:
             children += [Word(symbol, word) for word in words[used : used + 1]]
             used += 1
@@ -235,6 +252,6 @@ def delinearise(line: str, words: Sequence[str]) -> Tree:
         raise TextError(f"the line has symbols for {used} words, and there are {len(words)}; they must be as many.")
     if len(stack) > 1 or not stack[0][1]:
         raise TextError(f"{len(stack) - 1} brackets are open at the end of the line; a line is one whole tree.")
-    whole = stack[0][1][0]
-    assert isinstance(whole, Tree)
-    return whole
+    found = stack[0][1][0]
+    assert isinstance(found, Tree)
+    return found

@@ -50,8 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"models", "kernels"},
     "recipe": {"settings", "text", "models", "search", "train"},
     "bundle": {"recipe", "text", "models"},
-    "parsing": {"text", "metrics", "nn", "models", "search.table", "bundle", "tasks"}
-    | {"apps.options", "apps.cli", "apps.translate"},
+    "parsing": {"text", "metrics", "nn", "models", "search.table", "recipe", "bundle", "train", "tasks"}
+    | {"apps.options", "apps.cli", "apps.translate", "language.open", "language.stacks"},
     "exchange": {"text", "nn.positions", "models", "search.table", "recipe", "bundle", "tasks"}
     | {"apps.options", "apps.cli"},
     "fetching": {"apps.cli"},
