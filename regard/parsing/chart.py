@@ -364,6 +364,7 @@ OBJECTIVES["chart"] = Objective(
     "pairs",
     _hidden,
     "encoder",
+    targets="spans",
     target="trees",
     loss=_loss,
     judge=_judge,

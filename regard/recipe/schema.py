@@ -133,10 +133,6 @@ class Recipe(BaseModel):
                 f"name files in {key}, or choose another objective or family."
             )
         judge = self.train.validate_with
-        if judge == "bleu" and objective.reads == "text":
-            raise ValueError(
-                "train.validate_with = 'bleu' needs references, and text of one side has none; choose loss."
-            )
         if judge not in objective.measures:
             raise ValueError(
                 f"train.validate_with = {judge!r} is not for train.objective = {wanted!r}; choose "
@@ -146,6 +142,11 @@ class Recipe(BaseModel):
             raise ValueError(
                 f"text.order = {self.text.order!r} is for train.objective = 'translate', which writes a target of its "
                 f"own, and not for {wanted!r}; leave text.order out."
+            )
+        wrong = self.train.regularizers.keys() - {"input-weights", "stochastic-depth"}
+        if objective.targets == "spans" and wrong:
+            raise ValueError(
+                f"train.regularizers.{min(wrong)} is for targets that are tokens, not spans; leave it out."
             )
         if self.data.context and not objective.stream:
             raise ValueError(

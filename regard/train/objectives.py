@@ -246,8 +246,8 @@ class Objective:
     """The model, a batch, what is given the weights and auxiliary losses that it wants -> (…, D) for each target."""
     attention: Part
     """Whose attention it trains: the encoder's or the decoder's to its own side, or the decoder's to the source."""
-    targets: Literal["every", "some", "one"] = "every"
-    """Which positions of a line have a target: every one, few of them, or the line as a whole."""
+    targets: Literal["every", "some", "one", "spans"] = "every"
+    """What has a target: every position of a line, few of them, the line as a whole, or spans that `loss` finds."""
     target: str = "text"  # what a target line must be, as `data.targets` says; "text": whatever the recipe says
     symbols: tuple[str, ...] = ()  # tokens that the text is changed with; the vocabulary gets them
     share: float = 1.0

@@ -133,7 +133,7 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         ),
         (
             TEXT + '[model]\nfamily = "gpt"\n[train]\nvalidate_with = "bleu"',
-            "train.validate_with = 'bleu' needs references, and text of one side has none; choose loss.",
+            "train.validate_with = 'bleu' is not for train.objective = 'language-model'; choose loss.",
         ),
         (DATA + '[data.test."../../x"]\nsource = "a"\nreference = "b"', "a test set cannot be called '../../x'"),
         (DATA + 'source_language = "<img onerror=x>"', "'<img onerror=x>' is not a language code; use one like 'de'"),

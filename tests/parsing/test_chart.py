@@ -358,6 +358,21 @@ def test_other_commands_know_it(run, capsys, monkeypatch):
     assert main(["plan", "toy.toml"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("train.regularizers.r-drop=1", "train.regularizers.r-drop is for targets that are tokens"),
+        ("train.regularizers.word-dropout=0.1", "train.regularizers.word-dropout is for targets that are tokens"),
+        ('text.order="right-to-left"', "leave text.order out"),
+        ('train.validate_with="bleu"', "choose loss or f1"),
+    ],
+)
+def test_settings_that_are_not_for_spans_are_refused(run, setting, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(run.place)
+    assert main(["train", "toy.toml", "--out", str(tmp_path / "r"), "--set", setting]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_run_goes_on_bit_for_bit(run, tmp_path, monkeypatch):
     monkeypatch.chdir(run.place)
     assert main(["train", "toy.toml", "--out", str(tmp_path / "r"), "--set", "train.max_updates=75"]) == 0
