@@ -1,1 +1,1 @@
-"""Constituency parsing as translation: treebanks, the rules of a tree, scores and commands."""
+"""Constituency parsing, as translation and by a chart: treebanks, the rules of a tree, scores and commands."""
