@@ -21,6 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.errors import ModelError
 from regard.language.stacks import embedding_of, initialise, stack_of
 from regard.models.blocks import Projecting, final_norm
 from regard.models.choices import SMALL_STACK, PositionName, Size, StackConfig, family_of
@@ -97,10 +98,18 @@ class ChartParser(Projecting):
             self.register_buffer(name, one.clone(), persistent=False)
 
     def spell(self, source: Sequence[str], target: Sequence[str]) -> None:
-        """See `NeedsVocabulary`: a word begins with U+2581; (NP opens, )NP closes, all else stands for a word."""
+        """See `NeedsVocabulary`: a word begins with U+2581; (NP opens, )NP closes, all else stands for a word.
+
+        Raises ModelError where nothing opens.
+        """
         device = self.begins.device
         tokens = {token[1:]: i for i, token in enumerate(target) if token.startswith("\u2581") and len(token) > 1}
         labels = [token[1:] for token in tokens if token.startswith("(") and f"){token[1:]}" in tokens]
+        if not labels:
+            raise ModelError(
+                "the target has no brackets such as (NP and )NP, which are a chart parser's labels; train it on what "
+                '`regard trees --linear … --chains` writes of a treebank, with text.target_kind = "words".'
+            )
         self.begins = torch.tensor([token.startswith("\u2581") for token in source], device=device)
         self.opening, self.closing = (
             torch.tensor([0, *(tokens[sign + label] for label in labels)], device=device) for sign in "()"

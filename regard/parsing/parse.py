@@ -29,7 +29,6 @@ from regard.tasks.engine import parameter_of
 from regard.tasks.translate import Translator, load
 from regard.text import END, Tokenizer
 
-from . import family
 from .brackets import score_trees
 from .trees import Tree, delinearise, words_of
 
@@ -80,6 +79,8 @@ def open_parser(bundle: str | Path | Bundle | Parser, device: str = "cpu") -> Pa
     """
     if isinstance(bundle, Translator | Pipeline):
         return bundle
+    from . import family  # which adds the chart parser's name, and not before somebody parses
+
     family.add()
     found = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     if FAMILIES[found.recipe.model.family].kind == "chart":

@@ -95,6 +95,9 @@ def vocabularies():
 
 @cache
 def model():
+    from regard.parsing import family  # not before: tests of all families are of those that are there from the start
+
+    family.add()
     torch.manual_seed(1)
     return new_model(ChartParserConfig(**SIZES), *vocabularies()).double().eval()
 
@@ -371,6 +374,15 @@ def test_settings_that_are_not_for_spans_are_refused(run, setting, said, capsys,
     monkeypatch.chdir(run.place)
     assert main(["train", "toy.toml", "--out", str(tmp_path / "r"), "--set", setting]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_text_without_brackets_is_refused_before_training(run, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(run.place)
+    wrong = RECIPE.replace(".chains", ".words")
+    (tmp_path / "wrong.toml").write_text(wrong)
+    assert main(["train", str(tmp_path / "wrong.toml"), "--out", str(tmp_path / "r")]) == 2
+    assert "no brackets such as (NP and )NP" in capsys.readouterr().err
+    assert not (tmp_path / "r" / "checkpoints").exists()
 
 
 def test_a_run_goes_on_bit_for_bit(run, tmp_path, monkeypatch):
