@@ -5,22 +5,20 @@ Sizes: B lines, S tokens, H heads, D width, V vocabulary or classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from regard.models.blocks import Projecting, final_norm
+from regard.models.blocks import Projecting
 from regard.models.choices import SMALL_STACK, Chance, Size, StackConfig, family_of, one_of
 from regard.models.interface import check_one_vocabulary
-from regard.nn.attention import Lengths
 from regard.nn.convolution import POOLS
 from regard.nn.layers import Dropout, LayerNorm, Map
 from regard.nn.state import Layout, Observer
 
-from .stacks import embedding_of, initialise, stack_of
+from .stacks import Body, initialise
 
 
 class _BodyConfig(StackConfig):
@@ -43,25 +41,6 @@ class BERTClassifierConfig(_BodyConfig):
         "end", description="a line's vector: what stands at its end (as the paper's [CLS]), or mean, of all positions"
     )
     head_dropout: Chance = Field(0.1, description="on a line's vector")
-
-
-class Body(nn.Module):
-    """What both read with: ids (B, S) or (L,) -> hidden (…, D)."""
-
-    __call__: Callable[..., Tensor]
-
-    def __init__(self, c: _BodyConfig, vocabulary: int, pad: int) -> None:
-        super().__init__()
-        layers = stack_of(c, causal=False)
-        self.embedding = embedding_of(c, nn.Embedding(vocabulary, c.width, padding_idx=pad))
-        self.layers, self.norm = layers, final_norm(c)
-
-    def forward(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
-        x = self.embedding(source, layout.positions(), layout.width)
-        mask = Lengths(layout.lengths)
-        for layer in self.layers:
-            x, _ = layer(x, layout, mask, observe=observe)
-        return self.norm(x, layout)
 
 
 class _Reader(Projecting):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Callable
 
-from regard.models.blocks import Block, added_of, feedforward_of, residual_of, zero_padding
+from torch import Tensor, nn
+
+from regard.models.blocks import Block, added_of, feedforward_of, final_norm, residual_of, zero_padding
 from regard.models.choices import StackConfig
-from regard.nn.attention import SCORES, Heads, MultiHead
+from regard.nn.attention import SCORES, Heads, Lengths, MultiHead
 from regard.nn.positions import ROTARY, Embedding, biases
+from regard.nn.state import Layout, Observer
 
 
 def stack_of(c: StackConfig, causal: bool) -> nn.ModuleList:
@@ -38,3 +41,22 @@ def initialise(model: nn.Module, layers: int, pad: int) -> None:
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
     zero_padding(model, pad)
+
+
+class Body(nn.Module):
+    """What a line is read with, to both sides: ids (B, S) or (L,) -> hidden (…, D)."""
+
+    __call__: Callable[..., Tensor]
+
+    def __init__(self, c: StackConfig, vocabulary: int, pad: int) -> None:
+        super().__init__()
+        layers = stack_of(c, causal=False)
+        self.embedding = embedding_of(c, nn.Embedding(vocabulary, c.width, padding_idx=pad))
+        self.layers, self.norm = layers, final_norm(c)
+
+    def forward(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
+        x = self.embedding(source, layout.positions(), layout.width)
+        mask = Lengths(layout.lengths)
+        for layer in self.layers:
+            x, _ = layer(x, layout, mask, observe=observe)
+        return self.norm(x, layout)

@@ -22,10 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ModelError
-from regard.language.stacks import embedding_of, initialise, stack_of
-from regard.models.blocks import Projecting, final_norm
+from regard.language.stacks import Body, initialise
+from regard.models.blocks import Projecting
 from regard.models.choices import SMALL_STACK, PositionName, Size, StackConfig, family_of
-from regard.nn.attention import Lengths
 from regard.nn.layers import Dropout, LayerNorm, Map
 from regard.nn.state import Layout, Observer, in_rows
 from regard.recipe import Recipe
@@ -84,8 +83,7 @@ class ChartParser(Projecting):
     def __init__(self, config: ChartParserConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> None:
         super().__init__()
         c = config
-        self.embedding = embedding_of(c, nn.Embedding(source_vocabulary, c.width, padding_idx=pad))
-        self.layers, self.norm = stack_of(c, causal=False), final_norm(c)
+        self.body = Body(c, source_vocabulary, pad)
         self.span, self.span_norm = Map(c.width, c.width, bias=False), LayerNorm(c.width)
         self.word, self.word_norm = Map(c.width, c.width), LayerNorm(c.width)
         self.dropout, self.output = Dropout(c.dropout), Map(c.width, target_vocabulary)
@@ -118,11 +116,7 @@ class ChartParser(Projecting):
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Source ids (B, S) or (L,) -> hidden (…, D)."""
-        x = self.embedding(source, layout.positions(), layout.width)
-        mask = Lengths(layout.lengths)
-        for layer in self.layers:
-            x, _ = layer(x, layout, mask, observe=observe)
-        return self.norm(x, layout)
+        return self.body(source, layout, observe)
 
     def counts(self, source: Tensor, layout: Layout) -> Tensor:
         """Source ids, padded (B, S) -> the words of each sentence (B,)."""
@@ -134,10 +128,10 @@ class ChartParser(Projecting):
         The first half is of the last token of the word before (zeros before the first word), the second of the first
         token of the word that follows (behind the last word, of the end).
         """
-        begins = self.begins[source] & in_rows(layout).inside()
-        most, half = int(begins.sum(1).max()), hidden.shape[-1] // 2
+        begins, counts = self.begins[source] & in_rows(layout).inside(), self.counts(source, layout)
+        most, half = int(counts.max()), hidden.shape[-1] // 2
         order = begins.logical_not().to(torch.uint8).argsort(stable=True)  # the words' beginnings come first
-        there = torch.arange(most + 1, device=order.device) < begins.sum(1)[:, None]
+        there = torch.arange(most + 1, device=order.device) < counts[:, None]
         ends = layout.lengths[:, None] - 1
         firsts = torch.where(there, F.pad(order, (0, 1))[:, : most + 1], ends)  # then the end
         before = hidden[..., :half].take_along_dim((firsts - 1).clamp(min=0)[..., None], 1)
@@ -216,11 +210,16 @@ def _read(model: ChartParser, outputs: Outputs) -> tuple[Tensor, Gold, list[int]
 
 
 def _right(spans: Spans, gold: Gold, words: int, device: torch.device) -> Tensor:
-    """The label of each span (M,)."""
+    """The label of each span (M,). Raises ModelError for a span with two, as chains that are not one symbol have."""
     grid = np.zeros((len(gold.tags), words + 1, words + 1), np.int64)
     for row, brackets in enumerate(gold.brackets):
         for label, start, end in brackets:
             if start < end <= words:
+                if grid[row, start, end]:
+                    raise ModelError(
+                        "a chart parser's span has one label, and here two brackets are around the same words; let "
+                        "`regard trees` write such chains as one symbol, with --chains."
+                    )
                 grid[row, start, end] = label
     return torch.from_numpy(grid).to(device)[spans.rows, spans.starts, spans.ends]
 

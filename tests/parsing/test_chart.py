@@ -376,6 +376,17 @@ def test_settings_that_are_not_for_spans_are_refused(run, setting, said, capsys,
     assert said in capsys.readouterr().err
 
 
+def test_chains_that_are_not_one_symbol_are_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tree = tree_of("(S (VP (VB Go) (NP (DT the) (NN way))))")
+    for part in ("train", "valid"):
+        write_lines(f"{part}.words", [text_of(tree)] * 60)
+        write_lines(f"{part}.chains", [linearise(tree, tags=True)] * 60)
+    (tmp_path / "plain.toml").write_text(RECIPE)
+    assert main(["train", "plain.toml", "--out", "r"]) == 2
+    assert "with --chains" in capsys.readouterr().err
+
+
 def test_text_without_brackets_is_refused_before_training(run, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(run.place)
     wrong = RECIPE.replace(".chains", ".words")
