@@ -333,7 +333,7 @@ class TrainConfig(BaseModel):
         "schedule ending there; not reproducible bit for bit; 0: no limit",
     )
     accumulate: int = Field(1, gt=0, description="batches whose gradients are summed for one update")
-    optimizer: str = Field("adamw", description="how weights are changed: adamw, adafactor, lion or muon")
+    optimizer: str = Field("adamw", description="how weights are changed: adamw, adafactor, lion, muon or sgd")
     schedule: str = Field(
         "paper", description="learning rate over time: paper, inverse-sqrt, cosine, linear, constant or plateau"
     )

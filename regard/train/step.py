@@ -338,6 +338,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "adafactor": Optimizer(_adafactor, state=0.1, sharded=False),
     "lion": Optimizer(lambda model, ps, s: [Lion(decayed(ps, s.weight_decay), (s.beta1, s.beta2))], state=1.0),
     "muon": Optimizer(_muon, state=1.5, sharded=False),
+    "sgd": Optimizer(lambda model, ps, s: [torch.optim.SGD(decayed(ps, s.weight_decay), lr=0.0)], state=0.0),
 }
 """What `train.optimizer` names."""
 

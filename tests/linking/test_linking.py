@@ -15,53 +15,69 @@ import regard
 from regard.apps.cli import main
 from regard.errors import DataError
 from regard.linking.corpus import corpus_of
-from regard.linking.hmm import NOWHERE, Counted, Linker, weigh
+from regard.linking.hmm import NEAR, NOWHERE, Counted, Jumps, Linker, weigh
 from regard.linking.link import spaced
 from regard.text import write_lines
 
-FAR = 200
+FAR, VOCABULARY = 200, 4
 
 
-def summed(written: np.ndarray, unlinked: np.ndarray, jumps: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """One line's weights (T, S), and the jumps counted, by a sum over all (2 S) ** T ways, in float64."""
+def kind_of(jump: int) -> int:
+    """All long jumps to one side are of one kind."""
+    return max(-NEAR - 1, min(NEAR + 1, jump)) + NEAR + 1
+
+
+def summed(written: np.ndarray, unlinked: np.ndarray, jumps: Jumps | None, read: np.ndarray) -> tuple[np.ndarray, ...]:
+    """One line's weights (T, S), jumps (2 FAR + 1,) and (V, kinds), by a sum over all (2 S) ** T ways, in float64.
+
+    Jumps from before the line leave no word, so the second leaves them out.
+    """
     words, positions = written.shape
-    weights, counted = np.zeros((words, positions)), np.zeros(2 * FAR + 1)
+    sums = np.zeros((words, positions)), np.zeros(2 * FAR + 1), np.zeros((VOCABULARY, 2 * NEAR + 3))
     total = 0.0
     for way in itertools.product(range(2 * positions), repeat=words):
-        chance, made, before = 1.0, np.zeros_like(counted), None
+        chance, before = 1.0, None
+        made = tuple(np.zeros_like(each) for each in sums)
         for j, state in enumerate(way):
             at, linked = state % positions, state < positions
-            jump = np.arange(positions) - (-1 if before is None else before) + FAR
+            jump = np.arange(positions) - (-1 if before is None else before)
             if linked or before is None:
-                share = 1 / positions if jumps is None else jumps[jump[at]] / jumps[jump].sum()
+                each = np.ones(positions) if jumps is None else jumps.chances[jump + FAR]
+                if jumps is not None and before is not None:
+                    each = each * jumps.likelier[read[before], [kind_of(x) for x in jump]]
+                share = each[at] / each.sum()
             else:
                 share = float(at == before)
             chance *= share * ((1 - NOWHERE) * written[j, at] if linked else NOWHERE * unlinked[j])
             if linked:
-                made[jump[at]] += 1
+                made[0][j, at] += 1
+                made[1][jump[at] + FAR] += 1
+                if before is not None:
+                    made[2][read[before], kind_of(jump[at])] += 1
             before = at
         total += chance
-        counted += chance * made
-        for j, state in enumerate(way):
-            if state < positions:
-                weights[j, state] += chance
-    return weights / total, counted / total
+        for of_all, of_way in zip(sums, made, strict=True):
+            of_all += chance * of_way
+    return tuple(each / total for each in sums)
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-@pytest.mark.parametrize(("words", "positions"), [(1, 1), (1, 3), (3, 1), (4, 3), (3, 4)])
+@pytest.mark.parametrize(("words", "positions"), [(1, 1), (1, 3), (3, 1), (4, 3), (3, 4), (2, 9)])
 def test_weights_equal_the_sum_over_all_ways(words: int, positions: int, hidden: bool) -> None:
     draw = np.random.default_rng(words * 10 + positions)
     written = draw.uniform(0.01, 1, (2, words, positions)).astype(np.float32)
     unlinked = draw.uniform(0.01, 1, (2, words)).astype(np.float32)
-    jumps = draw.uniform(0.1, 1, 2 * FAR + 1) if hidden else None
-    counted = Counted(np.zeros(1))
-    found = weigh(written.copy(), unlinked.copy(), jumps, counted)
-    known = [summed(written[n].astype(float), unlinked[n].astype(float), jumps) for n in range(2)]
-    np.testing.assert_allclose(found.positions, [weights for weights, _ in known], atol=2e-6)
+    likelier = draw.uniform(0.1, 2, (VOCABULARY, 2 * NEAR + 3)).astype(np.float32)
+    jumps = Jumps(draw.uniform(0.1, 1, 2 * FAR + 1), likelier) if hidden else None
+    read = draw.integers(0, VOCABULARY, (2, positions))
+    counted = Counted.nothing(1, VOCABULARY)
+    found = weigh(written.copy(), unlinked.copy(), jumps, read, counted)
+    known = [summed(written[n].astype(float), unlinked[n].astype(float), jumps, read[n]) for n in range(2)]
+    np.testing.assert_allclose(found.positions, [each[0] for each in known], atol=2e-6)
     np.testing.assert_allclose(found.nowhere, 1 - found.positions.sum(axis=2), atol=2e-6)
     if hidden:
-        np.testing.assert_allclose(counted.jumps, sum(made for _, made in known), atol=1e-5)
+        np.testing.assert_allclose(counted.jumps, known[0][1] + known[1][1], atol=1e-5)
+        np.testing.assert_allclose(counted.leaving, (known[0][2] + known[1][2]).ravel(), atol=1e-5)
 
 
 def made_up(lines: int, seed: int = 1) -> tuple[list[str], list[str], list[frozenset[tuple[int, int]]]]:
