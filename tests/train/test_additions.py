@@ -84,15 +84,15 @@ def _trained_resumed_and_used(tables: dict[str, Any], folder: Path) -> dict[int,
     return _losses(events)
 
 
-def _sgd(model: nn.Module, parameters: Mapping[str, nn.Parameter], s: TrainConfig) -> list[torch.optim.Optimizer]:
+def _momentum(model: nn.Module, parameters: Mapping[str, nn.Parameter], s: TrainConfig) -> list[torch.optim.Optimizer]:
     return [torch.optim.SGD(parameters.values(), lr=0.0, momentum=s.beta1)]
 
 
 def test_an_optimiser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(OPTIMIZERS, "sgd", Optimizer(_sgd, state=1.0))
-    with pytest.raises(RecipeError, match=r'\[train\] optimizer = "sdg": must be one of adamw, .*did you mean sgd'):
-        recipes.validate(_tables(tmp_path, optimizer="sdg"))
-    found = _trained_resumed_and_used(_tables(tmp_path, optimizer="sgd"), tmp_path)
+    monkeypatch.setitem(OPTIMIZERS, "momentum", Optimizer(_momentum, state=1.0))
+    with pytest.raises(RecipeError, match=r'"momentun": must be one of adamw, .*did you mean momentum'):
+        recipes.validate(_tables(tmp_path, optimizer="momentun"))
+    found = _trained_resumed_and_used(_tables(tmp_path, optimizer="momentum"), tmp_path)
     plain: list[dict[str, Any]] = []
     fit(recipes.validate(_tables(tmp_path)), tmp_path / "plain", callbacks=[plain.append])
     assert found[1] == _losses(plain)[1]

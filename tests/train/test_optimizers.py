@@ -54,7 +54,7 @@ def test_adamw_without_decay_is_pytorchs_own_bit_for_bit() -> None:
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
-@pytest.mark.parametrize("name", ["adamw", "lion", "adafactor", "muon"])
+@pytest.mark.parametrize("name", ["adamw", "lion", "adafactor", "muon", "sgd"])
 def test_norms_and_biases_do_not_decay_and_matrices_do(name: str) -> None:
     found = []
     for decay in (0.0, 0.5):
@@ -76,6 +76,17 @@ def test_lion_is_algorithm_2() -> None:
         update = (0.9 * momentum + 0.1 * gradient).sign()
         expected = expected - 0.02 * (update + 0.1 * expected)
         momentum = 0.99 * momentum + 0.01 * gradient
+    torch.testing.assert_close(found["w"], expected)
+
+
+def test_sgd_goes_down_the_gradient() -> None:
+    model = nn.Linear(3, 4, bias=False)
+    expected = model.weight.detach().clone()
+    built = OPTIMIZERS["sgd"].build(model, dict(model.named_parameters()), TrainConfig(weight_decay=0.1))
+    found = _stepped(built, {"w": model.weight}, 0.02)
+    for step in range(3):
+        gradient = torch.randn(4, 3, generator=torch.Generator().manual_seed(100 * step))
+        expected = expected - 0.02 * (gradient + 0.1 * expected)
     torch.testing.assert_close(found["w"], expected)
 
 
