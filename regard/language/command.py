@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import Field
 
 from regard.apps.cli import console_on, say, takes, write, write_json, write_record
-from regard.apps.options import BundlePath, Device, Json, computing
+from regard.apps.options import AsJson, BundlePath, Device, Flags, Json, computing
 from regard.errors import TextError
 from regard.search.table import Options
 
@@ -118,30 +119,48 @@ def embed(
     output.write_bytes(written.getbuffer())
 
 
-@takes("batch_size", "precision")
+class Reading(Flags):
+    """How much of a text a language model sees while it reads on."""
+
+    stride: int = Field(0, description="of a stream: tokens predicted a window, the rest being seen; 0: all of it")
+    cache: int = Field(0, ge=0, description="of a language model: positions before that it also looks back at; 0: none")
+    cache_dev: Path | None = Field(
+        None, description="a text of its own, by which --cache is fitted", json_schema_extra={"metavar": "FILE"}
+    )
+    as_json: AsJson = False
+
+
+@takes("batch_size", "precision", reading=Reading)
 def perplexity(
     bundle: BundlePath,
     options: Options,
+    reading: Reading,
     file: Lines = "-",
     target: Annotated[
         Path | None, typer.Argument(metavar="[TARGET]", help="Of an encoder-decoder: the lines after those of FILE.")
     ] = None,
-    stride: Annotated[
-        int, typer.Option(help="Of a stream: tokens predicted a window, the rest being seen; 0: all of it.")
-    ] = 0,
     device: Device = "auto",
-    json: Json = False,
 ) -> None:
     """How well a model knows a text: perplexity per token, word and character, with nats and bits."""
     from regard.text import read_lines
 
-    from .measure import perplexities
+    from .measure import choose_cache, perplexities
+    from .open import open_bundle
 
-    second = None if target is None else read_lines(target)
-    found = perplexities(bundle, _lines(file), second, stride=stride, device=device, **computing(options))
-    if json:
-        write_json({unit: score.to_dict() for unit, score in found.items()})
+    dev = reading.cache_dev
+    if bool(reading.cache) != (dev is not None):
+        raise TextError("--cache N is fitted by a text of its own, --cache-dev FILE; give both, or neither.")
+    second, how = None if target is None else read_lines(target), computing(options)
+    opened = open_bundle(bundle, ["language-model", "reader", "encoder-decoder"], device=device)
+    cache = choose_cache(opened, read_lines(dev), reading.cache, precision=how["precision"]) if dev else None
+    found = perplexities(opened, _lines(file), second, stride=reading.stride, cache=cache, **how)
+    if reading.as_json:
+        looking = {} if cache is None else {"cache": vars(cache)}
+        write_json({unit: score.to_dict() for unit, score in found.items()} | looking)
         return
+    if cache is not None:
+        line = "cache of {size:,} positions, flatness {flatness:.4g}, share {share:g}, as {dev} has it best"
+        say(console_on(sys.stdout), line.format(**vars(cache), dev=dev))
     for score in found.values():
         line = "perplexity {value:.3f} {unit}: {nats:.4f} nats, {bits:.4f} bits; {count:,} ({signature})"
         say(console_on(sys.stdout), line.format(**{**vars(score), **score.detail}))

@@ -16,19 +16,17 @@ from regard.errors import DataError, ModelError, TextError
 from regard.metrics import Score, Unit, exact_match, perplexity
 from regard.models import FAMILIES
 from regard.models.blocks import device_of
-from regard.models.interface import EncoderDecoder
+from regard.models.interface import EncoderDecoder, LanguageModel
 from regard.tasks.forced import score_lines
 from regard.tasks.lines import pad
 from regard.tasks.translate import Translator
 from regard.text import BEGIN, END
 
+from .cache import Cache, Row, chosen, log_probabilities
 from .fill import classify, mask_of
 from .open import Pipeline, open_bundle
 
 _CHUNK = 1024
-
-Row = tuple[Sequence[int], Sequence[int], int]
-"""The ids that are read, the id to predict at each position, and the first position that is scored."""
 
 
 def measure(
@@ -62,6 +60,7 @@ def perplexities(
     target: Sequence[str] | None = None,
     *,
     stride: int = 0,
+    cache: Cache | None = None,
     batch_size: int = 32,
     precision: str = "auto",
     device: str = "cpu",
@@ -71,7 +70,8 @@ def perplexities(
     Of an encoder-decoder it is that of `target` after `lines`. Of a masked language model it is the pseudo-perplexity:
     each token given all others of its line (Salazar et al. 2020). A stream is cut into windows of its context;
     with `stride` each window predicts so many tokens only, and sees the rest of the context before them. A model with
-    `carry` reads it as a whole, window after window.
+    `carry` reads it as a whole, window after window. With `cache` a language model also looks back at what was said
+    before, line after line or window after window; `choose_cache` chooses one.
     """
     opened = open_bundle(bundle, ["language-model", "reader", "encoder-decoder"], device=device)
     if not lines:
@@ -89,11 +89,41 @@ def perplexities(
         return _by_unit(sum(s.log_probability for s in scored), sum(len(s.tokens) for s in scored), target)
     rows = list(_ROWS[kind](opened, lines, stride))
     carry = opened.recipe.carries
+    if cache is not None:
+        _check_looks_back(kind)
+        how = cache.size, [(cache.flatness, cache.share)], carry
+        (total,), count = log_probabilities(cast(LanguageModel, opened.model_for(precision)), rows, *how)
+        return _by_unit(total, count, lines)
     total, count = log_probability(
         opened.model_for(precision), rows, 1 if carry else batch_size, reads=kind == "reader", carry=carry
     )
     # A masked language model is never asked for an end.
     return _by_unit(total, count, lines, ends=kind != "reader")
+
+
+def choose_cache(
+    bundle: str | Path | Pipeline,
+    lines: Sequence[str],
+    size: int = 500,
+    *,
+    precision: str = "auto",
+    device: str = "cpu",
+) -> Cache:
+    """The cache of `size` positions that is best for these lines, which must not be those that are to be measured.
+
+    Raises ModelError for a bundle that is no language model.
+    """
+    opened = open_bundle(bundle, ["language-model", "reader", "encoder-decoder"], device=device)
+    _check_looks_back(FAMILIES[opened.recipe.model.family].kind)
+    if not lines:
+        raise DataError("there is no line to choose a cache by; give at least one.")
+    rows = list(_of_lines(opened, lines, 0))
+    return chosen(cast(LanguageModel, opened.model_for(precision)), rows, size, opened.recipe.carries)
+
+
+def _check_looks_back(kind: str) -> None:
+    if kind != "language-model":
+        raise ModelError("a cache is of a language model, which reads a text from left to right; leave it out.")
 
 
 @torch.inference_mode()
