@@ -224,8 +224,10 @@ def _right(spans: Spans, gold: Gold, words: int, device: torch.device) -> Tensor
     return torch.from_numpy(grid).to(device)[spans.rows, spans.starts, spans.ends]
 
 
-def _losses(model: ChartParser, between: Tensor, gold: Gold, counts: Sequence[int], smoothing: float) -> Tensor:
-    """The summed cross-entropy of all spans' labels and all words' tags."""
+def _losses(
+    model: ChartParser, between: Tensor, gold: Gold, counts: Sequence[int], smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """The summed cross-entropy of all spans' labels and all words' tags; and the scores (M, L) of the spans."""
     spans, device = Spans.of(counts, between.device), between.device
     wide = torch.promote_types(between.dtype, torch.float32)
     scores, tags = model.score_spans(between, spans).to(wide), model.score_tags(between).to(wide)
@@ -235,7 +237,7 @@ def _losses(model: ChartParser, between: Tensor, gold: Gold, counts: Sequence[in
         told[row, :count] = gold.tags[row][:count]
     of_tags = tags.flatten(0, 1), torch.from_numpy(told).to(device).flatten()
     losses = [F.cross_entropy(*each, reduction="sum", label_smoothing=smoothing) for each in ((scores, right), of_tags)]
-    return losses[0] + losses[1]
+    return losses[0] + losses[1], scores
 
 
 def _hidden(model: Model, x: Inputs, observe: Observer | None = None) -> Tensor:
@@ -244,7 +246,7 @@ def _hidden(model: Model, x: Inputs, observe: Observer | None = None) -> Tensor:
 
 
 def _loss(model: Model, outputs: Outputs, settings: LossSettings) -> Tensor:
-    return _losses(model, *_read(model, outputs), settings.smoothing)
+    return _losses(model, *_read(model, outputs), settings.smoothing)[0]
 
 
 def _judge(model: Model, batches: Iterable[Outputs], chunk: int) -> dict[str, float]:
@@ -252,11 +254,14 @@ def _judge(model: Model, batches: Iterable[Outputs], chunk: int) -> dict[str, fl
     total, symbols, both, brackets = 0.0, 0, 0, 0
     for outputs in batches:
         between, gold, counts = _read(model, outputs)
-        total += float(_losses(model, between, gold, counts, 0.0))
+        loss, scores = _losses(model, between, gold, counts, 0.0)
+        total += float(loss)
         symbols += int((outputs.targets >= 0).sum())
+        of_each = scores.split([count * (count + 1) // 2 for count in counts])
         for row, count in enumerate(counts):
             theirs = set(gold.brackets[row])
-            ours = {(label, start, end) for start, end, label in _best(model, between[row : row + 1], count)[0]}
+            found = best_tree(*_filled(count, [of_each[row]])) if count else []
+            ours = {(label, start, end) for start, end, label in found}
             both, brackets = both + len(ours & theirs), brackets + len(ours) + len(theirs)
     return {"loss": total / max(1, symbols), "f1": 200.0 * both / max(1, brackets)}
 
@@ -264,15 +269,13 @@ def _judge(model: Model, batches: Iterable[Outputs], chunk: int) -> dict[str, fl
 # -- use ---------------------------------------------------------------------------------------------------------------
 
 
-def _grid(model: ChartParser, between: Tensor, words: int) -> tuple[Grid, NDArray[np.int64]]:
-    """Of one sentence (1, N + 1, D) its spans' best score of a label, and that label, (N + 1, N + 1)."""
-    spans = Spans.of([words], between.device)
+def _filled(words: int, parts: Iterable[Tensor]) -> tuple[Grid, NDArray[np.int64]]:
+    """Of the scores of one sentence's spans, in parts (M, L), the best of a label, and that label, (N + 1, N + 1)."""
     scores, labels = np.zeros((words + 1, words + 1)), np.zeros((words + 1, words + 1), np.int64)
-    for part in zip(*(x.split(_SPANS) for x in spans), strict=True):
-        best, label = model.score_spans(between, Spans(*part))[:, 1:].double().max(-1)
-        at = part[1].cpu().numpy(), part[2].cpu().numpy()
-        scores[at], labels[at] = best.cpu().numpy(), label.cpu().numpy() + 1
-    return scores, labels
+    bests = [part[:, 1:].double().max(-1) for part in parts]
+    at = np.triu_indices(words + 1, 1)
+    scores[at], labels[at] = (torch.cat(each).cpu().numpy() for each in zip(*bests, strict=True))
+    return scores, labels + 1
 
 
 def best_tree(scores: Grid, labels: NDArray[np.int64]) -> list[tuple[int, int, int]]:
@@ -309,7 +312,8 @@ def _best(model: ChartParser, between: Tensor, words: int) -> tuple[list[tuple[i
     """The brackets of one sentence (1, N + 1, D), and the sum of their scores."""
     if not words:
         return [], 0.0
-    scores, labels = _grid(model, between, words)
+    parts = zip(*(x.split(_SPANS) for x in Spans.of([words], between.device)), strict=True)
+    scores, labels = _filled(words, (model.score_spans(between, Spans(*part)) for part in parts))
     brackets = best_tree(scores, labels)
     return brackets, float(sum(scores[start, end] for start, end, _ in brackets))
 
