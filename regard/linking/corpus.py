@@ -105,7 +105,7 @@ def corpus_of(sources: Words, targets: Words) -> Corpus:
     target_words = len(written)
     parts: list[tuple[Ints, Ints, Ints]] = []
     for (s, t), lines in sorted(shapes.items()):
-        step = max(1, _CELLS // (s * t))
+        step = max(1, _CELLS // max(s, t) ** 2)  # as jumps from each position to each other one are counted, too
         for start in range(0, len(lines), step):
             part = lines[start : start + step]
             parts.append((np.array(part), np.stack([source[i] for i in part]), np.stack([target[i] for i in part])))

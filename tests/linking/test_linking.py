@@ -164,6 +164,12 @@ def test_too_much_text_is_refused_before_memory_is_taken(monkeypatch: pytest.Mon
         corpus_of([["a"] * 11], [["b"] * 11])
 
 
+def test_groups_are_small_however_unlike_their_sides_are() -> None:
+    corpus = corpus_of([["a"] * 500] * 30, [["x"]] * 30)
+    assert sum(len(group.lines) for group in corpus.groups) == 30
+    assert max(len(group.lines) * 500**2 for group in corpus.groups) <= 2 * 500**2
+
+
 def test_both_directions_agree_more_from_pass_to_pass() -> None:
     sources, targets, _ = made_up(200)
     linker = Linker(corpus_of([x.split() for x in sources], [x.split() for x in targets]))
