@@ -61,6 +61,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("apps.training:prepare", "Tokenise the data once into the store that training reads."),
     "import": ("exchange.command:import_", "Make a bundle of another library's model."),
     "export": ("exchange.command:export", "Write a bundle for another library, and say what differs there."),
+    "average": ("tuning.command:average", "Write a bundle with the mean of several bundles' weights."),
     "quantize": ("tuning.command:quantize", "Write a bundle with smaller weights, and measure what that changes."),
     "shortlist": ("tuning.command:shortlist", "Learn which target tokens go with each source token."),
     "compare": ("comparison.command:compare", "Compare systems' outputs: significance, errors, examples."),

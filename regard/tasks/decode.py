@@ -197,9 +197,7 @@ def _begun(
         begun: list[Any] = [start(decoder, rows, longest, lists, looks=coverage) for decoder in backend.decoders]
     else:
         begun = backend.quietly(_begun_in_torch)(backend, rows, coverage, lists)
-    if not coverage:
-        return begun
-    return [covered(step, state, [*map(len, rows)]) for step, state in begun]
+    return [covered(step, state, [*map(len, rows)]) for step, state in begun] if coverage else begun
 
 
 def step_of(model: EncoderDecoder, subset: Tensor | None = None, *, looks: bool = False) -> StepFunction[Any]:

@@ -176,6 +176,24 @@ def shortlist(
     write(f"tokens of translations that are in it: {found.covered:.2%}\n")
 
 
+def average(
+    bundle: BundlePath,
+    others: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="More bundles of the same model.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the new one.")],
+    shares: Annotated[str, typer.Option(metavar="N,N", help="How much of each; all alike, if left out.")] = "",
+) -> None:
+    """Write a bundle whose weights are the mean of those of several, which were trained from one beginning."""
+    from .average import average as make
+
+    try:
+        each = [float(share) for share in shares.split(",")] if shares else []
+    except ValueError:
+        raise ModelError(f"--shares {shares}: must be numbers with commas between, as 2,1,1.") from None
+    with console_on(sys.stderr).status("averaging"):
+        make([bundle, *others], out, shares=each)
+    write(f"{out}\n")
+
+
 def quantize(
     bundle: BundlePath,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory of the smaller one.")],
