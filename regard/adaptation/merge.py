@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 
 from regard import bundle as bundles
-from regard.bundle import Bundle, Golden
-from regard.tasks.golden import answers
-from regard.tuning.quantize import quantized
+from regard.bundle import Bundle
+from regard.tuning.quantize import quantized, rewritten
 
 from .file import Adapter, adapted, digest_of, read_bundle
 
@@ -33,24 +32,7 @@ def merge(bundle: str | Path | Bundle, adapter: str | Path | Adapter, out: str |
         for name, parameter in model.named_parameters():
             scale = stored.get(name + bundles.SCALE)
             parameter.copy_(stored[name].float() * (1 if scale is None else scale[:, None]))
-    found = answers(model, opened.recipe, opened.source, [golden.source_ids for golden in opened.golden])
-    golden = [
-        Golden(source=g.source, source_ids=g.source_ids, target_ids=tuple(ids), output=opened.target.decode(ids))
-        for g, ids in zip(opened.golden, found, strict=True)
-    ]
     assert changed.adapter is not None
     note = {"weights": digest_of(opened), "bundle": opened.name, **changed.adapter.card.about}
     merged = {"merged": datetime.now(UTC).isoformat(timespec="seconds"), "adapter": note}
-    provenance = opened.provenance.model_copy(update={"notes": {**opened.provenance.notes, **merged}, "scores": []})
-    made = bundles.save(
-        out,
-        recipe=opened.recipe,
-        weights=stored,
-        source=opened.source,
-        target=opened.target,
-        provenance=provenance,
-        golden=golden,
-    )
-    if (shortlist := opened.shortlist()) is not None:
-        bundles.add_shortlist(bundles.load(made), shortlist)
-    return made
+    return rewritten(opened, out, model, merged, stored=stored).path

@@ -19,9 +19,8 @@ from regard.bundle import Bundle
 from regard.errors import DataError, ModelError
 from regard.models.blocks import new_model
 from regard.models.transformer import TransformerConfig
-from regard.tasks.golden import answered
 from regard.tasks.translate import load
-from regard.tuning.quantize import quantized
+from regard.tuning.quantize import quantized, rewritten
 
 from .changes import Head, all_heads, config_of, heads_named
 from .heads import Ranking, Tell, loss_of, pairs_of, ranked, transformer_of
@@ -67,23 +66,9 @@ def prune_heads(bundle: str | Path, out: str | Path, off: Sequence[str | Head]) 
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(_plain(weights, name))
-    notes = {
-        **found.provenance.notes,
-        "pruned_heads": [*found.provenance.notes.get("pruned_heads", ()), *map(str, heads)],
-    }
-    bundles.save(
-        out,
-        recipe=recipe,
-        weights=weights,
-        source=found.source,
-        target=found.target,
-        # The scores were those of the whole model.
-        provenance=found.provenance.model_copy(update={"notes": notes, "scores": []}),
-        golden=answered([golden.source for golden in found.golden], model, recipe, found.source, found.target),
-    )
-    if (shortlist := found.shortlist()) is not None:  # it depends on the vocabularies alone
-        bundles.add_shortlist(bundles.load(out), shortlist)
-    return _compared(found, bundles.load(out), heads)
+    names = [*found.provenance.notes.get("pruned_heads", ()), *map(str, heads)]
+    made = rewritten(found, out, model, {"pruned_heads": names}, recipe=recipe, stored=weights)
+    return _compared(found, made, heads)
 
 
 def _plain(weights: dict[str, Tensor], name: str) -> Tensor:

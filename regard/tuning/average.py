@@ -16,15 +16,16 @@ import torch
 from regard import bundle as bundles
 from regard.bundle import Bundle
 from regard.errors import ModelError
-from regard.tasks.golden import answered
+
+from .quantize import rewritten
 
 
 def average(paths: Sequence[str | Path], out: str | Path, *, shares: Sequence[float] = ()) -> Bundle:
     """Write the bundle `out` with the weighted mean of the weights of the bundles at `paths`; all else is the first's.
 
-    `shares` say how much of each there is, in any unit; without them all count the same. Scores are not taken over, as
-    nothing was scored. Raises ModelError for fewer than two bundles, for bundles of other models, other vocabularies or
-    int8 weights, and for shares that are no weights; BundleError if `out` cannot be written.
+    `shares` say how much of each there is, in any unit; without them all count the same. Scores and a calibration are
+    not taken over, as nothing was measured. Raises ModelError for fewer than two bundles, for bundles of other models,
+    other vocabularies or int8 weights, and for shares that are no weights; BundleError if `out` cannot be written.
     """
     shares = [*shares] or [1.0] * len(paths)
     if len(paths) < 2 or len(shares) != len(paths):
@@ -38,29 +39,18 @@ def average(paths: Sequence[str | Path], out: str | Path, *, shares: Sequence[fl
         each.check_elsewhere(out)
         _check_alike(first, each)
     model = first.model()
-    parts = [dict(each.model().named_parameters()) for each in found]
     with torch.no_grad():
+        sums = {name: shares[0] * parameter.double() for name, parameter in model.named_parameters()}
+        for each, share in zip(found[1:], shares[1:], strict=True):  # one is in memory at a time
+            for name, parameter in each.model().named_parameters():
+                sums[name] += share * parameter.double()
         for name, parameter in model.named_parameters():
-            weighted = [share * part[name].double() for share, part in zip(shares, parts, strict=True)]
-            parameter.copy_(torch.stack(weighted).sum(0) / sum(shares))
+            parameter.copy_(sums[name] / sum(shares))
     made = [
         {"bundle": each.path.name, "sha256": each.files["weights.safetensors"].sha256, "share": share}
         for each, share in zip(found, shares, strict=True)
     ]
-    bundles.save(
-        out,
-        recipe=first.recipe,
-        weights=dict(model.named_parameters()),
-        source=first.source,
-        target=first.target,
-        provenance=first.provenance.model_copy(
-            update={"notes": {**first.provenance.notes, "average": made}, "scores": []}
-        ),
-        golden=answered([g.source for g in first.golden], model, first.recipe, first.source, first.target),
-    )
-    if (shortlist := first.shortlist()) is not None:
-        bundles.add_shortlist(bundles.load(out), shortlist)
-    return bundles.load(out)
+    return rewritten(first, out, model, {"average": made})
 
 
 def _check_alike(first: Bundle, other: Bundle) -> None:

@@ -6,18 +6,19 @@ them; vectors stay float32. bfloat16: all of them in 16 bits. Such a bundle is u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import bundle as bundles
 from regard.bundle import SCALE, Bundle
 from regard.errors import ModelError, TextError
 from regard.metrics import score
+from regard.recipe import Recipe
 from regard.tasks.golden import answered
 from regard.tasks.lines import check_counts
 from regard.tasks.translate import load
@@ -105,6 +106,38 @@ def quantized(weights: dict[str, Tensor], to: str) -> dict[str, Tensor]:
     return stored
 
 
+def rewritten(
+    bundle: Bundle,
+    out: str | Path,
+    model: nn.Module,
+    notes: Mapping[str, object],
+    *,
+    recipe: Recipe | None = None,
+    stored: Mapping[str, Tensor] | None = None,
+    scores: Sequence[dict[str, object]] = (),
+) -> Bundle:
+    """Write `out`, the bundle with this model's weights, as they are or as they are to be `stored`; and load it.
+
+    Its golden sentences are answered by the model, `notes` are added to the bundle's, a shortlist stays, since it
+    depends on the vocabularies alone, and a calibration does not; `scores` are what is still true of it. Raises
+    BundleError if it cannot be written.
+    """
+    recipe = recipe or bundle.recipe
+    changed = {"notes": {**bundle.provenance.notes, **notes}, "scores": [*scores]}
+    made = bundles.save(
+        out,
+        recipe=recipe,
+        weights=dict(model.named_parameters()) if stored is None else stored,
+        source=bundle.source,
+        target=bundle.target,
+        provenance=bundle.provenance.model_copy(update=changed),
+        golden=answered([g.source for g in bundle.golden], model, recipe, bundle.source, bundle.target),
+    )
+    found = bundles.load(made)
+    shortlist = bundle.shortlist()
+    return found if shortlist is None else bundles.add_shortlist(found, shortlist)
+
+
 @torch.no_grad()
 def _save(bundle: Bundle, out: Path, to: str) -> Path:
     model = bundle.model()
@@ -112,17 +145,7 @@ def _save(bundle: Bundle, out: Path, to: str) -> Path:
     for name, parameter in model.named_parameters():
         scale = stored[name + SCALE][:, None] if name + SCALE in stored else 1
         parameter.copy_(stored[name].float() * scale)
-    # The golden answers are those of the weights as they are now.
-    golden = answered([g.source for g in bundle.golden], model, bundle.recipe, bundle.source, bundle.target)
-    bundles.save(
-        out,
-        recipe=bundle.recipe.model_copy(update={"search": bundle.recipe.search.model_copy(update={"precision": to})}),
-        weights=stored,
-        source=bundle.source,
-        target=bundle.target,
-        provenance=bundle.provenance.model_copy(update={"notes": {**bundle.provenance.notes, "quantized": to}}),
-        golden=golden,
-    )
-    if (shortlist := bundle.shortlist()) is not None:  # it depends on the vocabularies alone
-        bundles.add_shortlist(bundles.load(out), shortlist)
-    return out
+    recipe = bundle.recipe.model_copy(update={"search": bundle.recipe.search.model_copy(update={"precision": to})})
+    return rewritten(
+        bundle, out, model, {"quantized": to}, recipe=recipe, stored=stored, scores=bundle.provenance.scores
+    ).path
