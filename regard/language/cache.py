@@ -31,6 +31,7 @@ SHARPNESS = (2.0, 4.0, 8.0, 12.0, 16.0, 24.0)
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 MOST = 20_000
 """Positions of a cache: a window is compared with all of them at once."""
+_PART = 256  # positions of a window that are computed together: a line may be as long as it likes
 
 
 @dataclass(frozen=True)
@@ -62,35 +63,35 @@ class _Window:
 
 
 def _windows(model: LanguageModel, rows: Iterable[Row], carry: bool) -> Iterator[_Window]:
-    """Window after window, as the text has them; with `carry` each goes on with the state of the one before."""
+    """Window after window, as the text has them, long ones in parts; with `carry` the state goes on from each."""
     state = None
     for read, targets, first in rows:
         ids, layout = pad([read], device_of(model))
         hidden, state = model.decode(ids, state if carry and state is not None else model.start(), layout)
-        hidden, wanted = hidden[0, first : len(read)], torch.tensor(targets[first:], device=ids.device)
-        probability = model.project(hidden).double().softmax(-1).gather(-1, wanted[:, None])[:, 0]
-        yield _Window(hidden.double(), wanted, probability)
+        wanted = torch.tensor(targets[first:], device=ids.device)
+        for h, t in zip(hidden[0, first : len(read)].split(_PART), wanted.split(_PART), strict=True):
+            probability = model.project(h).double().softmax(-1).gather(-1, t[:, None])[:, 0]
+            yield _Window(h.double(), t, probability)
 
 
-def recalled(hidden: Tensor, targets: Tensor, keys: Tensor, words: Tensor, cache: tuple[int, float]) -> Tensor:
-    """The probability (T,) of each target by the cache alone, of (size, flatness); nan where it is still empty.
+def recalled(window: _Window, keys: Tensor, words: Tensor, size: int, flatnesses: Iterable[float]) -> list[Tensor]:
+    """For each flatness the probability (T,) of each target by the cache alone; nan where it is still empty.
 
-    `keys` (N, D) and `words` (N,) are of the positions before; a position looks at them and at the window's own.
+    `keys` (N, D) and `words` (N,) are of the positions before; a position looks at `size` of them and of its window's.
     """
-    size, flatness = cache
-    known, after = torch.cat((keys, hidden)), torch.cat((words, targets))
-    behind = torch.arange(len(keys), len(known), device=known.device)[:, None] - torch.arange(
-        len(known), device=known.device
-    )
-    scores = (flatness * hidden @ known.t()).masked_fill((behind < 1) | (behind > size), -math.inf)
-    return (scores.softmax(-1) * (after == targets[:, None])).sum(-1)
+    known, after = torch.cat((keys, window.hidden)), torch.cat((words, window.targets))
+    here = torch.arange(len(keys), len(known), device=known.device)[:, None]
+    behind = here - torch.arange(len(known), device=known.device)
+    scores, out = window.hidden @ known.t(), (behind < 1) | (behind > size)
+    again = after == window.targets[:, None]
+    weights = ((flatness * scores).masked_fill(out, -math.inf).softmax(-1) for flatness in flatnesses)
+    return [(each * again).sum(-1) for each in weights]
 
 
 def _mixed(window: _Window, found: Tensor, share: float) -> float:
     """The log-probability of a window's targets; where there is nothing to look back to it is the model's own."""
-    empty = found.isnan()
     both = (1 - share) * window.probability + share * found
-    return float(torch.where(empty, window.probability, both).log().sum())
+    return float(torch.where(found.isnan(), window.probability, both).log().sum())
 
 
 @torch.inference_mode()
@@ -101,15 +102,13 @@ def log_probabilities(
 
     Rows are read in order, and the cache goes from one to the next.
     """
+    flatnesses = [*dict.fromkeys(flatness for flatness, _ in settings)]
     totals, count = [0.0] * len(settings), 0
     keys = words = None
     for window in _windows(model, rows, carry):
         if keys is None or words is None:
             keys, words = window.hidden[:0], window.targets[:0]
-        found = {
-            flatness: recalled(window.hidden, window.targets, keys, words, (size, flatness))
-            for flatness in dict.fromkeys(flatness for flatness, _ in settings)
-        }
+        found = dict(zip(flatnesses, recalled(window, keys, words, size, flatnesses), strict=True))
         for i, (flatness, share) in enumerate(settings):
             totals[i] += _mixed(window, found[flatness], share)
         keys = torch.cat((keys, window.hidden))[-size:]

@@ -23,6 +23,8 @@ MOST_CELLS = 2**31 - 1
 """Words of the source times words of the target, over all lines: they are numbered by 32 bits."""
 _BYTES = 64
 """Of memory for each of them while they are numbered; measured with 20 million, rounded up."""
+_BYTES_OF_WORD = 1000
+"""Of memory for each different word of both sides, for how jumps leave it: arrays of 13 numbers, rounded up."""
 _CELLS = 400_000  # of one group: small enough for the processor's cache
 
 SAME, LIKE, LETTERS = 100.0, 30.0, 5
@@ -103,6 +105,11 @@ def corpus_of(sources: Words, targets: Words) -> Corpus:
     source, read = _numbered(sources)
     target, written = _numbered(targets)
     target_words = len(written)
+    if (words := len(read) + target_words) > (most := free_memory() // _BYTES_OF_WORD):
+        raise DataError(
+            f"these lines have {words:,} different words on both sides together; {most:,} are the most that this "
+            "machine has memory for now. Give fewer lines, or text whose punctuation stands apart."
+        )
     parts: list[tuple[Ints, Ints, Ints]] = []
     for (s, t), lines in sorted(shapes.items()):
         step = max(1, _CELLS // max(s, t) ** 2)  # as jumps from each position to each other one are counted, too

@@ -15,7 +15,7 @@ import regard
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError, ModelError
-from regard.language.cache import MOST, SHARES, Cache, log_probabilities
+from regard.language.cache import MOST, SHARES, Cache
 from regard.language.measure import choose_cache, perplexities
 from regard.language.open import Pipeline, open_bundle
 from regard.tasks.fit import fit
@@ -97,12 +97,13 @@ def test_without_a_share_it_is_the_model(folder: Path) -> None:
     )
 
 
-def test_with_a_stride_no_position_is_kept_twice(folder: Path) -> None:
-    opened, rows = open_bundle(folder / "stream" / "bundle", ["language-model"]), []
-    for first, last in ((0, 4), (2, 8)):  # two windows; the second scores its last four
-        rows.append(([5 + i % 3 for i in range(first, last)], [5 + (i + 1) % 3 for i in range(first, last)], first))
-    _, count = log_probabilities(opened.model, rows, 10, [(1.0, 0.5)], False)
-    assert count == 8
+@pytest.mark.parametrize("name", ["carried", "lines"])
+def test_a_long_window_in_parts_is_the_same(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, lines = open_bundle(folder / name / "bundle", ["language-model"]), _lines(folder / "test")
+    whole = perplexities(opened, lines, cache=Cache(6, 0.7, 0.3), precision="exact")["token"].value
+    monkeypatch.setattr("regard.language.cache._PART", 2)
+    parts = perplexities(opened, lines, cache=Cache(6, 0.7, 0.3), precision="exact")["token"].value
+    assert parts == pytest.approx(whole, rel=1e-12)
 
 
 def test_what_is_chosen_is_the_best_for_the_text_and_helps_on_another(folder: Path) -> None:

@@ -30,7 +30,7 @@ def kind_of(jump: int) -> int:
 def summed(written: np.ndarray, unlinked: np.ndarray, jumps: Jumps | None, read: np.ndarray) -> tuple[np.ndarray, ...]:
     """One line's weights (T, S), jumps (2 FAR + 1,) and (V, kinds), by a sum over all (2 S) ** T ways, in float64.
 
-    Jumps from before the line leave no word, so the second leaves them out.
+    Jumps from before the line leave no word, so the last leaves them out.
     """
     words, positions = written.shape
     sums = np.zeros((words, positions)), np.zeros(2 * FAR + 1), np.zeros((VOCABULARY, 2 * NEAR + 3))
@@ -162,6 +162,12 @@ def test_too_much_text_is_refused_before_memory_is_taken(monkeypatch: pytest.Mon
     monkeypatch.setattr("regard.linking.corpus.free_memory", lambda: 100 * 64 + 63)
     with pytest.raises(DataError, match="121 pairs of a source and a target word; 100 are the most"):
         corpus_of([["a"] * 11], [["b"] * 11])
+
+
+def test_too_many_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.linking.corpus.free_memory", lambda: 39_999)
+    with pytest.raises(DataError, match="40 different words on both sides together; 39 are the most"):
+        corpus_of([[f"a{i}"] for i in range(20)], [[f"b{i}"] for i in range(20)])
 
 
 def test_groups_are_small_however_unlike_their_sides_are() -> None:

@@ -90,7 +90,8 @@ def _momentum(model: nn.Module, parameters: Mapping[str, nn.Parameter], s: Train
 
 def test_an_optimiser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPTIMIZERS, "momentum", Optimizer(_momentum, state=1.0))
-    with pytest.raises(RecipeError, match=r'"momentun": must be one of adamw, .*did you mean momentum'):
+    said = r'\[train\] optimizer = "momentun": must be one of adamw, .*did you mean momentum'
+    with pytest.raises(RecipeError, match=said):
         recipes.validate(_tables(tmp_path, optimizer="momentun"))
     found = _trained_resumed_and_used(_tables(tmp_path, optimizer="momentum"), tmp_path)
     plain: list[dict[str, Any]] = []
