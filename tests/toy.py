@@ -60,6 +60,7 @@ CONFIGS: dict[str, Any] = {
         ("pre", "sinusoidal-halves", "none"),
     )
 }
+CONFIGS["ssru"] = CONFIGS["pre-sinusoidal-all"].model_copy(update={"decoder_mixer": "ssru"})
 CONFIGS["convs2s"] = ConvS2SConfig(
     width=16, channels=24, encoder_layers=2, decoder_layers=2, kernel=3, dropout=0.0, max_positions=32
 )

@@ -10,7 +10,7 @@ import ast
 import re
 from pathlib import Path
 
-from regard.recipe.commented import template
+from regard.planning.commented import template
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "docs" / "recipes.md"

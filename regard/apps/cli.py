@@ -56,7 +56,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "embed": ("language.command:embed", "A vector of each line."),
     "perplexity": ("language.command:perplexity", "How well a model knows a text."),
     "phrases": ("parsing.commands:phrases", "Labelled text from a treebank such as SST."),
-    "init": ("apps.training:init", "Write a commented recipe: every key with its meaning and its default."),
+    "init": ("planning.command:init", "Write a commented recipe: every key with its meaning and its default."),
     "plan": ("planning.command:plan", "What a run will need, before it begins: memory, FLOPs, disk and time."),
     "prepare": ("apps.training:prepare", "Tokenise the data once into the store that training reads."),
     "import": ("exchange.command:import_", "Make a bundle of another library's model."),

@@ -1,4 +1,4 @@
-"""The words of a recipe: train, prepare, init; and a run's progress in the terminal.
+"""The words of a recipe: train, prepare; and a run's progress in the terminal.
 
 Tasks are imported when a word is used. Where there is no terminal, progress is plain lines.
 """
@@ -160,28 +160,6 @@ def prepare(
     source, target = made.vocabularies
     write(f"{made.report}\n{source:,} source tokens, {target:,} target tokens\n")
     write(f"{len(made.train):,} pairs to learn from, {len(made.valid):,} to validate with, ready for {out}\n")
-
-
-def init(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where to write; left out: print.")] = None,
-    source: Annotated[str, typer.Option(help="Source side of the training data.")] = "train.source",
-    target: Annotated[str, typer.Option(help="Target side of the training data.")] = "train.target",
-    from_: From = "",
-    to: To = "",
-) -> None:
-    """Write a commented recipe: every key with its meaning and its default."""
-    from regard.recipe.commented import template
-
-    data = {"source": source, "target": target, "source_language": from_, "target_language": to}
-    text = template({"data": data})
-    if file is None:
-        write(text)
-        return
-    try:
-        with file.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise RecipeError(f"{file}: exists already; choose another name, or remove it.") from None
 
 
 class Display:

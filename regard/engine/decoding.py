@@ -91,7 +91,7 @@ class Shape:
     features: int  # of the width, without the zeros that fill it up
     turned: bool  # whether positions turn queries and keys, and are not added to embeddings
     each: tuple[int, ...]
-    """Heads of each encoder layer, of each decoder layer, and of what looks at the source in each."""
+    """Heads of each encoder layer, of each decoder layer (0: an SSRU), and of what looks at the source in each."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ template <class Kind> struct Forced : Computing<Kind> {
     Forced(Decoder<Kind>& model, Sources read, const Forcing& forcing, int threads, Embedding from, Embedding to)
         : Computing<Kind>(model, std::move(read), threads, from, to), asked(forcing), slots(model.z.decoder_layers, -1) {
         const int count = sources.count();
+        this->in_order = true;
         Sources::check_starts(asked.starts, count, 1);
         if (!(asked.temperature > 0.0) || !std::isfinite(asked.temperature)) fail("temperature %g", asked.temperature);
         for (int i = 0; i < asked.layer_count; i++) {

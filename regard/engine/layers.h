@@ -24,10 +24,15 @@ void normalise(const float* x, float* out, int D, int features, Norm norm, float
 
 enum Activation { RELU, GELU, SILU };
 
+inline Floats sigmoid(Floats x) {
+    const Floats e = exponential(-larger(x, -x));
+    return (x > all(0.0f) ? all(1.0f) : e) / (1.0f + e);
+}
+
 inline Floats activate(Floats x, int activation) {
     if (activation == RELU) return larger(x, all(0.0f));
-    Floats size = larger(x, -x), e = exponential(-size);
-    if (activation == SILU) return x * (x > all(0.0f) ? all(1.0f) : e) / (1.0f + e);
+    if (activation == SILU) return x * sigmoid(x);
+    Floats size = larger(x, -x);
     Floats z = size * 0.70710678f, t = 1.0f / (1.0f + 0.3275911f * z);  // erf: Abramowitz and Stegun, 7.1.26
     Floats p = ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
     Floats erf = 1.0f - p * exponential(-z * z);

@@ -43,7 +43,7 @@ struct Sizes {  // in the order in which decoding.py hands them over
 };
 
 struct Layer {
-    int heads, looks;  // of the attention to its own side, and to the source: at most as many as the model's sizes say
+    int heads, looks;  // of the attention to its own side (0: an SSRU, whose gates are `attention`), and to the source
     Matrix attention, attended, query, memory, looked, inner, outer;  // encoder layers have no query, memory and looked
     std::vector<Norm> norms;
 };
@@ -168,7 +168,7 @@ template <class Kind> struct Decoder : Model {
     std::once_flag made, screened;
     Screen<Kind> screen;  // of the output, for searches; made when one first begins
     int widest;       // words of the longest row
-    int kept, stored;  // keys and values of a position; and how far apart the decoder stores them
+    int kept, stored;  // keys and values of a position, or an SSRU's cells; and how far apart the decoder stores them
 
     struct Slot { Matrix* matrix; int N, K; float padding; std::vector<Norm>* norms; };
     std::vector<Slot> slots;  // where the pairs belong
@@ -181,16 +181,18 @@ template <class Kind> struct Decoder : Model {
         const int dk = int(z.key_width), dv = int(z.value_width);
         encoder.resize(z.encoder_layers), decoder.resize(z.decoder_layers);
         slots.push_back({&output, int(z.vocabulary), D, LOWEST, nullptr});  // first, so that a table it is packed from can be freed
+        auto written = [&](int64_t i) { return i >= z.encoder_layers && i < z.encoder_layers + z.decoder_layers; };
         for (int64_t i = 0; i < z.encoder_layers + 2 * z.decoder_layers; i++)
-            if (heads[i] < 1 || heads[i] > z.heads)
+            if (heads[i] < !written(i) || heads[i] > z.heads)
                 fail("an attention has %lld heads; from 1 to %lld are possible", (long long)heads[i], (long long)z.heads);
         for (auto* stack : {&encoder, &decoder}) {
             for (Layer& layer : *stack) {
                 const Slot norm{nullptr, 0, 0, 0, &layer.norms};
                 const int own = layer.heads = int(*heads), other = layer.looks = stack == &decoder ? int(heads[z.decoder_layers]) : 0;
                 heads++;
-                slots.insert(slots.end(), {{&layer.attention, own * (2 * dk + dv), D, 0, nullptr},
-                                           {&layer.attended, D, own * dv, 0, nullptr}, norm});
+                slots.push_back({&layer.attention, own ? own * (2 * dk + dv) : 2 * D, D, 0, nullptr});
+                if (own) slots.push_back({&layer.attended, D, own * dv, 0, nullptr});
+                slots.push_back(norm);
                 if (stack == &decoder)
                     slots.insert(slots.end(), {{&layer.query, other * dk, D, 0, nullptr}, {&layer.memory, other * (dk + dv), D, 0, nullptr},
                                                {&layer.looked, D, other * dv, 0, nullptr}, norm});
@@ -198,7 +200,7 @@ template <class Kind> struct Decoder : Model {
             }
             if (z.pre_norm) slots.push_back({nullptr, 0, 0, 0, &final_norms});
         }
-        widest = std::max({D, E, F, I}), kept = E + F;
+        widest = std::max({2 * D, E, F, I}), kept = std::max(E + F, D);
         stored = kept + 64 / int(sizeof(typename Kind::Kept));  // what lies a power of two apart shares a place in the cache
     }
 
@@ -252,6 +254,7 @@ template <class Kind> struct Computing {
     Rows rows;
     Numbers<float> x, y;
     std::vector<int> positions;  // of the rows of x
+    bool in_order = false;       // whether rows are positions of one another, later ones below
     Numbers<Kept> kept;          // keys and values of encoder rows
 
     struct Scratch {  // of one thread; made before the threads begin, which must not run out of memory alone
@@ -376,6 +379,27 @@ template <class Kind> struct Computing {
         attend(team, heads, sees, [](int, int, const float*, int) {});
     }
 
+    // An SSRU from the cells of each row's last position, which `wrote` fills in last, to those at own(row), and to x.
+    template <class Own, class Wrote> void recur(const Layer& layer, size_t l, Team& team, Own own, Wrote wrote) {
+        const int D = m.z.width;
+        project(layer.attention, 2 * D, team, [](int) { return (Kept*)nullptr; });
+        team.wait();
+        auto& at = scratch[team.id].at;
+        auto [first, last] = in_order ? std::pair<int, int>(0, team.id ? 0 : rows.M) : std::pair<int, int>(team.share(rows.M));
+        for (int row = first; row < last; row++) {
+            at.clear();
+            wrote(row, l, at);
+            Kept* to = own(row, l);
+            for (int d = 0; d < D; d += W) {
+                const Floats gate = sigmoid(load(y_of(row) + d));
+                Floats cells = (1.0f - gate) * load(y_of(row) + D + d);
+                if (!at.empty()) cells += gate * load(at.back() + d);
+                store(to + d, cells);
+                store(x_of(row) + d, load(x_of(row) + d) + larger(cells, all(0.0f)));
+            }
+        }
+    }
+
     void feed_forward(const Layer& layer, Team& team) {
         multiply<Kind>(layer.inner, rows, team, [&](int row, int column, const Floats* out) {
             for (int v = 0; v < PANEL / W && column + v * W < m.z.inner; v++)
@@ -449,12 +473,14 @@ template <class Kind> struct Computing {
         norm_all(team, m.z.pre_norm ? &m.decoder[0].norms[0] : nullptr);
         for (size_t l = 0; l < m.decoder.size(); l++) {
             const Layer& layer = m.decoder[l];
-            project(layer.attention, layer.heads * dk, team, [&](int row) { return own(row, l); }, &target);
-            attend(team, layer.heads, [&](int row, std::vector<const Kept*>& at) {
-                wrote(row, l, at);
-                at.push_back(own(row, l));
-            });
-            add_to_x(layer.attended, team);
+            if (layer.heads) {
+                project(layer.attention, layer.heads * dk, team, [&](int row) { return own(row, l); }, &target);
+                attend(team, layer.heads, [&](int row, std::vector<const Kept*>& at) {
+                    wrote(row, l, at);
+                    at.push_back(own(row, l));
+                });
+                add_to_x(layer.attended, team);
+            } else recur(layer, l, team, own, wrote);
             norm_all(team, norm_after(m.decoder, 1, l, 0));
             project(layer.query, layer.looks * dk, team, [](int) { return (Kept*)nullptr; });
             attend(

@@ -26,7 +26,7 @@ Weights = Mapping[str, Array]
 
 _FREE = {
     *("width", "encoder_layers", "decoder_layers", "heads", "feedforward", "key_width", "value_width", "norm"),
-    *("encoder_heads", "decoder_heads", "cross_heads"),
+    *("encoder_heads", "decoder_heads", "cross_heads", "decoder_mixer"),
     *("dropout", "activation_dropout", "attention_dropout", "max_positions", "share", "output_bias"),
 }
 """Settings that may have any value; all others must be at their default, or one of `_KNOWN`."""
@@ -72,9 +72,12 @@ def shapes_of(config: TransformerConfig, source_vocabulary: int, target_vocabula
             for part in ("attention", "cross")[: 1 + (side == "decoder")]:
                 heads = config.heads_in(side if part == "attention" else part)[number]
                 keys, values = (heads * width for width in widths)
-                linear(f"{layer}.{part}.query", keys, D)
-                linear(f"{layer}.{part}.key_value", keys + values, D)
-                linear(f"{layer}.{part}.output", D, values)
+                if heads:
+                    linear(f"{layer}.{part}.query", keys, D)
+                    linear(f"{layer}.{part}.key_value", keys + values, D)
+                    linear(f"{layer}.{part}.output", D, values)
+                else:
+                    linear(f"{layer}.{part}.gates", 2 * D, D)
                 norms.append(f"{layer}.{part}_residual.norm")
             linear(f"{layer}.feedforward.inner", config.feedforward, D)
             linear(f"{layer}.feedforward.outer", D, config.feedforward)
@@ -156,7 +159,11 @@ def _tensors(
         return Tensors(weights[f"{name}.weight"], weights[f"{name}.bias"]).each(lambda x: _filled(x, 1))
 
     def attention(name: str, heads: int, *, apart: bool) -> Iterator[tuple[Tensors, bool]]:
-        """Queries, keys and values (E + E + F, D), or (E, D) and (E + F, D), and the output (D, F)."""
+        """Queries, keys and values (E + E + F, D), or (E, D) and (E + F, D), and the output (D, F); or 2 D gates."""
+        if not heads:
+            yield linear(f"{name}.gates").each(lambda x: _filled(x, 2)), False
+            yield norm(f"{name}_residual.norm"), True
+            return
         queries = linear(f"{name}.query").times(factor).each(lambda x: _filled(x, heads))
         rest = linear(f"{name}.key_value").each(
             lambda x: np.concatenate([_filled(part, heads) for part in np.split(x, [heads * keys])])

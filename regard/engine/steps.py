@@ -27,7 +27,7 @@ class StepState:
 
     sentences: NDArray[np.int32]  # (N,)
     trail: NDArray[np.int32]  # (N, T): which row of its step wrote each of a row's positions
-    blocks: tuple[NDArray[np.generic], ...] = ()  # keys and values of each position (layers, rows of its step, E + F)
+    blocks: tuple[NDArray[np.generic], ...] = ()  # what is kept of each position (layers, rows of its step, E + F or D)
 
     def select(self, rows: NDArray[np.int64]) -> StepState:
         """See `State.select`; nothing is copied but numbers."""
@@ -46,7 +46,7 @@ def start(
     given, kept = decoder.given(sources, longest, lists)
     steps = decoder.made(decoder.library.steps_new(*given, threads_here()))
     shape, width = decoder.shape, max(map(len, sources))
-    stored = shape.heads * (shape.key_width + shape.value_width)
+    stored = max(shape.heads * (shape.key_width + shape.value_width), shape.width)
     kind = np.dtype(np.float32 if decoder.precision == "float32" else np.uint16)  # two bytes hold a bfloat16
 
     def step(tokens: NDArray[np.int64], state: StepState) -> Any:

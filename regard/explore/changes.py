@@ -84,6 +84,8 @@ def config_of(recipe: Recipe) -> TransformerConfig:
     """The settings of a recipe's Transformer. Raises ModelError for another family, whose attention has no heads."""
     if recipe.model.family != "transformer":
         raise ModelError(f"a {recipe.model.family} model has no heads to switch off; take a transformer.")
+    if recipe.model.decoder_mixer == "ssru":
+        raise ModelError('this model has model.decoder_mixer = "ssru", a decoder without heads; take another.')
     return cast(TransformerConfig, recipe.model)
 
 

@@ -20,7 +20,8 @@ from regard.errors import ModelError
 from regard.nn.attention import NORMALIZERS, Causal, Heads, Lengths, Mask, MultiHead, Score
 from regard.nn.layers import GATES, NORM_KINDS, NORMS, FeedForward, GatedFeedForward, Identity, Map, Norm, PostNorm
 from regard.nn.positions import POSITIONS, ROTARY, Added, Bias, Embedding, NoPosition, biases
-from regard.nn.state import Cache, KeysValues, Layout, Observer, Packed, Padded, Rows, whole
+from regard.nn.recurrent import SSRU
+from regard.nn.state import KeysValues, Layout, Observer, Packed, Padded, Rows, whole
 
 from . import FAMILIES
 from .choices import (
@@ -38,12 +39,19 @@ from .interface import HasParameters, NeedsVocabulary
 
 
 class Block(nn.Module):
-    """Self-attention, attention to the memory where there is one, then the feed-forward network (section 3.1)."""
+    """Self-attention, attention to the memory where there is one, then the feed-forward network (section 3.1).
 
-    __call__: Callable[..., tuple[Tensor, Cache | None]]
+    In a decoder an SSRU may be in the place of self-attention.
+    """
+
+    __call__: Callable[..., tuple[Tensor, Rows | None]]
 
     def __init__(
-        self, attention: MultiHead, feedforward: nn.Module, residuals: list[PostNorm], cross: MultiHead | None = None
+        self,
+        attention: MultiHead | SSRU,
+        feedforward: nn.Module,
+        residuals: list[PostNorm],
+        cross: MultiHead | None = None,
     ) -> None:
         super().__init__()
         self.attention, self.attention_residual = attention, residuals[0]
@@ -57,10 +65,10 @@ class Block(nn.Module):
         x: Tensor,
         layout: Layout,
         mask: Mask,
-        past: Cache | None = None,
+        past: Rows | None = None,
         memory: tuple[KeysValues, Mask] | None = None,
         observe: Observer | None = None,
-    ) -> tuple[Tensor, Cache | None]:
+    ) -> tuple[Tensor, Rows | None]:
         """x (…, D) -> (…, D), and what is kept of x for the next tokens, where a past was given."""
         y, past = self.attention.of_itself(self.attention_residual.enter(x, layout), layout, mask, past, observe)
         x = self.attention_residual.add(x, y, layout)
@@ -87,7 +95,7 @@ class TransformerState(Rows):
 
     memory: tuple[KeysValues, ...]
     memory_lengths: Tensor
-    past: tuple[Cache, ...]
+    past: tuple[Rows, ...]
     position: int = 0
 
 
@@ -125,9 +133,9 @@ class Transformer(Projecting):
         return self.encoder_norm(x, layout)
 
     def start(self, memory: Tensor, layout: Layout, capacity: int | None = None) -> TransformerState:
-        looks = [block.cross for block in cast("Iterable[Block]", self.decoder)]
-        prepared = tuple(cross.prepare(memory, layout) for cross in looks if cross is not None)
-        return TransformerState(prepared, layout.lengths, tuple(Cache(capacity=capacity) for _ in prepared))
+        blocks = [*cast("Iterable[Block]", self.decoder)]
+        prepared = tuple(block.cross.prepare(memory, layout) for block in blocks if block.cross is not None)
+        return TransformerState(prepared, layout.lengths, tuple(b.attention.begin(capacity) for b in blocks))
 
     def decode(
         self,
@@ -149,7 +157,7 @@ class Transformer(Projecting):
         x = x if added is None else x + added
         mask = mask or Causal(state.position)
         memory_mask = Lengths(state.memory_lengths)
-        past: list[Cache] = []
+        past: list[Rows] = []
         for block, cache, memory in zip(self.decoder, state.past, state.memory, strict=True):
             x = self.target.again(x, *positions) if past else x
             x, cache = block(x, layout, mask, cache, (memory, memory_mask), observe)
@@ -175,10 +183,10 @@ def _blocks(c: EncoderDecoderConfig, layers: int, compared: int, decodes: bool) 
         return MultiHead(heads, score, normalize=normalize, dropout=c.attention_dropout, bias=bias, rotary=rotary)
 
     made = []
-    acting = biases(c.positions, layers, c.heads, (compared, values), causal=decodes)
     numbers = c.heads_in("decoder" if decodes else "encoder")
+    acting = biases(c.positions if any(numbers) else "none", layers, c.heads, (compared, values), causal=decodes)
     for layer, (bias, number) in enumerate(zip(acting, numbers, strict=True)):
-        own = attention(number, c.positions, bias)
+        own = attention(number, c.positions, bias) if number else SSRU(c.width)
         cross = attention(c.heads_in("cross")[layer]) if decodes else None
         inner = feedforward_of(c.width, c.feedforward, c.activation, c.activation_dropout)
         made.append(Block(own, inner, [residual_of(c) for _ in range(2 + decodes)], cross))

@@ -256,6 +256,9 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
     encoder_heads: HeadsLeft = ()
     decoder_heads: HeadsLeft = ()
     cross_heads: HeadsLeft = ()
+    decoder_mixer: Literal["attention", "ssru"] = Field(
+        "attention", description="how the decoder knows the tokens before: attention, or a recurrence without products"
+    )
     key_value_heads: KeyValueHeads = 0
     key_value: Literal["projected", "split"] = Field(
         "projected",
@@ -336,10 +339,14 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
             added = self.positions in (*PAPER["positions"], "rotary")
             if left and (self.groups != self.heads or self.key_value == "split" or not added):
                 raise ValueError(f"{key} are for heads that share nothing, positions too; leave it out")
+        if self.decoder_heads and self.decoder_mixer != "attention":
+            raise ValueError(f'decoder_mixer = "{self.decoder_mixer}" has no heads; leave decoder_heads out')
         return self
 
     def heads_in(self, part: str) -> tuple[int, ...]:
-        """The heads of each layer of a part: encoder, decoder or cross."""
+        """The heads of each layer of a part: encoder, decoder or cross; none of an SSRU."""
+        if part == "decoder" and self.decoder_mixer == "ssru":
+            return (0,) * self.decoder_layers
         left: tuple[int, ...] = dict(self)[f"{part}_heads"]
         return left or (self.heads,) * (self.encoder_layers if part == "encoder" else self.decoder_layers)
 
@@ -359,6 +366,7 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
         """Parts that other libraries may not know, by the keys that name them: all that is not the paper's."""
         known: dict[str, tuple[object, ...]] = {
             **dict.fromkeys(_LEFT, ((),)),
+            "decoder_mixer": ("attention",),
             "key_value_heads": (0, self.heads),
             "key_value": ("projected",),
             "positions_enter": ("added",),

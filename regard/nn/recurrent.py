@@ -1,4 +1,4 @@
-"""Recurrences: Elman's, gated units and long short-term memory, in layers, in one direction or both.
+"""Recurrences: Elman's, gated units and long short-term memory, in layers, in one direction or both; and a decoder's.
 
 Sizes: B rows, T positions, I input features, D features, G sums of a step (D, 3 D or 4 D).
 Inside, time comes first, (T, B, …), so that the rows of a step lie together. What does not depend on the step before
@@ -8,14 +8,15 @@ is computed for all positions at once: the products with the inputs, and the gra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .layers import Dropout, Saves, applied, references_only, stand_in
-from .state import Layout
+from .layers import Dropout, Map, Saves, applied, references_only, stand_in
+from .state import Layout, Rows
 
 Carry = tuple[Tensor, ...]
 """What goes from one position to the next: hidden (B, D), and an LSTM's cells (B, D)."""
@@ -301,3 +302,54 @@ class Maxout(nn.Module):
         """(T, B, …) each, the context perhaps (B, …) -> (T, B, width)."""
         one, other = (self.state(state) + self.piece(token) + self.context(context)).chunk(2, -1)
         return torch.maximum(one, other)
+
+
+# -- in the place of a decoder's attention to itself -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cells(Rows):
+    """What an SSRU has come to, (B, D); none before the first token."""
+
+    cells: Tensor | None = None
+
+
+def gated_sums(gates: Tensor, given: Tensor) -> Tensor:
+    """c_t = f_t c_{t-1} + g_t of gates and what is given, (B, T, D) each, from c_0 = 0; by doubling, in log T steps.
+
+    Each step joins twice as many positions as the one before (Hillis and Steele 1986), and none divides.
+    """
+    reach = 1
+    while reach < given.shape[1]:
+        before, through = (F.pad(x[:, :-reach], (0, 0, reach, 0)) for x in (given, gates))
+        given, gates, reach = torch.addcmul(given, gates, before), gates * through, 2 * reach
+    return given
+
+
+class SSRU(nn.Module):
+    """The simpler simple recurrent unit, a decoder's way to know the tokens before (Kim et al. 2019).
+
+    f_t = sigmoid(W_f x_t + b_f), c_t = f_t c_{t-1} + (1 - f_t) (W x_t + b), and relu(c_t) comes out: no product waits
+    for the step before, and what is kept does not grow. Theirs has no b; with it both maps are one product.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gates = Map(width, 2 * width)
+
+    def begin(self, capacity: int | None) -> Cells:
+        """What is kept before the first token."""
+        return Cells()
+
+    def of_itself(
+        self, x: Tensor, layout: Layout, mask: object, past: Rows | None, observe: object
+    ) -> tuple[Tensor, Rows]:
+        """x (…, D) after the past -> (…, D) and the next past; there are no weights to be observed, and no mask."""
+        both = layout.pad(self.gates(x))  # (B, T, 2 D)
+        gates, given = both.to(torch.promote_types(both.dtype, torch.float32)).chunk(2, -1)
+        gates = gates.sigmoid()
+        given = (1 - gates) * given
+        if isinstance(past, Cells) and past.cells is not None:
+            given = torch.cat((torch.addcmul(given[:, :1], gates[:, :1], past.cells[:, None]), given[:, 1:]), 1)
+        cells = gated_sums(gates, given)
+        return layout.flatten(cells.relu().to(x.dtype)), Cells(cells[:, -1])

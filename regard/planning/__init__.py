@@ -1,1 +1,1 @@
-"""What a run will need is reckoned before it begins: parameters, tokens, memory, disk and time."""
+"""Before a run begins: its recipe, and what it will need of memory, disk and time."""

@@ -1,21 +1,45 @@
-"""`regard plan`: what a run will need, as tables."""
+"""`regard init` writes a recipe, `regard plan` tells what a run of one will need, as tables."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from regard.apps.cli import cell, console_on, new_table, say, write_json
+from regard.apps.cli import cell, console_on, new_table, say, write, write_json
 from regard.apps.options import Json
-from regard.apps.training import File, Out, Set, recipe_and_run, shown_on
+from regard.apps.training import File, From, Out, Set, To, recipe_and_run, shown_on
+from regard.errors import RecipeError
 from regard.inspection.command import show_topic
 
 if TYPE_CHECKING:
     from .plan import Plan
+
+
+def init(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where to write; left out: print.")] = None,
+    source: Annotated[str, typer.Option(help="Source side of the training data.")] = "train.source",
+    target: Annotated[str, typer.Option(help="Target side of the training data.")] = "train.target",
+    from_: From = "",
+    to: To = "",
+) -> None:
+    """Write a commented recipe: every key with its meaning and its default."""
+    from .commented import template
+
+    data = {"source": source, "target": target, "source_language": from_, "target_language": to}
+    text = template({"data": data})
+    if file is None:
+        write(text)
+        return
+    try:
+        with file.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise RecipeError(f"{file}: exists already; choose another name, or remove it.") from None
 
 
 def plan(

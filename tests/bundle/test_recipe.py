@@ -14,7 +14,7 @@ from regard import recipe
 from regard.apps.training import read_recipe
 from regard.errors import RecipeError
 from regard.models import FAMILIES
-from regard.recipe.commented import template
+from regard.planning.commented import template
 
 DATA = '[data]\nsource = "a.en"\ntarget = "a.de"\n'
 TEXT = '[data]\ntext = "a.en"\n'

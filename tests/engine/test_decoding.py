@@ -29,6 +29,8 @@ pytestmark = pytest.mark.skipif(decoding.refusal() is not None, reason=str(decod
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [4, 5], [6, 6, 6, 6, 6, 6, 6, 6, 6], [18, 4]]
 SMALL = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=2, decoder_layers=2, dropout=0.0)
 TURNED = SMALL.model_copy(update={"positions": "rotary", "norm": "pre"})
+RECURRENT = SMALL.model_copy(update={"decoder_mixer": "ssru", "norm": "pre"})
+KINDS = pytest.mark.parametrize("config", [SMALL, TURNED, RECURRENT], ids=["added", "turned", "recurrent"])
 CONFIGS = {
     **{name: config for name, config in toy.CONFIGS.items() if refuses(config) is None},
     **{
@@ -53,6 +55,9 @@ CONFIGS = {
     "turned, heads of 64 that were pruned": SMALL.model_copy(
         update={"positions": "rotary", "width": 128, "encoder_heads": (1, 2), "decoder_heads": (2, 1)}
     ),
+    "an SSRU, no whole vectors": RECURRENT.model_copy(update={"width": 22, "feedforward": 35, "share": "none"}),
+    "an SSRU, wider than keys and values": RECURRENT.model_copy(update={"width": 96, "key_width": 4, "value_width": 4}),
+    "an SSRU after turned positions": RECURRENT.model_copy(update={"positions": "rotary", "norm": "post"}),
     "keys narrower than values": SMALL.model_copy(update={"key_width": 5, "value_width": 70, "share": "none"}),
 }
 
@@ -144,7 +149,7 @@ def test_a_beam_wider_than_the_vocabulary():
     same(found(model, SMALL, search, n_best=24), decode(model, SOURCES, search, n_best=24), 2e-5)
 
 
-@pytest.mark.parametrize("config", [SMALL, TURNED], ids=["added", "turned"])
+@KINDS
 @pytest.mark.parametrize("precision", decoding.PRECISIONS)
 def test_neighbours_change_no_bit(precision, config):
     model = toy.make(config, vocabulary=90)
@@ -177,7 +182,7 @@ def test_a_table_that_is_the_output_is_in_memory_once_and_no_bit_changes(precisi
     assert searched(once, search, 4) == searched(twice, search, 4)
 
 
-@pytest.mark.parametrize("config", [SMALL, TURNED], ids=["added", "turned"])
+@KINDS
 @pytest.mark.parametrize("settings", [{"samples": 3}, {"groups": 2}, {"no_repeat_ngram_size": 2, "beam": 1}])
 def test_searches_in_python_have_its_step(settings, config):
     model = toy.make(config, vocabulary=90)
@@ -191,9 +196,10 @@ def test_searches_in_python_have_its_step(settings, config):
             same(plain, decode(model, SOURCES, search), 2e-5)
 
 
+@KINDS
 @pytest.mark.parametrize("precision", decoding.PRECISIONS)
-def test_the_step_and_the_search_inside_are_one(precision):
-    decoder = compiled(toy.make(SMALL, vocabulary=90), SMALL, precision)
+def test_the_step_and_the_search_inside_are_one(precision, config):
+    decoder = compiled(toy.make(config, vocabulary=90), config, precision)
     search = SearchConfig(beam=3, extra_length=12)
     inside = decode(Backend(decoders=[decoder]), SOURCES, search)
     # A rule that asks for nothing takes the search out of the compiled decoder.

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import toy
-from test_decoding import CONFIGS, SMALL, SOURCES
+from test_decoding import CONFIGS, KINDS, SMALL, SOURCES
 
 from regard.engine import decoding
 from regard.engine.packing import compiled
@@ -36,11 +36,12 @@ def test_float32_is_the_reference_in_float64(name):
                 assert np.abs(mine - its).max() < 1e-5
 
 
+@KINDS
 @pytest.mark.parametrize("precision", decoding.PRECISIONS)
-def test_every_precision_is_as_near_as_its_numbers_are(precision):
-    model = toy.make(SMALL, vocabulary=90)
+def test_every_precision_is_as_near_as_its_numbers_are(precision, config):
+    model = toy.make(config, vocabulary=90)
     known = forced(exact_copy(model), SOURCES, TARGETS, attention=True)
-    ours = forced(Backend(decoders=[compiled(model, SMALL, precision)]), SOURCES, TARGETS, attention=True)
+    ours = forced(Backend(decoders=[compiled(model, config, precision)]), SOURCES, TARGETS, attention=True)
     scores, weights = CLOSE[precision]
     for one, other in zip(known, ours, strict=True):
         assert other.log_probabilities == pytest.approx(one.log_probabilities, abs=scores)

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from regard.models import FAMILIES
 from regard.nn import ACTIVATIONS
 from regard.nn.positions import alibi_slopes
-from regard.nn.state import Observer
+from regard.nn.recurrent import SSRU, Cells, gated_sums
+from regard.nn.state import Observer, whole
 
 # By the authors' program: of 8 heads 1/2 … 1/256; of 12 these, and every other one of 16 heads' from 2^(-1/2) on.
 SLOPES = {
@@ -35,6 +36,32 @@ def test_gpt2s_gelu_is_the_one_by_tanh() -> None:
     right = 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
     torch.testing.assert_close(ACTIVATIONS["gelu_new"](x), right)
     assert (F.gelu(x) - right).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 64])
+def test_a_recurrence_by_doubling_is_the_one_step_by_step(length: int) -> None:
+    torch.manual_seed(0)
+    gates, given = torch.rand(3, length, 5, dtype=torch.float64), torch.randn(3, length, 5, dtype=torch.float64)
+    cells, rows = torch.zeros(3, 5, dtype=torch.float64), []
+    for t in range(length):
+        cells = gates[:, t] * cells + given[:, t]
+        rows.append(cells)
+    torch.testing.assert_close(gated_sums(gates, given), torch.stack(rows, 1), rtol=1e-12, atol=1e-12)
+
+
+def test_an_ssru_is_its_equations() -> None:
+    torch.manual_seed(0)
+    unit, x = SSRU(4).double(), torch.randn(1, 6, 4, dtype=torch.float64)
+    (gate, other), (bias, more) = unit.gates.weight.chunk(2), unit.gates.bias.chunk(2)
+    cells, rows = torch.zeros(4, dtype=torch.float64), []
+    for row in x[0]:
+        f = (gate @ row + bias).sigmoid()
+        cells = f * cells + (1 - f) * (other @ row + more)
+        rows.append(cells.relu())
+    found, kept = unit.of_itself(x, whole(torch.zeros(1, 6)), None, unit.begin(None), None)
+    torch.testing.assert_close(found[0], torch.stack(rows))
+    assert isinstance(kept, Cells)
+    torch.testing.assert_close(kept.cells, cells[None])
 
 
 def _kept(model: torch.nn.Module) -> dict[str, Any]:

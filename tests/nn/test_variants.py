@@ -48,6 +48,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "grouped-query": {"heads": 4, "key_value_heads": 2, "positions": "rotary"},
     "key-value split": {"key_value": "split"},
     "attention dropout": {"attention_dropout": 0.1},
+    "an SSRU": {"decoder_mixer": "ssru"},
 }
 HARD = ("straight_through", "gumbel", "sampled")
 
@@ -408,6 +409,7 @@ def test_a_fully_connected_layer_knows_one_length() -> None:
         ({"score": "additive", "positions": "rotary"}, r'"rotary" need a score that is a dot .* "additive" is none'),
         ({"score": "location", "positions": "shaw"}, r'"shaw" need a score that is a dot product'),
         ({"score": "reduced_rank", "score_width": 3, "positions": "rotary"}, "must have an even width, not 3"),
+        ({"decoder_mixer": "ssru", "decoder_heads": (8,) * 6}, '"ssru" has no heads; leave decoder_heads out'),
         ({"key_value_heads": 3}, r"key_value_heads \(3\) must divide heads \(8\); try 2 or 4"),
         ({"key_value": "split", "key_width": 64}, r"together must be 512; leave both widths at 0"),
         ({"positions": "t5", "positions_enter": "every-layer"}, '"t5" act inside attention; leave it out'),

@@ -21,7 +21,7 @@ from regard.errors import ModelError
 
 from ..layers import Dropout, Linear, refusal, stand_in
 from ..positions import Bias, Rotary
-from ..state import Cache, KeysValues, Layout, Observer, Packed, Part, changed, in_rows, show, wanted
+from ..state import Cache, KeysValues, Layout, Observer, Packed, Part, Rows, changed, in_rows, show, wanted
 from .core import Call, Causal, Mask, Normalizer, attend, observed, softmax
 from .scores import ScaledDot, Score
 
@@ -327,14 +327,18 @@ class MultiHead(nn.Module):
         keys = self._turned(self.score.keys(self._split(keys, layout, self.groups)), layout, position)
         return KeysValues(keys, self._split(values, layout, self.groups), layout)
 
+    def begin(self, capacity: int | None) -> Cache:
+        """What is kept of a sequence of which there is nothing yet."""
+        return Cache(capacity=capacity)
+
     def of_itself(
-        self, x: Tensor, layout: Layout, mask: Mask | None, past: Cache | None = None, observe: Observer | None = None
+        self, x: Tensor, layout: Layout, mask: Mask | None, past: Rows | None = None, observe: Observer | None = None
     ) -> tuple[Tensor, Cache | None]:
         """Self-attention of x (…, D), also to the past if there is one -> (…, D) and the longer past."""
-        position = past.length if past is not None else 0
+        if not isinstance(past, Cache):
+            return self(x, layout, self.prepare(x, layout), mask, observe, "encoder"), None
+        position = past.length
         memory = self.prepare(x, layout, position)
-        if past is None:
-            return self(x, layout, memory, mask, observe, "encoder"), None
         past = past.append(memory.keys, memory.values)
         return self(x, layout, past.filled(), mask, observe, "decoder", position), past
 

@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from regard.models import FAMILIES
-
-from .schema import FAMILY, Recipe
+from regard.recipe.schema import FAMILY, Recipe
 
 
 def template(values: Mapping[str, Any] | None = None) -> str:
