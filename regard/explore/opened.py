@@ -103,8 +103,9 @@ def opened(model: Transformer, source: tuple[int, ...], target: tuple[int, ...],
             x = model.source.again(x, reading.positions(), reading.width) if number else x
             if number == head.layer - 1:
                 y = block.attention_residual.enter(x, reading)
-                memory, mask = block.attention.prepare(y, reading), Lengths(reading.lengths)
-                return _numbers(block.attention, y, reading, memory, mask, head)
+                attention = cast(MultiHead, block.attention)  # a model with anything else was refused
+                memory, mask = attention.prepare(y, reading), Lengths(reading.lengths)
+                return _numbers(attention, y, reading, memory, mask, head)
             x, _ = block(x, reading, Lengths(reading.lengths))
     state = model.start(model.encode(tokens[0], reading), reading)
     looks = Lengths(reading.lengths)
@@ -114,10 +115,10 @@ def opened(model: Transformer, source: tuple[int, ...], target: tuple[int, ...],
         if number == head.layer - 1:
             break
         x, _ = block(x, writing, Causal(), Cache(), (state.memory[number], looks))
-    y = block.attention_residual.enter(x, writing)
+    y, attention = block.attention_residual.enter(x, writing), cast(MultiHead, block.attention)
     if head.part == "decoder":
-        return _numbers(block.attention, y, writing, block.attention.prepare(y, writing), Causal(), head)
-    own, _ = block.attention.of_itself(y, writing, Causal(), Cache())
+        return _numbers(attention, y, writing, attention.prepare(y, writing), Causal(), head)
+    own, _ = attention.of_itself(y, writing, Causal(), Cache())
     y = block.cross_residual.enter(block.attention_residual.add(x, own, writing), writing)
     assert block.cross is not None
     return _numbers(block.cross, y, writing, state.memory[number], looks, head)

@@ -223,6 +223,10 @@ def test_what_cannot_be_pruned_is_said(tmp_path: Path) -> None:
         prune_heads(shared.path, shared.path, ["cross.1.1"])
     with pytest.raises(ModelError, match="heads to switch off"):
         heads(Path(__file__).parents[1] / "bundle/made-by-0.1/luong", ["a"], ["b"])
+    recurrent = small_bundle(tmp_path / "recurrent", model={**SHAPE, "decoder_mixer": "ssru"})
+    with pytest.raises(ModelError, match="a decoder without heads"):
+        heads(recurrent.path, ["a"], ["b"])
+    assert [part.name for part in regard.look(recurrent.path, "a small house").parts] == ["encoder", "cross"]
     config = config_of(shared.recipe)
     with pytest.raises(DataError, match="no such head"):
         heads_named(["encoder.3.1"], config)
