@@ -21,7 +21,7 @@ was run with several seeds, it is the mean, and the lowest and highest of them. 
 there and its training has not been. A published figure with * is recalled from the paper, and was not looked up
 again.
 """
-COMPARISONS = ("convolutions", "lineage")
+COMPARISONS = ("lineage-search", "convolutions", "lineage")
 """Folders of `results/` that `regard lineage` made, the newest first."""
 HEADS = {
     "bleu": "BLEU",
