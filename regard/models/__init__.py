@@ -15,7 +15,7 @@ FAMILIES = Families(
         "bert-classifier": "regard.language.bert",
         "convs2s": "regard.models.convs2s",
         "gpt": "regard.language.gpt",
-        "lstmn": "regard.language.lstmn",
+        "lstmn": "regard.models.lstmn",
         "lstmn-translator": "regard.models.lstmn",
         "luong": "regard.models.luong",
         "mask-predict": "regard.models.mask_predict",

@@ -257,7 +257,7 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
     decoder_heads: HeadsLeft = ()
     cross_heads: HeadsLeft = ()
     decoder_mixer: Literal["attention", "ssru"] = Field(
-        "attention", description="how the decoder knows the tokens before: attention, or a recurrence without products"
+        "attention", description="how a decoder layer knows the tokens before: by attention, or a light recurrence"
     )
     key_value_heads: KeyValueHeads = 0
     key_value: Literal["projected", "split"] = Field(

@@ -1,4 +1,4 @@
-"""The LSTM network whose memory is a tape (Cheng, Dong and Lapata 2016): its layers, and an encoder-decoder of them.
+"""The LSTM network whose memory is a tape (Cheng, Dong and Lapata 2016): a language model, and an encoder-decoder.
 
 Sizes: B rows, T tokens, S tokens on the tape or of the source, E width of embeddings, D width, A width of a score, V
 vocabulary.
@@ -23,6 +23,7 @@ from regard.nn.state import KeysValues, Layout, Observer, Part, Rows, in_rows, s
 
 from .blocks import Projecting, RecurrentDropout, begin_uniform
 from .choices import Config, InitRange, NormalizerName, ScoreName, Size, TokenWidth, family_of
+from .interface import check_one_vocabulary
 
 
 class TapesConfig(Config):
@@ -35,6 +36,12 @@ class TapesConfig(Config):
     score_width: Size = Field(300, description="features that a position of the tape is compared by")
     dropout: RecurrentDropout = 0.0
     init_range: InitRange = 0.1
+
+
+class LSTMNConfig(TapesConfig):
+    """A language model."""
+
+    family: Literal["lstmn"] = Field("lstmn", description="the model family")
 
 
 class LSTMNTranslatorConfig(TapesConfig):
@@ -148,6 +155,28 @@ class LSTMNState(Rows):
     lengths: Tensor | None = None
 
 
+class LSTMN(Projecting):
+    """The language model."""
+
+    def __init__(self, config: LSTMNConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0) -> None:
+        """Randomly initialised; there is one side, so both vocabularies are one."""
+        super().__init__()
+        check_one_vocabulary(source_vocabulary, target_vocabulary)
+        self.decoder = Tapes(config, target_vocabulary, pad)
+        self.output = Map(config.width, target_vocabulary)
+        begin_uniform(self, config.init_range, pad)
+
+    def start(self, capacity: int | None = None) -> LSTMNState:
+        return LSTMNState()
+
+    def decode(
+        self, tokens: Tensor, state: LSTMNState, layout: Layout | None = None, observe: Observer | None = None
+    ) -> tuple[Tensor, LSTMNState]:
+        layout = layout or whole(tokens)
+        x, tapes = self.decoder(tokens, state.tapes, layout, observe)
+        return as_laid_out(x, layout), replace(state, tapes=tapes)
+
+
 class LSTMNMemory(NamedTuple):
     """The encoder's top states (B, S, D), and of each layer hidden and cells at the source's end."""
 
@@ -201,5 +230,8 @@ class LSTMNTranslator(Projecting):
         return as_laid_out(x.transpose(0, 1), layout), replace(state, tapes=tapes)
 
 
-SMALL = {"width": 16, "embedding": 12, "score_width": 8}
-FAMILIES = {"lstmn-translator": family_of(LSTMNTranslatorConfig, LSTMNTranslator, SMALL)}
+_SMALL = {"width": 16, "embedding": 12, "score_width": 8}
+FAMILIES = {
+    "lstmn": family_of(LSTMNConfig, LSTMN, _SMALL, "language-model", vectors=True),
+    "lstmn-translator": family_of(LSTMNTranslatorConfig, LSTMNTranslator, _SMALL),
+}

@@ -1,4 +1,4 @@
-"""Recurrences: Elman's, gated units and long short-term memory, in layers, in one direction or both; and a decoder's.
+"""Recurrences: Elman's, gated units and long short-term memory, in layers, in one direction or both; and the SSRU.
 
 Sizes: B rows, T positions, I input features, D features, G sums of a step (D, 3 D or 4 D).
 Inside, time comes first, (T, B, …), so that the rows of a step lie together. What does not depend on the step before

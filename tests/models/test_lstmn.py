@@ -11,9 +11,8 @@ import toy
 from torch import Tensor
 
 from regard import recipe
-from regard.language.lstmn import LSTMNConfig
 from regard.models import FAMILIES
-from regard.models.lstmn import Tape, Written
+from regard.models.lstmn import LSTMNConfig, Tape, Written
 from regard.nn.recurrent import LSTM
 from regard.nn.state import Observer
 

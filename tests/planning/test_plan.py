@@ -44,7 +44,10 @@ def test_parameters_and_model_flops_are_the_formulas(name: str) -> None:
     d, f, n, m = c.width, c.feedforward, c.encoder_layers, c.decoder_layers
     attention, feedforward = 4 * d * d, 2 * d * f
     adds = n * (attention + feedforward) * s + n * 2 * d * s * s  # encoder: matrices, then the two products
-    adds += m * ((attention + feedforward) * t + 2 * d * t * t)  # decoder on itself
+    if c.decoder_mixer == "ssru":
+        adds += m * (2 * d * d + feedforward) * t
+    else:
+        adds += m * ((attention + feedforward) * t + 2 * d * t * t)  # decoder on itself
     adds += m * (2 * d * d * t + 2 * d * d * s + 2 * d * s * t)  # decoder on the memory
     adds += d * v * t
     costs = count_costs(c, v, v, bfloat16=False)
