@@ -181,10 +181,11 @@ template <class Kind> struct Decoder : Model {
         const int dk = int(z.key_width), dv = int(z.value_width);
         encoder.resize(z.encoder_layers), decoder.resize(z.decoder_layers);
         slots.push_back({&output, int(z.vocabulary), D, LOWEST, nullptr});  // first, so that a table it is packed from can be freed
-        auto written = [&](int64_t i) { return i >= z.encoder_layers && i < z.encoder_layers + z.decoder_layers; };
-        for (int64_t i = 0; i < z.encoder_layers + 2 * z.decoder_layers; i++)
-            if (heads[i] < !written(i) || heads[i] > z.heads)
-                fail("an attention has %lld heads; from 1 to %lld are possible", (long long)heads[i], (long long)z.heads);
+        for (int64_t i = 0; i < z.encoder_layers + 2 * z.decoder_layers; i++) {
+            const bool own = i >= z.encoder_layers && i < z.encoder_layers + z.decoder_layers;  // a decoder layer's own side
+            if (const int64_t least = own ? 0 : 1; heads[i] < least || heads[i] > z.heads)
+                fail("an attention has %lld heads; from %lld to %lld are possible", (long long)heads[i], (long long)least, (long long)z.heads);
+        }
         for (auto* stack : {&encoder, &decoder}) {
             for (Layer& layer : *stack) {
                 const Slot norm{nullptr, 0, 0, 0, &layer.norms};
