@@ -1,11 +1,12 @@
-"""A small student beside its teacher on one core: lines a second, BLEU on validation data and bytes of the bundle.
+"""Small students beside their teacher on one core: lines a second, BLEU on validation data and bytes of the bundles.
 
     REGARD_DATA=… regard distill … --run runs/student --small runs/student/small    (see the recipe's first lines)
     ./run bench student --teacher runs/multi30k-en-de/bundle --student runs/student/small \\
         --source $REGARD_DATA/multi30k/val.en.gz --reference $REGARD_DATA/multi30k/val.de.gz
 
-Both translate the same lines in one process with one thread, in turn, with their own search, and the student with the
-beams that are asked for as well; the teacher in its default precision and in int8. Loading is not timed.
+`--student` may be repeated, each then with a name: `--student attention=runs/student/small`. All translate the same
+lines in one process with one thread, in turn, with their own search, and students with the beams that are asked for as
+well; the teacher in its default precision and in int8. Loading is not timed.
 """
 
 from __future__ import annotations
@@ -30,13 +31,18 @@ def size_of(bundle: Path) -> int:
     return sum(path.stat().st_size for path in bundle.iterdir())
 
 
+def named(text: str) -> tuple[str, Path]:
+    name, _, path = text.rpartition("=")
+    return name or "student", Path(path)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--teacher", type=Path, required=True, help="a bundle")
-    parser.add_argument("--student", type=Path, required=True, help="a bundle")
+    parser.add_argument("--student", type=named, action="append", required=True, help="a bundle, or NAME=BUNDLE")
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--reference", type=Path, required=True)
-    parser.add_argument("--beams", type=at_least(1), nargs="*", default=[2, 1], help="of the student, besides its own")
+    parser.add_argument("--beams", type=at_least(1), nargs="*", default=[2, 1], help="of students, besides their own")
     parser.add_argument("--rounds", type=at_least(1), default=5)
     parser.add_argument("--results", type=Path, default=RESULTS / "student.json")
     arguments = parser.parse_args()
@@ -44,9 +50,10 @@ def main() -> int:
     ways: dict[str, tuple[Path, dict[str, Any]]] = {
         "teacher": (arguments.teacher, {}),
         "teacher, int8": (arguments.teacher, {"precision": "int8"}),
-        "student": (arguments.student, {}),
-        **{f"student, beam {beam}": (arguments.student, {"beam": beam}) for beam in arguments.beams},
     }
+    for name, path in arguments.student:
+        ways[name] = (path, {})
+        ways |= {f"{name}, beam {beam}": (path, {"beam": beam}) for beam in arguments.beams}
     found: dict[str, Any] = {}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with threads_at_most(1):

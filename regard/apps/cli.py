@@ -12,9 +12,11 @@ import json
 import os
 import re
 import sys
+import time
 import warnings
 from collections import UserDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from itertools import chain
@@ -58,7 +60,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "phrases": ("parsing.commands:phrases", "Labelled text from a treebank such as SST."),
     "init": ("planning.command:init", "Write a commented recipe: every key with its meaning and its default."),
     "plan": ("planning.command:plan", "What a run will need, before it begins: memory, FLOPs, disk and time."),
-    "prepare": ("apps.training:prepare", "Tokenise the data once into the store that training reads."),
+    "prepare": ("planning.command:prepare", "Tokenise the data once into the store that training reads."),
     "import": ("exchange.command:import_", "Make a bundle of another library's model."),
     "export": ("exchange.command:export", "Write a bundle for another library, and say what differs there."),
     "average": ("tuning.command:average", "Write a bundle with the mean of several bundles' weights."),
@@ -232,6 +234,7 @@ def _fail(message: str) -> int:
 # -- what commands write with: text of others (files, names, errors, bundles) passes `printable` before it is shown ----
 
 _WIDTH = 160  #: Columns where there is no terminal to ask.
+_SELDOM = 30.0  #: Seconds from one line of progress to the next, where no terminal shows it.
 # Characters that a terminal obeys: C0 but tab and line feed, DEL, C1, and those that turn the direction of writing.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -261,6 +264,27 @@ def console_on(stream: TextIO) -> Console:
     from rich.console import Console
 
     return Console(file=stream, width=None if stream.isatty() else _WIDTH)
+
+
+@contextmanager
+def status(what: str, console: Console | None = None) -> Iterator[Callable[[str], None]]:
+    """Shows on stderr how far a task is: beside a spinner on a terminal, elsewhere in a line each half minute."""
+    console = console or console_on(sys.stderr)
+    with console.status(what) as spinner:
+        yield spinner.update if console.is_terminal else seldom(console)
+
+
+def seldom(console: Console) -> Callable[[str], None]:
+    """What says a line, but for those that come less than half a minute after another."""
+    last = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SELDOM:
+            last = time.monotonic()
+            say(console, text)
+
+    return tell
 
 
 def cell(text: str, style: str = "") -> Text:

@@ -1,6 +1,6 @@
-"""The words of a recipe: train, prepare; and a run's progress in the terminal.
+"""`regard train`, and how a run's progress is shown: a bar on a terminal, plain lines elsewhere.
 
-Tasks are imported when a word is used. Where there is no terminal, progress is plain lines.
+Tasks are imported when the command is used.
 """
 
 from __future__ import annotations
@@ -8,23 +8,22 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.apps.cli import console_on, say, write
+from regard.apps.cli import console_on, say, seldom, write
 from regard.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
-    from rich.status import Status
 
     from regard.recipe import Recipe
 
-Event = dict[str, Any]  # what `fit` tells; the key "event" says which kind it is
+Event = Mapping[str, Any]  # what `fit` tells; the key "event" says which kind it is
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Replace a value of the recipe.")
 ]
@@ -135,33 +134,6 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
         write(f"{bundle}\n")
 
 
-def shown_on(status: Status) -> Callable[[str, int], None]:
-    """What shows how far a task is beside a spinner."""
-    return lambda what, number: status.update(f"{number:,} {what}")
-
-
-def prepare(
-    recipe_file: File,
-    out: Out = None,
-    settings: Set = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that encode a large corpus; every core if left out.")
-    ] = None,
-) -> None:
-    """Tokenise the data once into the store that training reads, so that `train` finds it there."""
-    from regard.data.shards import cores
-    from regard.tasks.prepare import given_by
-    from regard.tasks.prepare import prepare as make
-
-    recipe, out = recipe_and_run(recipe_file, out, settings)
-    with console_on(sys.stderr).status("preparing") as status:
-        given, progress = given_by(recipe), shown_on(status)
-        made = make(recipe.corpus, recipe.spelling, out, given=given, workers=workers or cores(), progress=progress)
-    source, target = made.vocabularies
-    write(f"{made.report}\n{source:,} source tokens, {target:,} target tokens\n")
-    write(f"{len(made.train):,} pairs to learn from, {len(made.valid):,} to validate with, ready for {out}\n")
-
-
 class Display:
     """Hears the events of `fit`; a context in which a progress bar stands where there is a terminal."""
 
@@ -169,6 +141,7 @@ class Display:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self.console = console
+        self.tell = seldom(console)
         self.heard = 0
         self.clock = False  # whether the run stops by the clock
         self.task: TaskID | None = None
@@ -199,7 +172,10 @@ class Display:
     def _prepare(self, event: Event) -> None:
         if self.task is None:
             self.task = self.bar.add_task("preparing", total=None, note="")
-        self.bar.update(self.task, note=f"{event['count']:,} {event['what']}")
+        note = f"{event['count']:,} {event['what']}"
+        self.bar.update(self.task, note=note)
+        if not self.console.is_terminal:
+            self.tell(note)
 
     def _begin(self, event: Event) -> None:
         self._say(f"begun with the parameters of {event['bundle']}; new: {', '.join(event['new']) or 'nothing'}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.cli import cell, console_on, new_table, printable, say, takes, write, write_json, write_record
+from regard.apps.cli import cell, console_on, new_table, printable, say, status, takes, write, write_json, write_record
 from regard.apps.options import (
     LANGUAGES,
     SEARCH,
@@ -85,7 +85,7 @@ def evaluate(
         if files
         else references_of(read_pairs(source, fields=data.fields, languages=data.languages))
     )
-    with console_on(sys.stderr).status("translating") as status:
+    with status("translating") as tell:
         result = evaluate_lines(
             translator,
             lines,
@@ -94,7 +94,7 @@ def evaluate(
             metrics=judging.metric or DEFAULT_METRICS,
             groups=None if judging.groups is None else read_lines(judging.groups),
             resamples=judging.resamples,
-            progress=lambda done: status.update(f"translated {done:,} of {len(lines):,} lines"),
+            progress=lambda done: tell(f"translated {done:,} of {len(lines):,} lines"),
         )
     if output is not None:
         write_lines(output, result.hypotheses)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from regard.apps.cli import cell, console_on, takes, write, write_json
+from regard.apps.cli import cell, console_on, status, takes, write, write_json
 from regard.apps.options import Json
 
 from .clean import clean as make
@@ -30,14 +30,14 @@ def clean(
 ) -> None:
     """Leave out pairs of lines that are no translations of each other, and say why each went."""
     console = console_on(sys.stderr)
-    with console.status("reading") as status:
+    with status("reading") as tell:
         made = make(
             source,
             target,
             out,
             languages=(from_, to),
             rules=rules,
-            progress=lambda what, count: status.update(f"{what}: {count:,}"),
+            progress=lambda what, count: tell(f"{what}: {count:,}"),
         )
     if as_json:
         write_json(made.to_dict())

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.cli import console_on, say, takes, write, write_json
+from regard.apps.cli import console_on, say, status, takes, write, write_json
 from regard.apps.options import AsJson, BundlePath, Flags
 from regard.errors import ModelError, TextError
 
@@ -46,7 +46,7 @@ def estimate(
     errors = console_on(sys.stderr)
     if s.learn is not None and s.out is not None:
         judged = _numbers(s.learn)
-        with errors.status("reading"):
+        with status("reading"):
             learnt = learn_estimator(bundle, lines, texts, judged, reverse=s.reverse)
         learnt.write(s.out)
         if s.as_json:
@@ -57,7 +57,7 @@ def estimate(
         write(f"{s.out}\n")
         return
     estimator = None if s.estimator is None else Estimator.read(s.estimator)
-    with errors.status("reading"):
+    with status("reading"):
         found = make(bundle, lines, texts, estimator=estimator, reverse=s.reverse)
     agreed = None if s.gold is None else agreement(found, _numbers(s.gold), same_scale=estimator is not None)
     if s.as_json:

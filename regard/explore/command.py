@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 from rich.table import Table
 
-from regard.apps.cli import console_on, say, takes, write_json
+from regard.apps.cli import console_on, say, status, takes, write_json
 from regard.apps.options import AsJson, BundlePath, Flags
 from regard.errors import DataError, TextError
 from regard.search.table import Options
@@ -60,7 +60,7 @@ def heads(bundle: BundlePath, options: Options, asked: Measuring) -> None:
         _show_pruned(prune_heads(bundle, asked.out, asked.off), asked, console)
         return
     source, target = _pairs(asked)
-    with console_on(sys.stderr).status("reading") as status:
+    with status("reading") as tell:
         if asked.out is not None:
             from regard.explore.pruning import prune
 
@@ -72,12 +72,12 @@ def heads(bundle: BundlePath, options: Options, asked: Measuring) -> None:
                 exact=exact,
                 greedy=asked.greedy,
                 to=options.to,
-                progress=status.update,
+                progress=tell,
             )
         else:
             from regard.explore.heads import heads as rank
 
-            found = rank(bundle, source, target, exact=exact, bleu=asked.bleu, to=options.to, progress=status.update)
+            found = rank(bundle, source, target, exact=exact, bleu=asked.bleu, to=options.to, progress=tell)
     if asked.out is not None:
         _show_pruned(pruned, asked, console)
     elif asked.as_json:

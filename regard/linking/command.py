@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from pydantic import Field
 
-from regard.apps.cli import console_on, takes, write, write_json
+from regard.apps.cli import status, takes, write, write_json
 from regard.apps.options import LANGUAGES, AsJson, BundlePath, Device, Flags, Output, Resamples
 from regard.errors import DataError, TextError
 from regard.search.table import Options
@@ -63,8 +62,8 @@ def link(
             raise DataError(f"--learn {pair!r} names no two files; write SOURCE,TARGET.")
         for side, lines in zip(more, read_lines_of(Path(one), Path(other)), strict=True):
             side.extend(lines)
-    with console_on(sys.stderr).status("reading") as status:
-        found = link_lines(sources, targets, learn=more, threshold=linking.threshold, progress=status.update)
+    with status("reading") as tell:
+        found = link_lines(sources, targets, learn=more, threshold=linking.threshold, progress=tell)
     _put(found, gold, linking, output)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.cli import console_on, takes, write, write_json
+from regard.apps.cli import status, takes, write, write_json
 from regard.apps.options import BundlePath, Device, Flags, Json, Output, Resamples
 from regard.apps.translate import in_chunks, put
 from regard.errors import TextError
@@ -73,13 +72,13 @@ def parse(
         put(lines(each.tree for each in found), output, file)
         return
     wanted = list(iter_trees(gold))
-    with console_on(sys.stderr).status("parsing") as status:
+    with status("parsing") as tell:
         result = evaluate_trees(
             parser,
             wanted,
             options,
             resamples=asked.resamples,
-            progress=lambda done: status.update(f"parsed {done:,} of {len(wanted):,} sentences"),
+            progress=lambda done: tell(f"parsed {done:,} of {len(wanted):,} sentences"),
         )
     if output is not None:
         write_lines(output, lines(result.trees))

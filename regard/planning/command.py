@@ -1,18 +1,18 @@
-"""`regard init` writes a recipe, `regard plan` tells what a run of one will need, as tables."""
+"""Before a run: `regard init` writes its recipe, `plan` tells what it will need, `prepare` tokenises its data."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from regard.apps.cli import cell, console_on, new_table, say, write, write_json
+from regard.apps.cli import cell, console_on, new_table, say, status, write, write_json
 from regard.apps.options import Json
-from regard.apps.training import File, From, Out, Set, To, recipe_and_run, shown_on
+from regard.apps.training import File, From, Out, Set, To, recipe_and_run
 from regard.errors import RecipeError
 from regard.inspection.command import show_topic
 
@@ -42,6 +42,33 @@ def init(
         raise RecipeError(f"{file}: exists already; choose another name, or remove it.") from None
 
 
+def counted(tell: Callable[[str], None]) -> Callable[[str, int], None]:
+    """What tells how many of something a task has done."""
+    return lambda what, number: tell(f"{number:,} {what}")
+
+
+def prepare(
+    recipe_file: File,
+    out: Out = None,
+    settings: Set = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that encode a large corpus; every core if left out.")
+    ] = None,
+) -> None:
+    """Tokenise the data once into the store that training reads, so that `train` finds it there."""
+    from regard.data.shards import cores
+    from regard.tasks.prepare import given_by
+    from regard.tasks.prepare import prepare as make
+
+    recipe, out = recipe_and_run(recipe_file, out, settings)
+    with status("preparing") as tell:
+        given, progress = given_by(recipe), counted(tell)
+        made = make(recipe.corpus, recipe.spelling, out, given=given, workers=workers or cores(), progress=progress)
+    source, target = made.vocabularies
+    write(f"{made.report}\n{source:,} source tokens, {target:,} target tokens\n")
+    write(f"{len(made.train):,} pairs to learn from, {len(made.valid):,} to validate with, ready for {out}\n")
+
+
 def plan(
     recipe_file: File,
     out: Out = None,
@@ -53,8 +80,8 @@ def plan(
     from .plan import plan as foresee
 
     recipe, out = recipe_and_run(recipe_file, out, settings)
-    with console_on(sys.stderr).status("looking at the data") as status:
-        found = foresee(recipe, out, measure=measure, progress=shown_on(status))
+    with status("looking at the data") as tell:
+        found = foresee(recipe, out, measure=measure, progress=counted(tell))
     if as_json:
         write_json(found.to_dict())
     else:

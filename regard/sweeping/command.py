@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.apps.cli import cell, console_on, say, takes, write, write_json
+from regard.apps.cli import cell, console_on, say, status, takes, write, write_json
 from regard.apps.options import Json
 from regard.apps.training import File, Set, read_recipe
 from regard.errors import Interrupted
@@ -42,11 +42,11 @@ def sweep(
     metric = sweeping.metric or recipe.train.validate_with
     errors = console_on(sys.stderr)
     try:
-        with errors.status("preparing") as status:
+        with status("preparing", errors) as tell:
 
             def hear(trial: Trial) -> None:
                 if trial.state == "running":
-                    status.update(f"trial {trial.number} of {sweeping.trials}: {_came_of(trial, metric)}")
+                    tell(f"trial {trial.number} of {sweeping.trials}: {_came_of(trial, metric)}")
                 else:
                     say(errors, f"trial {trial.number}: {_in_words(trial.settings)}: {_came_of(trial, metric)}")
 

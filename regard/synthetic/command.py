@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import typer
 from pydantic import Field
 
-from regard.apps.cli import console_on, say, takes, write, write_json
+from regard.apps.cli import console_on, say, status, takes, write, write_json
 from regard.apps.options import LANGUAGES, SEARCH, AsJson, BundlePath, Flags
-from regard.apps.training import read_recipe
+from regard.apps.training import Display, Event, read_recipe
 from regard.errors import Interrupted, ModelError
 from regard.search.table import Options
 
@@ -42,8 +41,7 @@ def backtranslate(
     ],
 ) -> None:
     """Make pairs of target-side text: a source for each line by a bundle of the reverse direction."""
-    errors = console_on(sys.stderr)
-    with errors.status("translating") as status:
+    with status("translating") as tell:
         found = make(
             bundle,
             monolingual,
@@ -51,7 +49,7 @@ def backtranslate(
             tag=marking.tag,
             options=options,
             cleaning=cleaning,
-            progress=lambda done, of: status.update(f"translated {done:,} of {of:,} lines"),
+            progress=lambda done, of: tell(f"translated {done:,} of {of:,} lines"),
         )
     if marking.as_json:
         write_json(found.model_dump())
@@ -59,7 +57,7 @@ def backtranslate(
     write(f"{found.pairs:,} pairs of {found.lines:,} lines\n")
     write("".join(f"left out: {number:,} {reason}\n" for reason, number in found.dropped.items()))
     if marking.tag:
-        say(errors, f"In the recipe that learns from them:  [text] symbols = [{marking.tag!r}]")
+        say(console_on(sys.stderr), f"In the recipe that learns from them:  [text] symbols = [{marking.tag!r}]")
     write("".join(f"{file}\n" for file in out))
 
 
@@ -73,6 +71,16 @@ class Distilling(Flags):
     small: Path | None = Field(
         None, description="a bundle of the student to be made with weights in int8 and a shortlist of tokens"
     )
+
+
+class _Display(Display):
+    """That of training, before which lines are translated, and after which a bundle is made small."""
+
+    def _distill(self, event: Event) -> None:
+        self._prepare({"what": f"of {event['of']:,} lines translated", "count": event["done"]})
+
+    def _small(self, event: Event) -> None:
+        self._say(f"The small bundle has {event['bytes'] / 1e6:.1f} MB.")
 
 
 @takes("n_best", *SEARCH, "set", *LANGUAGES, distilling=Distilling)
@@ -96,16 +104,7 @@ def distill(
         student = Student(read_recipe(distilling.recipe, None), distilling.run, distilling.small)
     errors = console_on(sys.stderr)
     try:
-        with errors.status("translating") as status:
-
-            def hear(event: Mapping[str, object]) -> None:
-                if event["event"] == "distill":
-                    status.update(f"translated {event['done']:,} of {event['of']:,} lines")
-                elif event["event"] == "small":
-                    say(errors, f"The small bundle has {cast(int, event['bytes']) / 1e6:.1f} MB.")
-                elif event["event"] == "train":
-                    status.update(f"training the student: update {event['update']:,}, loss {event['loss']:.3f}")
-
+        with _Display(errors) as display:
             made = learn(
                 teacher,
                 source,
@@ -114,7 +113,7 @@ def distill(
                 by=distilling.by,
                 student=student,
                 options=options,
-                report=hear,
+                report=display,
             )
     except Interrupted as stop:
         say(errors, f"Stopped; everything is saved in {stop.checkpoint}. The same command goes on from there.")

@@ -10,7 +10,7 @@ import typer
 from pydantic import Field
 from rich.table import Table
 
-from regard.apps.cli import cell, console_on, new_table, say, takes, write, write_json
+from regard.apps.cli import cell, console_on, new_table, say, status, takes, write, write_json
 from regard.apps.options import LANGUAGES, AsJson, BundlePath, Device, Flags, Json
 from regard.errors import DataError, ModelError
 from regard.search.table import Options
@@ -63,7 +63,7 @@ def tune(
     )
     errors = console_on(sys.stderr)
     references = [read_lines(file) for file in reference]
-    with errors.status("translating"):
+    with status("translating", errors):
         found = choose(
             bundle, source, references, grid, out=out, dry_run=choosing.dry_run, progress=lambda what: say(errors, what)
         )
@@ -121,8 +121,8 @@ def calibrate(
 
     translator = load(bundle, device=device)
     lines, references = read_lines(source), read_lines(reference)
-    with console_on(sys.stderr).status("reading") as status:
-        found = measure(translator, lines, references, from_=options.from_, to=options.to, progress=status.update)
+    with status("reading") as tell:
+        found = measure(translator, lines, references, from_=options.from_, to=options.to, progress=tell)
     if translator.bundle is not None:
         add_calibration(translator.bundle, found)
     if plot is not None:
@@ -166,7 +166,7 @@ def shortlist(
     from .shortlist import shortlist as learn
 
     sides = read_lines(source), read_lines(target)
-    with console_on(sys.stderr).status("learning"):
+    with status("learning"):
         found = learn(bundle, *sides, each=each, always=always, most=pairs)
     if as_json:
         write_json(found.to_dict())
@@ -189,7 +189,7 @@ def average(
         each = [float(share) for share in shares.split(",")] if shares else []
     except ValueError:
         raise ModelError(f"--shares {shares}: must be numbers with commas between, as 2,1,1.") from None
-    with console_on(sys.stderr).status("averaging"):
+    with status("averaging"):
         make([bundle, *others], out, shares=each)
     write(f"{out}\n")
 
@@ -209,14 +209,14 @@ def quantize(
 
     if reference is not None and source is None:
         raise DataError("--reference holds the translations of --source; give both, or leave it out.")
-    with console_on(sys.stderr).status("reading") as status:
+    with status("reading") as tell:
         found = make(
             bundle,
             out,
             to=to,
             source=[] if source is None else read_lines(source),
             reference=[] if reference is None else read_lines(reference),
-            progress=status.update,
+            progress=tell,
         )
     if as_json:
         write_json(found.to_dict())

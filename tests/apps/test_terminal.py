@@ -15,7 +15,7 @@ import pytest
 from bundles import small_bundle
 from rich.console import Console
 
-from regard.apps.cli import cell, main, printable, say
+from regard.apps.cli import cell, main, printable, say, status
 from regard.apps.training import _fit
 from regard.errors import Interrupted, ModelError
 from regard.inspection.command import show_inspection
@@ -44,6 +44,17 @@ def test_nothing_of_a_line_is_markup_or_obeyed() -> None:
     on(text).print(cell(EVIL))
     assert text.getvalue() == f"{printable(EVIL)}\n" * 2
     assert "\x1b" not in text.getvalue()
+
+
+def test_progress_is_a_line_now_and_then_where_no_terminal_shows_it(monkeypatch, capsys) -> None:
+    with status("reading") as tell:
+        tell("1 of 3 lines")
+    assert capsys.readouterr().err == ""  # half a minute has not passed
+    monkeypatch.setattr("regard.apps.cli._SELDOM", 0.0)
+    with status("reading") as tell:
+        tell("2 of 3 lines")
+        tell("[b]3[/b] of 3 lines")
+    assert capsys.readouterr().err == "2 of 3 lines\n[b]3[/b] of 3 lines\n"
 
 
 def test_a_bundle_cannot_command_the_terminal_that_it_is_inspected_in() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.apps.cli import console_on, takes, write
+from regard.apps.cli import console_on, status, takes, write
 from regard.errors import DataError, RecipeError
 
 from .html import LANGUAGES
@@ -122,8 +122,8 @@ def lineage(
     )
     schemes = _train_all(runs, asked.seeds, asked.extrapolation, out, variables)
     gold = None if asked.gold_text is None or asked.gold is None else (asked.gold_text, asked.gold)
-    with console_on(sys.stderr).status("") as status:
-        whole = compose(results(out, variables), out, gold=gold, schemes=schemes, progress=status.update)
+    with status("") as tell:
+        whole = compose(results(out, variables), out, gold=gold, schemes=schemes, progress=tell)
     (out / "results" / "report.json").write_text(_json(whole), encoding="utf-8")
     (out / "report.html").write_text(page(whole, language=asked.language), encoding="utf-8")
     write(f"written: {out / 'report.html'}\n")
