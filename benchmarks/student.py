@@ -46,6 +46,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=at_least(1), default=5)
     parser.add_argument("--results", type=Path, default=RESULTS / "student.json")
     arguments = parser.parse_args()
+    names = [name for name, _ in arguments.student]
+    if len({"teacher", *names}) <= len(names):
+        parser.error(f"--student: {', '.join(names)}: several need a name each, none of them teacher: NAME=BUNDLE")
     lines, references = read_lines(arguments.source), read_lines(arguments.reference)
     ways: dict[str, tuple[Path, dict[str, Any]]] = {
         "teacher": (arguments.teacher, {}),

@@ -271,7 +271,7 @@ def status(what: str, console: Console | None = None) -> Iterator[Callable[[str]
     """Shows on stderr how far a task is: beside a spinner on a terminal, elsewhere in a line each half minute."""
     console = console or console_on(sys.stderr)
     with console.status(what) as spinner:
-        yield spinner.update if console.is_terminal else seldom(console)
+        yield (lambda text: spinner.update(cell(text))) if console.is_terminal else seldom(console)
 
 
 def seldom(console: Console) -> Callable[[str], None]:

@@ -33,8 +33,6 @@ Dev = Annotated[Path | None, typer.Option(help="Dev set; else some pairs are spl
 From = Annotated[str, typer.Option("--from", metavar="CODE", help="Source language.")]
 To = Annotated[str, typer.Option("--to", metavar="CODE", help="Target language.")]
 
-_QUIET = 10  # without a terminal, every tenth event of training is a line
-
 
 def train(
     files: Annotated[
@@ -142,7 +140,6 @@ class Display:
 
         self.console = console
         self.tell = seldom(console)
-        self.heard = 0
         self.clock = False  # whether the run stops by the clock
         self.task: TaskID | None = None
         self.bar = Progress(
@@ -214,9 +211,8 @@ class Display:
         if self.task is not None:
             done = round(event["trained"]) if self.clock else event["update"]
             self.bar.update(self.task, completed=done, note=note)
-        if not self.console.is_terminal and self.heard % _QUIET == 0:
-            self._say(f"update {event['update']:,}: {note}")
-        self.heard += 1
+        if not self.console.is_terminal:
+            self.tell(f"update {event['update']:,}: {note}")
 
     def _validate(self, event: Event) -> None:
         forms = {"perplexity": "perplexity {:.2f} per token", "bleu": "BLEU {:.2f}", "accuracy": "accuracy {:.2f} %"}
