@@ -11,7 +11,14 @@ __all__ = ["ROWS"]
 Table = dict[str, Any]
 Row = tuple[str, str]
 """What was measured, and the figure; in the figure, [[…]] stands where the link to the file belongs."""
+NAMES = {"batched-products": ("a plain loop's Transformer", "朴素循环的 Transformer")}
+"""What the benchmarks' own systems are called here, in English and in Chinese."""
 DEFAULT, ONE = "batch 32, beam 4", "one sentence, beam 4"
+
+
+def megabytes(system: Table) -> str:
+    """The most memory of a system."""
+    return f"{system['peak_bytes'] / 2**20:.0f}"
 
 
 def train_step(result: Table, chinese: bool) -> Row:
@@ -21,7 +28,9 @@ def train_step(result: Table, chinese: bool) -> Row:
     least = {}
     for ours, others in ratios.items():
         name = min(others, key=lambda each: others[each]["median"])
-        least[ours] = f"{others[name]['median']:.1f}", name
+        system, _, precision = name.partition(" ")
+        said = NAMES.get(system, (system, system))[chinese]
+        least[ours] = f"{others[name]['median']:.1f}", f"{said}, {precision.strip('()')}".strip(", ")
     (auto, its), (plain, other) = least["regard"], least["regard (float32)"]
     if chinese:
         return (
@@ -48,31 +57,32 @@ def decode(result: Table, chinese: bool) -> Row:
     size, setting = result["bundle"]["parameters"] / 1e6, theirs.removeprefix("ctranslate2 ")
     speed, ratio = f"{ours['median']:,.0f}", f"{times['ctranslate2']['median']:.1f}"
     names = {"marian": "Marian", "huggingface": "Hugging Face"}
+    shape = " (a small model widened, which computes the same)" if grown else ""
     if chinese:
+        shape = "小模型扩大到 base 形状，所算不变" if grown else "base 形状"
         more = "".join(f"，{names[name]} 的 {value:.1f} 倍" for name, value in other.items())
         judged = ""
         if mine and its:
             judged = (
-                f"；BLEU {mine['bleu']:.2f} 对 {its['bleu']:.2f}，"
-                f"内存 {mine['peak_bytes'] >> 20} MB 对 {its['peak_bytes'] >> 20} MB"
+                f"；BLEU 为 {mine['bleu']:.2f}，CTranslate2 为 {its['bleu']:.2f}；"
+                f"内存 {megabytes(mine)} MB，CTranslate2 为 {megabytes(its)} MB"
             )
         return (
-            f"翻译，{size * 100:,.0f} 万参数（base 形状{'，由小模型扩大' if grown else ''}），int8，批 32，束宽 4",
+            f"翻译，{size * 100:,.0f} 万参数（{shape}），int8，批 32，束宽 4",
             f"[[每秒 {speed} 个目标词元]]，是 CTranslate2 所有设置中最快者（{setting}）的 {ratio} 倍{more}；"
-            f"一次一句为其 {alone:.1f} 倍{judged}",
+            f"与 CTranslate2 相比：一次一句的用时（中位数）为其 1/{alone:.1f}{judged}",
         )
     more = "".join(f", {value:.1f} times {names[name]}'s" for name, value in other.items())
     judged = ""
     if mine and its:
         judged = (
-            f"; its BLEU is {its['bleu']:.2f} and ours {mine['bleu']:.2f}, "
-            f"its memory {its['peak_bytes'] >> 20} MB and ours {mine['peak_bytes'] >> 20}"
+            f"; BLEU {mine['bleu']:.2f}, CTranslate2's {its['bleu']:.2f}; "
+            f"memory {megabytes(mine)} MB, CTranslate2's {megabytes(its)}"
         )
     return (
-        f"Translating, {size:.0f} million parameters{', a smaller model grown' if grown else ''}, "
-        "int8, batches of 32, beam 4",
+        f"Translating, {size:.0f} million parameters{shape}, int8, batches of 32, beam 4",
         f"[[{speed} target tokens/s]], {ratio} times CTranslate2's quickest of all settings ({setting}){more}; "
-        f"one sentence at a time {alone:.1f} times{judged}",
+        f"one sentence at a time takes 1/{alone:.1f} of CTranslate2's time (median){judged}",
     )
 
 
@@ -105,11 +115,12 @@ def batch_independence(result: Table, chinese: bool) -> Row:
 
 
 def train_memory(result: Table, chinese: bool) -> Row:
-    shares = {name: one["regard_over_plain_bfloat16"] for name, one in result["shapes"].items()}
-    said = ", ".join(f"{share:.2f} ({name})" for name, share in shares.items())
+    rows = [(one["regard_over_plain_bfloat16"], one["shape"]) for one in result["shapes"].values()]
     if chinese:
-        return "32,000 词表时一步增加的内存，与朴素循环之比，bfloat16", f"[[{said}]]"
-    return "Memory that a step adds at 32,000 tokens, against a plain loop, bfloat16", f"[[{said}]]"
+        said = "，".join(f"{share:.2f}（{s['layers']}+{s['layers']} 层、宽 {s['width']}）" for share, s in rows)
+        return "32,000 词表时一步增加的内存，与朴素循环之比，均为 bfloat16", f"[[{said}]]"
+    said = ", ".join(f"{share:.2f} ({s['layers']}+{s['layers']} layers of {s['width']})" for share, s in rows)
+    return "Memory that a step adds with a vocabulary of 32,000, against a plain loop, both in bfloat16", f"[[{said}]]"
 
 
 def contended(result: Table, chinese: bool) -> Row:
@@ -126,7 +137,7 @@ def contended(result: Table, chinese: bool) -> Row:
 
 
 ROWS: dict[str, Callable[[Table, bool], Row]] = {
-    "train_step": train_step,
+    "train_step_epyc": train_step,
     "decode": decode,
     "kill_and_resume": kill_and_resume,
     "batch_independence": batch_independence,

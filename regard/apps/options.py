@@ -66,6 +66,8 @@ def flag_of(name: str, model: type[BaseModel], field: FieldInfo) -> inspect.Para
     if kind is bool and (model is SearchConfig or field.default):
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
     description = str(field.description)
+    if kind in (int, float) and field.default and model is not SearchConfig:  # a search has its bundle's defaults
+        description += f" ({field.default:,})"
     option = typer.Option(
         flag,
         metavar=extra.get("metavar"),
