@@ -12,6 +12,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from regard.machine import check_output
 from regard.search.table import PANELS, Constraints, Options, SearchConfig
 
 SEARCH = (*SearchConfig.model_fields,)
@@ -22,13 +23,13 @@ DETAILS = ("confidence", "alignment", "attention", "replace_unknown")
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's directory.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of standard output.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", callback=check_output, help="A file to write into.")]
 With = Annotated[
     list[Path] | None, typer.Option("--with", metavar="BUNDLE", help="One more model of an ensemble; may be repeated.")
 ]
 
 AsJson = Annotated[bool, Field(description="print JSON", json_schema_extra={"flag": "--json"})]
-Resamples = Annotated[int, Field(ge=0, description="bootstrap samples behind the intervals; 0 for no intervals")]
+Resamples = Annotated[int, Field(ge=0, le=100_000, description="bootstrap samples behind intervals; 0: no intervals")]
 
 
 class Flags(BaseModel):
@@ -66,12 +67,11 @@ def flag_of(name: str, model: type[BaseModel], field: FieldInfo) -> inspect.Para
     if kind is bool and (model is SearchConfig or field.default):
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
     description = str(field.description)
-    if kind in (int, float) and field.default and model is not SearchConfig:  # a search has its bundle's defaults
-        description += f" ({field.default:,})"
+    shown = f" ({field.default:,})" if kind in (int, float) and field.default and model is not SearchConfig else ""
     option = typer.Option(
         flag,
         metavar=extra.get("metavar"),
-        help=f"{description[0].upper()}{description[1:]}.",
+        help=f"{description[0].upper()}{description[1:]}{shown}.",
         rich_help_panel=next((panel for panel, keys in PANELS.items() if name in keys), extra.get("panel")),
         show_default=False,
     )

@@ -55,9 +55,7 @@ def evaluate(
     source: Annotated[Path, typer.Option(help="Source lines; or a .tsv or .jsonl file of both sides.")],
     reference: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Untouched references, or labels; several files for several sets. None for the perplexity of a text."
-        ),
+        typer.Option(help="Untouched references, or labels; several files: several sets. None: perplexity."),
     ] = None,
     output: Output = None,
     with_: With = None,

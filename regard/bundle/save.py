@@ -139,10 +139,15 @@ def _told(recipe: Recipe, golden: Sequence[Golden]) -> dict[str, Write]:
     }
 
 
-def _replace(path: Path, write: Write) -> None:
-    """Put a directory that `write` fills in the place of a bundle, or of nothing."""
+def check_place(path: Path) -> None:
+    """Raises BundleError where something stands that is no bundle and no empty directory."""
     if path.exists() and not (path.is_dir() and ((path / CARD).exists() or not any(path.iterdir()))):
         raise BundleError(f"{path}: is in the way and is no bundle; move it, or choose another place for the bundle.")
+
+
+def _replace(path: Path, write: Write) -> None:
+    """Put a directory that `write` fills in the place of a bundle, or of nothing."""
+    check_place(path)
     whole = path.resolve()  # "." and links have names of their own
     part: Path | None = None
     try:

@@ -13,6 +13,7 @@ from pydantic import Field
 from regard.apps.cli import console_on, say, status, takes, write, write_json
 from regard.apps.options import AsJson, BundlePath, Flags
 from regard.errors import ModelError, TextError
+from regard.machine import check_output
 
 
 class Estimating(Flags):
@@ -42,6 +43,7 @@ def estimate(
     s = settings
     if (s.learn is None) != (s.out is None) or (s.learn and (s.estimator or s.gold)):
         raise ModelError("--learn and --out go together, and without --estimator and --gold.")
+    check_output(s.out)
     lines, texts = read_lines(source), read_lines(translation)
     errors = console_on(sys.stderr)
     if s.learn is not None and s.out is not None:

@@ -196,7 +196,12 @@ def agreement(estimates: Sequence[float], judged: Sequence[float], *, same_scale
 
 def _loaded(bundle: str | Path | Translator, reverse: str | Path | Translator | None) -> list[Translator]:
     given = [bundle] if reverse is None else [bundle, reverse]
-    return [one if isinstance(one, Translator) else load(one, device="cpu") for one in given]
+    found = [one if isinstance(one, Translator) else load(one, device="cpu") for one in given]
+    one, other = found[0].languages, found[-1].languages
+    turned = ((one.source, other.target), (one.target, other.source))
+    if reverse is not None and any(a and b and a.split("-")[0] != b.split("-")[0] for a, b in turned):
+        raise ModelError(f"--reverse is a translator {other}, and the first is {one}; name one of the other direction.")
+    return found
 
 
 def _digests(translators: Sequence[Translator]) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from pydantic import Field
 from regard.apps.cli import console_on, say, takes, write, write_json, write_record
 from regard.apps.options import AsJson, BundlePath, Device, Flags, Json, computing
 from regard.errors import TextError
+from regard.machine import check_output
 from regard.search.table import Options
 
 Lines = Annotated[str, typer.Argument(metavar="[FILE|-]", help="Text, a line each; - is standard input.")]
@@ -100,7 +101,10 @@ def embed(
     options: Options,
     file: Lines = "-",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A .npy file (lines, features) instead of JSON lines.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", callback=check_output, help="A .npy file (lines, features) instead of JSON lines."
+        ),
     ] = None,
     pool: Annotated[str, typer.Option(help="mean: of all positions; end: the vector at the end.")] = "mean",
     device: Device = "auto",

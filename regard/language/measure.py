@@ -83,6 +83,8 @@ def perplexities(
             if target is None
             else "this model reads one side only; leave the second text out."
         )
+    if target is not None and stride:
+        raise ModelError(f"stride ({stride}) is of a stream, and translations are lines; leave it out.")
     if target is not None:
         translator = Translator(cast(EncoderDecoder, opened.model), opened.recipe, opened.source, opened.target)
         scored = score_lines(translator, lines, target, batch_size=batch_size, precision=precision)

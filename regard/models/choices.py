@@ -78,7 +78,7 @@ class Families(UserDict[str, Family]):
 
 # -- settings of one meaning -------------------------------------------------------------------------------------------
 
-Size = Annotated[int, Field(gt=0)]
+Size = Annotated[int, Field(gt=0, le=1_000_000)]
 Chance = Annotated[float, Field(ge=0, lt=1)]
 
 ActivationName = Annotated[

@@ -121,7 +121,7 @@ def _trees(lines: Iterable[str], name: str, as_it_is: bool) -> Iterator[Tree]:
     for number, line in enumerate(lines, start=1):
         where = f"{name}: line {number}"
         for token in _TOKEN.findall(line):
-            if fault := _fault(stack, token):
+            if fault := _fault(stack, token[:60]):
                 raise TextError(f"{where}: {fault}")
             if token == "(":
                 if stack and stack[-1].label is None:
@@ -159,7 +159,7 @@ def _fault(stack: list[_Open], token: str) -> str | None:
     if token not in "()" and last.children:
         return f"{token!r} stands beside constituents; give it a tag of its own: (NN {token})."
     if token == "(" and last.words:
-        word = last.words[-1]
+        word = last.words[-1][:60]
         return f"a bracket follows the word {word!r}; give it a tag of its own: (NN {word})."
     if token == "(" and last.label is None and len(stack) > 1:
         return "a bracket inside of a tree has no label; write one behind it, like (NP."

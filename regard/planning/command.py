@@ -28,9 +28,12 @@ def init(
     to: To = "",
 ) -> None:
     """Write a commented recipe: every key with its meaning and its default."""
+    from regard.recipe.schema import validate
+
     from .commented import template
 
     data = {"source": source, "target": target, "source_language": from_, "target_language": to}
+    validate({"data": data}, name="regard init", trained=True)
     text = template({"data": data})
     if file is None:
         write(text)

@@ -68,13 +68,12 @@ def distill(
         raise TextError(f"--out {out}: is what is read; name a new file.")
     student = None if student is None else Student(*student)
     recipe = None if student is None else _recipe(student.recipe, Path(source), out)
-    job = Job(teacher, source, options)
+    seen = None if reference is None else measured(Path(reference))[1]
+    job = Job(teacher, source, options, reference=seen, by="" if reference is None else by)
     references = None if reference is None else read_lines(reference)
     if references is not None:
         check_counts([""] * job.count, references, "reference")
-    seen = None if reference is None else measured(Path(reference))[1]
-    wanted = {**job.wanted, "reference": seen, "by": by if references else ""}
-    if known((out,), wanted) is None:
+    if known((out,), job.wanted) is None:
         out.parent.mkdir(parents=True, exist_ok=True)
         record = _best(references, by, job.translator.languages.target) if references else _first
 
@@ -83,7 +82,7 @@ def distill(
 
         with job.records(out, record, heard) as read:
             write_lines(out, map(str, read()))
-            keep_card((out,), wanted, {"lines": job.count})
+            keep_card((out,), job.wanted, {"lines": job.count})
     if student is None or recipe is None:
         return out
     return _taught(recipe, student, Path(source), out, tell)

@@ -127,6 +127,8 @@ def tune(
     translator = load(bundle)
     translator.check_steps("a beam and its length penalty are chosen for models that write token by token")
     lines = read_lines(source) if isinstance(source, (str, Path)) else list(source)
+    if out is not None and not dry_run:
+        bundles.check_place(Path(out))
     references = _sets(reference)
     for one in references:
         check_counts(lines, one, "reference")

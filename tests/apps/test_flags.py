@@ -51,6 +51,12 @@ def test_every_command_can_be_loaded_and_explains_itself(word: str, capsys: pyte
         (["score", "B", "L", "L", "--precision", "float16"], "precision = 'float16': must be 'auto', 'exact'"),
         (["translate", "B", "L", "--n-best", "1000000"], "n_best is 1000000; it must be from 1 to 1000"),
         (["translate", "B", "L", "--glossary", "nowhere"], "nowhere"),
+        (["translate", "B", "L", "--output", "B"], "is a directory; name another file"),
+        (["translate", "B", "L", "--output", "nowhere/made"], "there is no directory nowhere"),
+        (
+            ["evaluate", "B", "--source", "L", "--reference", "L", "--resamples", "1000000"],
+            "less than or equal to 100000",
+        ),
     ],
     ids=lambda value: " ".join(value[3:]) if isinstance(value, list) else "",
 )

@@ -91,6 +91,7 @@ def test_toml_and_back_is_the_identity(name: str, seed: int, rate: float, symbol
         (DATA + '[train]\nlearning_rate = "1"', '[train] learning_rate = "1": must be a number ('),
         (DATA + '[train]\nschedule = "cosin"', "; did you mean cosine?"),
         (DATA + '[model]\nfamily = "transfomer"', "did you mean transformer?"),
+        (DATA + f"[model]\nwidth = {10**23}", "must be at most 1000000"),
         (DATA + "[model]\nwidth = 512\nheads = 6", "[model]: heads (6) must divide width (512); try 4 or 8"),
         (DATA + '[text]\nsymbols = "x"', '[text] symbols = "x": must be a list ('),
         (DATA + "[search.beam]\nx = 1", "[search] beam: is a table here, and must be a single value ("),

@@ -100,6 +100,7 @@ def test_the_command(pairs: tuple[list[str], list[str], list[float]], tmp_path: 
         (["--estimator", str(tmp_path / "nowhere")], "no such estimator"),
         (["--estimator", source], "is no estimator"),
         (["--gold", source], "is no number"),
+        (["--learn", hter, "--out", str(tmp_path)], "is a directory"),
     ):
         assert main([*command, *wrong_words]) == 2
         assert says in " ".join(capsys.readouterr().err.split())

@@ -104,6 +104,44 @@ def test_an_interrupted_job_does_only_what_is_missing(monkeypatch, made, place):
     assert read_lines("syn.en") == read_lines("whole.en")
 
 
+def stopped_in_the_end(monkeypatch, *given, **options):
+    """A distillation whose shards are all there when it is interrupted."""
+
+    def stopping(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.synthetic.distill.write_lines", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            regard.distill(*given, **options)
+    assert Path(f"{given[2]}.shards").is_dir()
+
+
+def test_what_another_task_left_is_made_anew(monkeypatch, made, place):
+    stopped_in_the_end(monkeypatch, made.path, "train.en", "taught.de")
+    asked = saying(monkeypatch, lambda line: f"{line}!")
+    regard.backtranslate(made.path, "train.en", ("taught.de", "same.en"), cleaning=ALL)
+    assert read_lines("taught.de") == [f"{line}!" for line in ENGLISH]
+    assert len(asked) == len(ENGLISH)
+
+
+def test_of_other_references_another_one_is_taken(monkeypatch, made, place):
+    write_lines("turned.de", reversed(GERMAN))
+    stopped_in_the_end(monkeypatch, made.path, "train.en", "taught.de", reference="train.de", n_best=4)
+    for out in ("taught.de", "anew.de"):
+        regard.distill(made.path, "train.en", out, reference="turned.de", by="chrf", n_best=4)
+    assert read_lines("taught.de") == read_lines("anew.de")
+
+
+def test_no_work_is_done_for_a_place_that_no_file_can_have(monkeypatch, made, place):
+    (place / "folder").mkdir()
+    asked = saying(monkeypatch, lambda line: line)
+    with pytest.raises(TextError, match="is a directory"):
+        regard.distill(made.path, "train.en", "folder")
+    assert not asked
+    assert not list(place.rglob("*.shards"))
+
+
 def test_the_command_line_says_what_it_made(made, place, capsys):
     with gzip.open("mono.de.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(MONOLINGUAL) + "\n")
@@ -125,6 +163,7 @@ def test_the_command_line_says_what_it_made(made, place, capsys):
         (["--max-ratio", "0"], "max_ratio"),
         (["--beam", "0"], "beam"),
         (["--from", "fr"], "fr"),
+        (["--longest", "1"], "no pair is left"),
     ],
 )
 def test_what_there_is_not_is_refused(made, place, capsys, options, says):

@@ -183,6 +183,7 @@ def test_ctrl_c_leaves_the_bundle(monkeypatch, files):
         (["--beams", "100000"], "1000"),
         (["--penalty", "words"], "penalty"),
         (["--to", "fr"], "fr"),
+        (["--out", __file__], "is in the way"),
     ],
 )
 def test_what_there_is_not_is_refused(files, capsys, options, says):
