@@ -11,8 +11,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from regard.errors import TextError
-
 
 def sync(path: Path) -> None:
     """Force a file or a directory to disk; not on Windows, which wants it written to."""
@@ -51,14 +49,6 @@ def write_atomically(path: Path, text: str) -> None:
         atomic_rename(part, path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def check_output(path: Path | None) -> Path | None:
-    """The path of a file that is to be written. Raises TextError where that cannot be: before work, not after it."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        fault = "is a directory" if path.is_dir() else f"there is no directory {path.parent}"
-        raise TextError(f"{path}: {fault}; name another file.")
-    return path
 
 
 def lock(file: int, *, wait: bool = False) -> None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from regard.errors import NO_TORCH, ModelError, RegardError, RegardWarning
+from regard.errors import NO_TORCH, ModelError, RegardError, RegardWarning, TextError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -249,14 +249,16 @@ def write(text: str) -> None:
     sys.stdout.write(text)
 
 
-def write_json(value: object) -> None:
-    """Plain values to standard output as JSON."""
-    write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+def write_json(value: object, indent: int | None = 1) -> None:
+    """Plain values to standard output as JSON; in a line of its own where `indent` is None."""
+    write(json.dumps(value, ensure_ascii=False, indent=indent) + "\n")
 
 
-def write_record(value: object) -> None:
-    """Plain values to standard output as a line of JSON."""
-    write(json.dumps(value, ensure_ascii=False) + "\n")
+def check_output(path: Path | None) -> None:
+    """Raises TextError where no file can be made at this path: before the work, not after it."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        fault = "is a directory" if path.is_dir() else f"there is no directory {path.parent}"
+        raise TextError(f"{path}: {fault}; name another file.")
 
 
 def console_on(stream: TextIO) -> Console:
@@ -339,6 +341,7 @@ def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., Non
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_flags(**given: Any) -> None:
+            check_output(given.get("output"))
             objects: dict[str, Any] = {of: _made(models[of], _taken(given, own[of])) for of in models}
             if names:
                 objects["options"] = _asked(_taken(given, flags))

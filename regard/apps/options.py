@@ -12,7 +12,6 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from regard.machine import check_output
 from regard.search.table import PANELS, Constraints, Options, SearchConfig
 
 SEARCH = (*SearchConfig.model_fields,)
@@ -23,7 +22,7 @@ DETAILS = ("confidence", "alignment", "attention", "replace_unknown")
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's directory.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", callback=check_output, help="A file to write into.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of standard output.")]
 With = Annotated[
     list[Path] | None, typer.Option("--with", metavar="BUNDLE", help="One more model of an ensemble; may be repeated.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.cli import cell, console_on, new_table, printable, say, status, takes, write, write_json, write_record
+from regard.apps.cli import cell, console_on, new_table, printable, say, status, takes, write, write_json
 from regard.apps.options import (
     LANGUAGES,
     SEARCH,
@@ -165,7 +165,7 @@ def score(
     for scored in found:
         each = list(zip(scored.tokens, scored.log_probabilities, strict=True)) if tokens else []
         if as_json:
-            write_record({"log_probability": scored.log_probability} | ({"tokens": each} if tokens else {}))
+            write_json({"log_probability": scored.log_probability} | ({"tokens": each} if tokens else {}), None)
         else:
             cells = f"{scored.log_probability:.4f}", *(f"{token} {value:.4f}" for token, value in each)
             write("\t".join(cells) + "\n")

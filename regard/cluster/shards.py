@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from regard.errors import ModelError, TextError
-from regard.machine import check_output, locked, write_atomically
+from regard.machine import locked, write_atomically
 from regard.text.lines import iter_lines, write_lines
 
 
@@ -55,9 +55,10 @@ class Shards:
 def shards_beside(output: Path, wanted: Mapping[str, object], count: int, size: int) -> Iterator[Shards]:
     """The shards of an output, which go when all is done well; `wanted` is all that they depend on.
 
-    Raises ModelError where another job writes the same output, TextError where no file can be written.
+    Raises ModelError where another job writes the same output, TextError where a directory stands in its place.
     """
-    check_output(output)
+    if output.is_dir():
+        raise TextError(f"{output}: is a directory; name another file.")
     folder = output.with_name(f"{output.name}.shards")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "lock") as alone:

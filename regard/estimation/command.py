@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.cli import console_on, say, status, takes, write, write_json
+from regard.apps.cli import check_output, console_on, say, status, takes, write, write_json
 from regard.apps.options import AsJson, BundlePath, Flags
 from regard.errors import ModelError, TextError
-from regard.machine import check_output
 
 
 class Estimating(Flags):

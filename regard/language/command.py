@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.cli import console_on, say, takes, write, write_json, write_record
+from regard.apps.cli import console_on, say, takes, write, write_json
 from regard.apps.options import AsJson, BundlePath, Device, Flags, Json, computing
 from regard.errors import TextError
-from regard.machine import check_output
 from regard.search.table import Options
 
 Lines = Annotated[str, typer.Argument(metavar="[FILE|-]", help="Text, a line each; - is standard input.")]
@@ -75,7 +74,7 @@ def fill(
     for number, masks in enumerate(found, start=1):
         for place, choices in enumerate(masks, start=1):
             if json:
-                write_record({"line": number, "mask": place, "fillings": [vars(choice) for choice in choices]})
+                write_json({"line": number, "mask": place, "fillings": [vars(choice) for choice in choices]}, None)
             else:
                 _row(number, place, *choices)
 
@@ -90,7 +89,7 @@ def classify(
     found = classify(bundle, _lines(file), top=top, device=device, **computing(options))
     for choices in found:
         if json:
-            write_record({"labels": [vars(choice) for choice in choices]})
+            write_json({"labels": [vars(choice) for choice in choices]}, None)
         else:
             _row(*choices)
 
@@ -101,10 +100,7 @@ def embed(
     options: Options,
     file: Lines = "-",
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", callback=check_output, help="A .npy file (lines, features) instead of JSON lines."
-        ),
+        Path | None, typer.Option("--output", "-o", help="A .npy file (lines, features) instead of JSON lines.")
     ] = None,
     pool: Annotated[str, typer.Option(help="mean: of all positions; end: the vector at the end.")] = "mean",
     device: Device = "auto",
@@ -115,7 +111,7 @@ def embed(
     found = embed(bundle, _lines(file), pool=pool, device=device, **computing(options))
     if output is None:
         for vector in found.tolist():
-            write_record([round(value, 6) for value in vector])
+            write_json([round(value, 6) for value in vector], None)
         return
     import numpy as np
 

@@ -78,7 +78,7 @@ class Families(UserDict[str, Family]):
 
 # -- settings of one meaning -------------------------------------------------------------------------------------------
 
-Size = Annotated[int, Field(gt=0, le=1_000_000)]
+Size = Annotated[int, Field(gt=0, le=10**10)]
 Chance = Annotated[float, Field(ge=0, lt=1)]
 
 ActivationName = Annotated[
@@ -382,8 +382,9 @@ class EncoderDecoderConfig(EncoderDecoderSizes):
 
 
 def _divisors(number: int, near: int) -> str:
-    """The two divisors of a number that are nearest to another."""
-    found = sorted((n for n in range(1, number + 1) if number % n == 0), key=lambda n: (abs(n - near), n))
+    """The two divisors of a number that are nearest to another, as far as they are near."""
+    tried = {1, number, *range(max(1, near - 9999), min(number, near + 9999) + 1)}
+    found = sorted((n for n in tried if number % n == 0), key=lambda n: (abs(n - near), n))
     return listed(*sorted(found[:2]))
 
 

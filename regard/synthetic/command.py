@@ -12,7 +12,7 @@ from pydantic import Field
 from regard.apps.cli import console_on, say, status, takes, write, write_json
 from regard.apps.options import LANGUAGES, SEARCH, AsJson, BundlePath, Flags
 from regard.apps.training import Display, Event, read_recipe
-from regard.errors import Interrupted, ModelError, TextError
+from regard.errors import Interrupted, ModelError
 from regard.search.table import Options
 
 from .backtranslate import Cleaning
@@ -50,11 +50,6 @@ def backtranslate(
             options=options,
             cleaning=cleaning,
             progress=lambda done, of: tell(f"translated {done:,} of {of:,} lines"),
-        )
-    if not found.pairs:
-        why = ", ".join(f"{number:,} {reason}" for reason, number in found.dropped.items())
-        raise TextError(
-            f"{monolingual}: no pair is left of {found.lines:,} lines ({why}); what is left out can be set."
         )
     if marking.as_json:
         write_json(found.model_dump())

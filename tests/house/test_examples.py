@@ -114,6 +114,7 @@ FILES = {
     "test.tsv": [f"{one}\t{other}" for one, other in zip(ENGLISH[:4], GERMAN, strict=False)],
     **{f"{name}.de": [line.replace("Mann", name) for line in GERMAN] * 2 for name in "ab"},
     "test.txt": ENGLISH,
+    "valid.txt": ENGLISH,
     "lines.txt": ENGLISH[:2],
     "labelled.txt": [f"{'one' if 'A' in line else 'many'} {line}" for line in ENGLISH],
     "train.en.zst": ENGLISH * 2,

@@ -163,7 +163,6 @@ def test_the_command_line_says_what_it_made(made, place, capsys):
         (["--max-ratio", "0"], "max_ratio"),
         (["--beam", "0"], "beam"),
         (["--from", "fr"], "fr"),
-        (["--longest", "1"], "no pair is left"),
     ],
 )
 def test_what_there_is_not_is_refused(made, place, capsys, options, says):

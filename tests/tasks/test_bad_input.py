@@ -136,7 +136,7 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
         (["translate", "bundle", "good.en", "--from", "de"], r"English \(en\), not from German \(de\)"),
         (["translate", "bundle", "good.en", "--beam", "0"], "beam = 0: must be greater than 0"),
         (["translate", "bundle", "good.en", "--bfloat16"], "use --precision bfloat16"),
-        (["translate", "bundle", "good.en", "-o", "no/such/folder"], "No such file or directory"),
+        (["translate", "bundle", "good.en", "-o", "no/such/folder"], "there is no directory no/such"),
         (["translate", ".", "good.en"], "did you mean bundle"),
         (["translate", "nowhere", "good.en"], "there is no such bundle"),
         (
