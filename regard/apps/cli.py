@@ -341,7 +341,7 @@ def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., Non
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_flags(**given: Any) -> None:
-            check_output(given.get("output"))
+            check_output(given.get("output"))  # of those that have one
             objects: dict[str, Any] = {of: _made(models[of], _taken(given, own[of])) for of in models}
             if names:
                 objects["options"] = _asked(_taken(given, flags))

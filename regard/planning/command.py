@@ -33,7 +33,7 @@ def init(
     from .commented import template
 
     data = {"source": source, "target": target, "source_language": from_, "target_language": to}
-    validate({"data": data}, name="regard init", trained=True)
+    validate({"data": data}, name="the recipe", trained=True)
     text = template({"data": data})
     if file is None:
         write(text)

@@ -138,6 +138,9 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
         (["translate", "bundle", "good.en", "--bfloat16"], "use --precision bfloat16"),
         (["translate", "bundle", "good.en", "-o", "no/such/folder"], "there is no directory no/such"),
         (["translate", ".", "good.en"], "did you mean bundle"),
+        (["init", "--from", '"x'], "is not a language code"),
+        (["perplexity", "bundle", "good.en", "good.de", "--stride", "3"], "leave it out"),
+        (["estimate", "bundle", "good.en", "good.de", "--reverse", "bundle"], "of the other direction"),
         (["translate", "nowhere", "good.en"], "there is no such bundle"),
         (
             ["evaluate", "bundle", "--source", "good.en", "--reference", "recipe.toml"],
