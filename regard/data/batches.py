@@ -120,6 +120,13 @@ class Batches:
         self.epoch, self._pool, self._batch = 0, 0, 0
         self._plan: _Plan | None = None
 
+    @property
+    def longest(self) -> tuple[int, int]:
+        """Tokens of the longest source and target row as the store has them, ends counted."""
+        if self._windows is not None:
+            return 1, int(self._windows.lengths_of(np.arange(self._rows_in_all)).max())
+        return int(self._store.source.lengths.max()) + 1, int(self._store.target.lengths.max()) + 1
+
     def position(self) -> dict[str, int]:
         """Where the next batch is; it only means the same with the same store and settings."""
         return {"epoch": self.epoch, "pool": self._pool, "batch": self._batch}

@@ -34,6 +34,7 @@ from .regularizers import REGULARIZERS, Counts, terms_of
 from .step import (
     OPTIMIZERS,
     SCHEDULES,
+    Constant,
     Plateau,
     Schedule,
     Step,
@@ -129,8 +130,9 @@ class Trainer:
         # With a carried state a row ends with its last token, so that nothing is padded.
         self.positions = 0 if options.carry else capacity_of(model)
         self.step = self.parallel.wrap(step, self.bfloat16, by_layers=not (options.loops or options.shares_parts))
-        # Tokens of which a pack has a multiple, so that a compiled step meets one shape; 0: few shapes.
-        self.constant = -(-batches.batch_tokens // self.parallel.world // 128) * 128 if compiled else 0
+        self.constant = (
+            Constant(-(-batches.batch_tokens // self.parallel.world // 128) * 128, batches.longest) if compiled else None
+        )
         self.weights = Weights(trained, self.bfloat16 and self.parallel.alone)
         self.parameters = self.weights.masters
         if self.parallel.sharded:
@@ -139,11 +141,12 @@ class Trainer:
         self.averaging = Averaging(config, directory, self.parameters)
         self.progress = Progress(plateau=Plateau(config.plateau_factor, config.plateau_patience))
         self.schedule = Schedule(config.learning_rate, config.warmup, config.max_updates, width)
+        self.unread = torch.zeros((), dtype=torch.float64, device=self.device)  # losses, summed where the model lies
         self.stop = False  # set from outside (a signal, a callback) to stop after the batch at hand
         self.saved: Path | None = None  # the checkpoint last saved or taken up
         self.threads = torch.get_num_threads()  # what the checkpoint taken up was computed with, else this process's
 
-    def _backward(self, batch: Batch, part: int = 1) -> float:
+    def _backward(self, batch: Batch, part: int = 1) -> Tensor:
         """The batch's summed loss; its gradients are added to those that wait.
 
         What does not fit in memory is cut in two: part 1 is the whole, 2 and 3 are its halves, and so on.
@@ -171,7 +174,7 @@ class Trainer:
         self.report({"event": "cut", **cut})
         return self._backward(first, 2 * part) + self._backward(second, 2 * part + 1)
 
-    def _attempt(self, batch: Batch, part: int) -> float:
+    def _attempt(self, batch: Batch, part: int) -> Tensor:
         """The forward and the backward pass of a batch, or of a part of one."""
         parallel, now = self.parallel, self.progress
         seed = (self.seed * 0x9E3779B97F4A7C15 + now.microstep + (part - 1) * 0xBF58476D1CE4E5B9) % 2**63
@@ -184,19 +187,19 @@ class Trainer:
             loss.backward()
         if last or parallel.alone:
             self.weights.accumulate()
-        return float(loss.detach())
+        return loss.detach()
 
-    def _update(self) -> tuple[float, float]:
+    def _update(self) -> tuple[Tensor | float, float]:
         """One optimiser update from the gradients that wait; returns the gradient's norm and the learning rate."""
         for name, gradient in self.weights.gradients.items():
             self.parameters[name].grad = gradient
         self.weights.gradients = {}
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         torch._foreach_mul_(gradients, self.parallel.world / self.progress.pending)  # they are the processes' mean
-        norm = math.nan
+        norm: Tensor | float = math.nan
         if self.config.clip:
             total = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.config.clip)
-            norm = float(total if self.parallel.alone else whole(total))
+            norm = total if self.parallel.alone else whole(total)
         self.progress.update += 1
         rate = self.rate(self._schedule(), self.progress.update)
         for optimizer in self.optimizers:
@@ -235,15 +238,17 @@ class Trainer:
         spent = now.seconds
         while not self._finished():
             batch, asked = next(self.batches), 0.0
-            now.pending_loss += self._backward(batch)
+            self.unread = self.unread + self._backward(batch)
             now.pending += batch.target_tokens
             now.microstep += 1
             if now.microstep % config.accumulate == 0:
                 norm, rate = self._update()
+                if self.device.type == "cpu" or not parallel.alone or self._due():
+                    self._read_losses()
                 lap = time.perf_counter() - mark
                 sums = now.pending_loss, float(self.stop), lap
                 now.pending_loss, asked, used = sums if parallel.alone else parallel.sum(*sums)
-                self._check_finite(now.pending_loss, rate)
+                self._check_finite(now.pending_loss)
                 now.seconds = spent + mark + lap - began
                 now.trained += used / parallel.world
                 now.tokens += now.pending
@@ -272,6 +277,16 @@ class Trainer:
         if any(parallel.sum(self.stop)):
             raise Interrupted(path)
 
+    def _due(self) -> bool:
+        """Whether the losses are wanted after this update. A GPU that is asked for each would wait for the next batch."""
+        c, update = self.config, self.progress.update
+        return update == 1 or any(update % each == 0 for each in (c.log_every, c.validate_every, c.save_every))
+
+    def _read_losses(self) -> None:
+        """Add the losses that are not read yet to those that wait."""
+        self.progress.pending_loss += float(self.unread)
+        self.unread = torch.zeros_like(self.unread)
+
     def _finished(self) -> bool:
         c, now = self.config, self.progress
         return (
@@ -284,19 +299,20 @@ class Trainer:
     def _late(self) -> bool:
         return 0 < 60 * self.config.minutes <= self.progress.trained
 
-    def _check_finite(self, loss: float, rate: float) -> None:
+    def _check_finite(self, loss: float) -> None:
         """Raises TrainingError, in every process, for a loss that is not finite."""
         if not math.isfinite(loss):
+            rate = self.rate(self._schedule(), max(1, self.progress.update))
             raise TrainingError(
                 f"training has diverged: at update {self.progress.update} the loss is {loss} and the learning rate is "
                 f"{rate:.3g}. Begin again in another --out with a lower train.learning_rate, a longer train.warmup or "
                 f"train.clip = 1.0; the checkpoints in {self.checkpoints} are from before and stay."
             )
 
-    def _log(self, norm: float, rate: float) -> None:
+    def _log(self, norm: Tensor | float, rate: float) -> None:
         now = self.progress
         event: Event = {"event": "train", "update": now.update, "epoch": self.batches.epoch}
-        event |= {"loss": now.window["loss"] / now.window["tokens"], "learning_rate": rate, "norm": norm}
+        event |= {"loss": now.window["loss"] / now.window["tokens"], "learning_rate": rate, "norm": float(norm)}
         event |= {"tokens": now.tokens, "tokens_per_second": now.window["tokens"] / now.window["seconds"]}
         self.report({**event, "seconds": now.seconds, "trained": now.trained})
         now.window = dict.fromkeys(now.window, 0.0)
@@ -352,6 +368,8 @@ class Trainer:
     def save(self) -> Path:
         """Save everything needed to go on exactly; returns where. Nothing is written twice."""
         now = self.progress
+        self._read_losses()
+        self._check_finite(now.pending_loss)
         title = f"update-{now.update:09d}-{now.microstep:010d}"
         if self.saved is not None and self.saved.name == title:
             return self.saved

@@ -30,9 +30,9 @@ from regard.settings import TrainConfig
 from .objectives import OBJECTIVES, Inputs, LossSettings, Objective, Outputs, token_losses
 from .regularizers import Regularizer, Term
 
-_ROWS, _COLUMNS, _TOKENS, _LINES = 8, 4, 128, 256
+_ROWS, _COLUMNS, _TOKENS = 8, 4, 128
 _ANY = 16
-"""What is padded to a multiple: the rows and columns of padded batches, the tokens of packs, a pack's lines on a GPU.
+"""What is padded to a multiple: the rows and columns of padded batches, the tokens of packs, compiled packs' lines.
 
 Matrix libraries compile a product for each shape they meet and forget the oldest; so does a compiler with a step.
 With fewer shapes they meet each again before it is forgotten. What is added is padding, and rows of length 0. Our own
@@ -40,15 +40,25 @@ products compile nothing for a shape: where they are used, packs have a multiple
 """
 
 
-def inputs(batch: Batch, device: torch.device, full: int = 0, *, positions: int | None = None) -> Inputs:
-    """The batch on a device, padded to one of few shapes; with `full`, packs have a multiple of so many tokens.
+@dataclass(frozen=True)
+class Constant:
+    """What is the same of all packs, so that a compiled step meets one shape; how many lines there are it may not know."""
+
+    tokens: int  # of which a pack has a multiple
+    widths: tuple[int, int]  # tokens of the longest source and target that there are
+
+
+def inputs(
+    batch: Batch, device: torch.device, constant: Constant | None = None, *, positions: int | None = None
+) -> Inputs:
+    """The batch on a device, padded to one of few shapes, or to a constant one.
 
     Padding makes no line longer than `positions`, the most that the model knows; with 0 the batch is as it is.
     """
     packed = batch.layout == "packed"
     few = _ANY if unavailable("linear", device.type, torch.bfloat16) is None else _TOKENS
-    steps = (full or few,) if packed else (_ROWS, _COLUMNS)
-    lines = (_LINES if full else 1) if packed else _ROWS
+    steps = (constant.tokens if constant else few,) if packed else (_ROWS, _COLUMNS)
+    lines = _ROWS if constant or not packed else 1
 
     def padded(x: Ints, steps: tuple[int, ...], value: int = 0) -> Tensor:
         room = [(0, -size % step if positions != 0 else 0) for size, step in zip(x.shape, steps, strict=False)]
@@ -58,10 +68,20 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, positions: int 
         # From pinned memory a copy to a GPU goes on while the one before is still computed with.
         return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)
 
-    def width(lengths: Ints) -> int:
+    def width(lengths: Ints, side: int) -> int:
         longest = int(lengths.max())
-        whole = 1 << (longest - 1).bit_length() if full else longest
-        return whole if positions is None else max(longest, min(whole, positions))
+        if constant is None or longest <= constant.widths[side]:
+            return constant.widths[side] if constant else longest
+        doubled = 1 << (longest - 1).bit_length()  # a row that was drawn anew has more tokens than any had
+        return doubled if positions is None else max(longest, min(doubled, positions))
+
+    def counted(lengths: Ints, value: int = 0) -> Tensor:
+        made = padded(lengths, (lines,), value)
+        if constant:
+            from torch._dynamo import maybe_mark_dynamic  # what training without a compiler need not load
+
+            maybe_mark_dynamic(made, 0)
+        return made
 
     targets = batch.target_output
     if not packed:
@@ -70,20 +90,22 @@ def inputs(batch: Batch, device: torch.device, full: int = 0, *, positions: int 
     return Inputs(
         batch.layout,
         source,
-        padded(batch.source_lengths, (lines,)),
+        counted(batch.source_lengths),
         tokens,
         padded(targets, steps, -1),
-        padded(batch.target_lengths, (lines,)),
-        (width(batch.source_lengths), width(batch.target_lengths)) if packed else (source.shape[1], tokens.shape[1]),
+        counted(batch.target_lengths),
+        (width(batch.source_lengths, 0), width(batch.target_lengths, 1))
+        if packed
+        else (source.shape[1], tokens.shape[1]),
         continues=batch.continues,
-        lines=padded(batch.lines, (lines,), -1),
+        lines=counted(batch.lines, -1),
     )
 
 
 class Step(nn.Module):
     """A model with its objective: `Inputs` -> the summed loss of their targets, regularisers in its gradient.
 
-    With `compiled` PyTorch compiles both of its parts, for each shape anew: for packs of constant size on a GPU. With
+    With `compiled` PyTorch compiles both of its parts, for each shape anew: for packs of constant shape on a GPU. With
     `again` a layer keeps its inputs for the backward pass, which computes the rest again (Chen et al. 2016, section 4).
     """
 
@@ -188,7 +210,7 @@ def resolve_precision(precision: str, device: torch.device, width: int = 512) ->
     if precision != "auto":
         return precision == "bfloat16"
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     took = native.map_seconds(width)
     return bool(took) and took["bfloat16"] < took["float32"]
 

@@ -127,27 +127,6 @@ def test_padding_is_neither_scored_nor_learnt_from() -> None:
     torch.testing.assert_close(found[0][0], found[0][1])
 
 
-def test_a_pack_filled_up_to_a_constant_shape_gives_the_same_and_is_one_graph(corpus: tuple[Store, Tokenizer]) -> None:
-    """What a GPU runs: constant tokens, lines and widths, and no break that would keep a compiler from the whole."""
-    store, tokenizer = corpus
-    torch.manual_seed(3)
-    sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, dropout=0.0)
-    step = Step(build(sizes, len(tokenizer), len(tokenizer)), 0.1, 100)
-    batch = next(Batches(store, batch_tokens=400, layout="packed", seed=5))
-    found = []
-    for full, compiled in ((0, False), (512, False), (512, True)):
-        x = inputs(batch, torch.device("cpu"), full)
-        assert not full or (len(x.tokens), len(x.source), len(x.source_lengths)) == (512, 512, 256)
-        with only_references():
-            step._run = torch.compile(step.hidden, backend="eager", fullgraph=True) if compiled else step.hidden
-            loss = step(x)
-            loss.backward()
-        found.append((loss.detach(), [p.grad for p in step.parameters()]))
-        step.zero_grad(set_to_none=True)
-    for other in found[1:]:
-        torch.testing.assert_close(found[0], other, rtol=1e-5, atol=1e-4)
-
-
 # -- schedules ---------------------------------------------------------------------------------------------------------
 
 

@@ -119,17 +119,23 @@ class VariableLength(Kernel):
             (call.queries.device.type != "cuda", "it is for CUDA"),
             (call.queries.dtype not in half, "it is for bfloat16 and float16"),
             (call.queries.shape[-1] != call.values.shape[-1], "keys and values differ in width"),
+            (call.queries.shape[-1] % 8 != 0 or call.queries.shape[-1] > 256, "a head's width is no multiple of 8 to 256"),
             (_VARLEN is None, "this PyTorch's torch.nn.attention.varlen is missing or older than its window_size"),
         )
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
         assert call.mask is not None
         assert _VARLEN is not None
-        queries, keys, values = (x[0].transpose(0, 1) for x in (call.queries, call.keys, call.values))  # (L, H, Dk)
-        starts, widths = (x.starts for x in call.packs()), (x.width for x in call.packs())
+        ours, theirs = call.packs()
+        # The kernel leaves what belongs to no sequence, and its gradients, unwritten: any number may stand there.
+        queries, keys, values = (
+            x[0].transpose(0, 1).where(pack.inside()[:, None, None], 0)  # (L, H, Dk)
+            for x, pack in ((call.queries, ours), (call.keys, theirs), (call.values, theirs))
+        )
         window = (-1, 0) if call.mask.causal else (-1, -1)
-        mixed = cast(Tensor, _VARLEN(queries, keys, values, *starts, *widths, scale=1.0, window_size=window))
-        return mixed.transpose(0, 1)[None], None
+        sizes = ours.starts, theirs.starts, ours.width, theirs.width
+        mixed = cast(Tensor, _VARLEN(queries, keys, values, *sizes, scale=1.0, window_size=window))
+        return mixed.where(ours.inside()[:, None, None], 0).transpose(0, 1)[None], None
 
 
 @cache

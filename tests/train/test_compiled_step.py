@@ -1,0 +1,167 @@
+"""What a GPU runs, on a CPU: packs of constant shape, compiled once, and attention that leaves the tail unwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.data.batches import Batches
+from regard.data.store import Store, fingerprint
+from regard.models.transformer import TransformerConfig, build
+from regard.nn.attention import multihead
+from regard.nn.attention.multihead import Call, Reference, VariableLength
+from regard.nn.layers import only_references
+from regard.settings import Filters
+from regard.text import Tokenizer
+from regard.train import Step, inputs
+from regard.train.step import Constant
+
+CPU = torch.device("cpu")
+TOKENS = 640
+
+
+def _parts(starts: Tensor, ends: Tensor, longest: int) -> Iterator[tuple[slice, slice]]:
+    """Where each sequence's queries and keys lie."""
+    for a, b, c, d in zip(*(x.tolist() for x in (starts[:-1], starts[1:], ends[:-1], ends[1:])), strict=True):
+        assert max(b - a, d - c) <= longest
+        yield slice(a, b), slice(c, d)
+
+
+def _weights(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    scores = torch.einsum("qhd,khd->hqk", q, k)
+    return (scores.masked_fill(torch.ones(scores.shape[1:]).triu(1).bool(), -torch.inf) if causal else scores).softmax(-1)
+
+
+@torch.library.custom_op("regard_tests::flash", mutates_args=())
+def flash(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, ends: Tensor, longest: int, causal: bool) -> Tensor:
+    """Attention as PyTorch's kernel for CUDA has it: what belongs to no sequence is not written, here NaN."""
+    out = torch.full_like(q, torch.nan)
+    for ours, theirs in _parts(starts, ends, longest):
+        out[ours] = torch.einsum("hqk,khd->qhd", _weights(q[ours], k[theirs], causal), v[theirs])
+    return out
+
+
+@flash.register_fake
+def _(q: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(q)
+
+
+@torch.library.custom_op("regard_tests::flash_back", mutates_args=())
+def flash_back(
+    given: Tensor, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, ends: Tensor, longest: int, causal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    dq, dk, dv = (torch.full_like(x, torch.nan) for x in (q, k, v))
+    for ours, theirs in _parts(starts, ends, longest):
+        weights = _weights(q[ours], k[theirs], causal)
+        dv[theirs] = torch.einsum("hqk,qhd->khd", weights, given[ours])
+        dw = torch.einsum("qhd,khd->hqk", given[ours], v[theirs])
+        ds = weights * (dw - (dw * weights).sum(-1, keepdim=True))
+        dq[ours], dk[theirs] = torch.einsum("hqk,khd->qhd", ds, k[theirs]), torch.einsum("hqk,qhd->khd", ds, q[ours])
+    return dq, dk, dv
+
+
+@flash_back.register_fake
+def _(given: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs[:5])
+    ctx.rest = inputs[5:]
+
+
+flash.register_autograd(
+    lambda ctx, given: (*flash_back(given, *ctx.saved_tensors, *ctx.rest), None, None, None, None), setup_context=_keep
+)
+
+
+def _varlen(
+    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, ends: Tensor, most: int, other: int, *, scale: float, window_size: Any
+) -> Tensor:
+    assert scale == 1.0
+    return flash(q, k, v, starts, ends, max(most, other), window_size == (-1, 0))
+
+
+class _OnCpu(VariableLength):
+    def refuses(self, call: Call) -> str | None:
+        return None if call.packed() else "it is for packs"
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(multihead, "_VARLEN", _varlen)
+    monkeypatch.setattr(multihead, "KERNELS", (_OnCpu(), Reference()))
+    with only_references():
+        yield
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Lines of 1 to 40 letters and the same letters backwards."""
+    lines = [" ".join("abcdefghij"[(i * j) % 10] for j in range(1 + i * 7 % 40)) for i in range(600)]
+    tokenizer = Tokenizer.train(lines, size=300, kind="unigram", shrink=True)
+    pairs = ((line, line[::-1]) for line in lines)
+    path = tmp_path_factory.mktemp("toy") / "store"
+    return Store.build(path, pairs, tokenizer, tokenizer, Filters(), fingerprint("toy"))
+
+
+def _step(store: Store) -> Step:
+    torch.manual_seed(3)
+    sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, dropout=0.0)
+    return Step(build(sizes, 300, 300), 0.1, 100)
+
+
+def test_packs_of_many_sizes_are_one_graph_and_give_the_same(store: Store, as_on_a_gpu: None) -> None:
+    """However many lines there are and however long they are: each new shape would be minutes of compiling."""
+    plain, step = _step(store), _step(store)
+    made: list[Any] = []
+
+    def counting(graph: Any, examples: Any) -> Any:
+        made.append(graph)
+        return graph
+
+    step._run = torch.compile(step.hidden, backend=counting, dynamic=False, fullgraph=True)
+    batches = Batches(store, batch_tokens=TOKENS, layout="packed", seed=5)
+    constant = Constant(TOKENS, batches.longest)
+    lines, widths = set(), set()
+    for _ in range(12):
+        batch = next(batches)
+        lines.add(len(batch))
+        widths.add(int(batch.target_lengths.max()))
+        found = []
+        for each, x in ((plain, inputs(batch, CPU)), (step, inputs(batch, CPU, constant))):
+            loss = each(x)
+            loss.backward()
+            found.append((loss.detach(), [p.grad for p in each.parameters()]))
+            each.zero_grad(set_to_none=True)
+        assert len(x.tokens) == len(x.source) == TOKENS
+        torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-4)
+    assert len(lines) > 4
+    assert len(widths) > 4
+    assert len(made) == 1
+
+
+def test_what_a_kernel_leaves_unwritten_reaches_no_weight(store: Store, as_on_a_gpu: None) -> None:
+    step = _step(store)
+    batch = next(Batches(store, batch_tokens=TOKENS, layout="packed", seed=5))
+    found = []
+    for constant in (None, Constant(2 * TOKENS, (64, 64))):
+        loss = step(inputs(batch, CPU, constant))
+        loss.backward()
+        found.append((loss.detach(), [p.grad for p in step.parameters()]))
+        step.zero_grad(set_to_none=True)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-4)
+    assert all(bool(g.isfinite().all()) for _, gradients in found for g in gradients if g is not None)
+
+
+def test_a_row_drawn_longer_than_any_is_no_wider_than_the_model_knows(store: Store) -> None:
+    batch = next(Batches(store, batch_tokens=TOKENS, layout="packed", seed=5))
+    most = int(batch.target_lengths.max())
+    for positions, width in ((None, 1 << (most - 1).bit_length()), (most, most)):
+        x = inputs(batch, CPU, Constant(TOKENS, (2, 2)), positions=positions)
+        assert x.widths[1] == width
