@@ -235,13 +235,16 @@ class Weights:
 
     def accumulate(self) -> None:
         """Add the gradients of the latest backward pass to `gradients`, and clear them in the model."""
-        for name, used in self.used.items():
-            if used.grad is None:
-                continue
-            if name in self.gradients:
-                self.gradients[name] += used.grad
-            else:
-                self.gradients[name] = used.grad.to(self.masters[name].dtype)
+        fresh = {name: used.grad for name, used in self.used.items() if used.grad is not None}
+        known = fresh.keys() & self.gradients.keys()
+        for name in known:
+            self.gradients[name] += fresh.pop(name)
+        cast = {n: g for n, g in fresh.items() if g.dtype != self.masters[n].dtype}
+        made = [torch.empty_like(gradient, dtype=self.masters[name].dtype) for name, gradient in cast.items()]
+        if made:  # all at once: on a GPU each by itself would take longer to begin than to be done
+            torch._foreach_copy_(made, [*cast.values()])
+        self.gradients |= fresh | dict(zip(cast, made, strict=True))
+        for used in self.used.values():
             used.grad = None
 
     @torch.no_grad()
