@@ -66,7 +66,7 @@ def pairs(count: int, vocabulary: int) -> Iterator[tuple[str, str]]:
         yield tuple(" ".join(map(str, 4 + (draw.zipf(1.2, n) % (vocabulary - 4)))) for n in sizes)  # type: ignore[misc]
 
 
-def regard(store: Store, tokens: int, vocabulary: int, steps: int) -> dict[str, Any]:
+def regard(store: Store, tokens: int, vocabulary: int, steps: int, graphs: bool = False) -> dict[str, Any]:
     """Its own trainer."""
     torch.manual_seed(1)
     config = TransformerConfig(dropout=SHAPE["dropout"])
@@ -91,6 +91,14 @@ def regard(store: Store, tokens: int, vocabulary: int, steps: int) -> dict[str, 
         trainer = Trainer(
             model, batches, settings, Path(folder), seed=1, width=512, options=Options(report=hear)
         )
+        if graphs:
+            made = torch.compile(trainer.bare.hidden, dynamic=False, mode="reduce-overhead")
+
+            def run(x: Any, observe: Any = None) -> Any:
+                torch.compiler.cudagraph_mark_step_begin()
+                return made(x, observe)
+
+            trainer.bare._run = run
         trainer.run()
     speeds = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(marks[-TIMES - 1 : -1], marks[-TIMES:], strict=True)]
     return {"speeds": speeds, "seconds_to_first": marks[0][0] - began, "losses": [losses[0], losses[-1]]}
@@ -169,6 +177,7 @@ def main() -> int:
     parser.add_argument("--vocabulary", type=at_least(300), default=37_000)
     parser.add_argument("--pairs", type=at_least(100), default=150_000)
     parser.add_argument("--only", nargs="+", default=["regard", "torch_transformer", "marian"])
+    parser.add_argument("--compile", action="store_true", help="try torch.compile on the others")
     parser.add_argument("--results", type=Path, default=RESULTS / "gpu_step.json")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
@@ -185,13 +194,13 @@ def main() -> int:
         lengths = list(zip((store.source.lengths + 1).tolist(), (store.target.lengths + 1).tolist(), strict=True))
         per_token = step_flops({**SHAPE, "vocabulary": vocabulary}, lengths) / sum(t for _, t in lengths)
         for system in arguments.only:
-            ways: tuple[bool, ...] = (True,) if system == "regard" else (False, True)
+            ways: tuple[bool, ...] = (True,) if system.startswith("regard") else (False, True) if arguments.compile else (False,)
             for compiled in ways:
                 name = system if compiled else f"{system}, not compiled"
 
                 def run(system: str = system, compiled: bool = compiled) -> dict[str, Any]:
-                    if system == "regard":
-                        return regard(store, tokens, vocabulary, steps)
+                    if system.startswith("regard"):
+                        return regard(store, tokens, vocabulary, steps, graphs=system.endswith("graphs"))
                     with torch.device("cuda"):
                         return peer(system, store, tokens, vocabulary, steps, compiled)
 

@@ -29,7 +29,7 @@ from regard.models import FAMILIES
 from regard.models.blocks import around_layers
 from regard.nn.layers import only_references
 from regard.text import PAD
-from regard.train import OBJECTIVES, OPTIMIZERS, Inputs, Objective, TrainConfig
+from regard.train import CHUNKS, OBJECTIVES, OPTIMIZERS, Inputs, Objective, TrainConfig
 
 MOST_TOKENS = 25_000
 """Of a batch that is as large as fits: the paper's (section 5.1), beyond which nothing speaks for more."""
@@ -191,7 +191,7 @@ def training_memory(costs: Costs, config: TrainConfig, kind: str, *, tokens: int
         "weights and gradients in bfloat16": weights if costs.bfloat16 else 0,
         "activations of the largest batch": round(activations),
         "passing tensors and fragments": round(activations * _PASSING[kind]),
-        "logits of a chunk": 12 * min(config.chunk, max(tokens, longest)) * costs.target_tokens,
+        "logits of a chunk": 12 * min(CHUNKS[kind] * config.chunk, max(tokens, longest)) * costs.target_tokens,
         "program": _PROGRAM[kind],
     }
 

@@ -32,6 +32,7 @@ from .objectives import OBJECTIVES, Objective
 from .parallel import Parallel, like, whole
 from .regularizers import REGULARIZERS, Counts, terms_of
 from .step import (
+    CHUNKS,
     OPTIMIZERS,
     SCHEDULES,
     Constant,
@@ -123,9 +124,8 @@ class Trainer:
         compiled = config.compile and self.device.type == "cuda" and not (self.parallel.sharded or options.loops)
         if options.carry and not self.parallel.alone:
             raise ModelError("model.carry takes states from batch to batch in one process; leave torchrun or it out.")
-        self.bare = step = Step(
-            trained, config.label_smoothing, config.chunk, compiled, objective, terms, options.carry
-        )
+        chunk = config.chunk * CHUNKS.get(self.device.type, 1)
+        self.bare = step = Step(trained, config.label_smoothing, chunk, compiled, objective, terms, options.carry)
         step.again = config.checkpoint_activations
         # With a carried state a row ends with its last token, so that nothing is padded.
         self.positions = 0 if options.carry else capacity_of(model)
@@ -183,11 +183,17 @@ class Trainer:
             batch, seed = parallel.share(batch), parallel.seed(seed)
         torch.manual_seed(seed)
         with nullcontext() if parallel.alone else parallel.reducing(self.step, last):
-            loss = self.step(inputs(batch, self.device, self.constant, positions=self.positions))
+            loss = self.step(inputs(batch, self.device, self._constant(part), positions=self.positions))
             loss.backward()
         if last or parallel.alone:
             self.weights.accumulate()
         return loss.detach()
+
+    def _constant(self, part: int) -> Constant | None:
+        """The constant shape of a part of a batch: halves have half as many tokens."""
+        if self.constant is None:
+            return None
+        return replace(self.constant, tokens=-(-self.constant.tokens // (1 << part.bit_length() - 1) // 128) * 128)
 
     def _update(self) -> tuple[Tensor | float, float]:
         """One optimiser update from the gradients that wait; returns the gradient's norm and the learning rate."""

@@ -32,12 +32,16 @@ from .regularizers import Regularizer, Term
 
 _ROWS, _COLUMNS, _TOKENS = 8, 4, 128
 _ANY = 16
-"""What is padded to a multiple: the rows and columns of padded batches, the tokens of packs, compiled packs' lines.
+"""What is padded to a multiple: the rows and columns of padded batches, the tokens of packs.
 
 Matrix libraries compile a product for each shape they meet and forget the oldest; so does a compiler with a step.
 With fewer shapes they meet each again before it is forgotten. What is added is padding, and rows of length 0. Our own
 products compile nothing for a shape: where they are used, packs have a multiple of _ANY.
 """
+
+
+CHUNKS = {"cpu": 1, "cuda": 8}
+"""By which `train.chunk` is multiplied on a device: a GPU is slow with many small products."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def inputs(
     packed = batch.layout == "packed"
     few = _ANY if unavailable("linear", device.type, torch.bfloat16) is None else _TOKENS
     steps = (constant.tokens if constant else few,) if packed else (_ROWS, _COLUMNS)
-    lines = _ROWS if constant or not packed else 1
+    lines = 1 if packed else _ROWS
 
     def padded(x: Ints, steps: tuple[int, ...], value: int = 0) -> Tensor:
         room = [(0, -size % step if positions != 0 else 0) for size, step in zip(x.shape, steps, strict=False)]
@@ -76,11 +80,12 @@ def inputs(
         return doubled if positions is None else max(longest, min(doubled, positions))
 
     def counted(lengths: Ints, value: int = 0) -> Tensor:
-        made = padded(lengths, (lines,), value)
-        if constant:
-            from torch._dynamo import maybe_mark_dynamic  # what training without a compiler need not load
+        if constant is None:
+            return padded(lengths, (lines,), value)
+        from torch._dynamo import maybe_mark_dynamic  # what training without a compiler need not load
 
-            maybe_mark_dynamic(made, 0)
+        made = padded(lengths, (max(_ROWS, 1 << (len(lengths) - 1).bit_length()),), value)
+        maybe_mark_dynamic(made, 0)
         return made
 
     targets = batch.target_output

@@ -15,7 +15,7 @@ from regard.apps.cli import app
 from regard.data.batches import Batches
 from regard.data.store import Store, fingerprint
 from regard.models.transformer import TransformerConfig, build
-from regard.nn.attention import SCORES, Causal, Lengths, Window
+from regard.nn.attention import SCORES, AndMask, Causal, Lengths, Window
 from regard.nn.attention.multihead import KERNELS, Call, Flexible, Fused, VariableLength, choose
 from regard.nn.state import Packed
 from regard.settings import Filters
@@ -51,13 +51,17 @@ def test_every_kernel_agrees_with_float64_on_packs(dtype: torch.dtype, width: in
 
     def run(kernel: Any, device: torch.device, kept: torch.dtype) -> list[Tensor] | None:
         layouts = [Packed(n.to(device), *rest) for n, *rest in sizes]
-        mask: Any = {"causal": Causal(), "window": Window(3), "lengths": Lengths(key_lengths.to(device))}[kind]
+        inside = Lengths(key_lengths.to(device))
+        mask: Any = {"causal": Causal(), "window": AndMask(Window(3), inside), "lengths": inside}[kind]
         leaves = [x.to(device, kept, copy=True).requires_grad_() for x in tensors]
         q, k, v = (x[None].unflatten(-1, (2, -1)).transpose(1, 2) for x in leaves)
         call = Call(q * score.scale, k, v, score, mask, False, *layouts)  # type: ignore[attr-defined]
-        if kernel.refuses(call) is not None:
+        if isinstance(kernel, Flexible):
+            mixed = torch.compile(lambda: kernel.run(call)[0], dynamic=False, fullgraph=True)()
+        elif kernel.refuses(call) is not None:
             return None
-        mixed, _ = kernel.run(call)
+        else:
+            mixed, _ = kernel.run(call)
         out = mixed.transpose(1, 2).flatten(-2)[0]
         seen = fill.to(device) != 0
         (out.double() * fill.to(device)).where(seen, 0).sum().backward()
@@ -65,9 +69,13 @@ def test_every_kernel_agrees_with_float64_on_packs(dtype: torch.dtype, width: in
 
     exact_one = run(KERNELS[-1], CPU, torch.float64)
     assert exact_one is not None
-    ran = {kernel.name for kernel in KERNELS if (found := run(kernel, GPU, dtype)) is not None and _near(found, exact_one, dtype)}
+    ran = set()
+    for kernel in KERNELS:
+        if isinstance(kernel, Flexible) and (width != 64 or dtype == torch.float16):
+            continue  # it is compiled for each, which takes seconds
+        if (found := run(kernel, GPU, dtype)) is not None and _near(found, exact_one, dtype):
+            ran.add(kernel.name)
     assert {"reference", "fused"} <= ran
-    assert ("flexible" in ran) == (width != 24)
     assert ("variable-length" in ran) == (dtype != torch.float32 and kind != "window")
 
 
@@ -83,7 +91,10 @@ def test_half_precision_packs_take_the_kernel_that_is_made_for_them() -> None:
     block = torch.zeros(1, 2, 128, 64, device=GPU, dtype=torch.bfloat16)
     layout = Packed(torch.tensor([100, 20], device=GPU), 100, 128)
     call = Call(block, block, block, SCORES["scaled_dot"](64), Causal(), False, layout)
-    assert isinstance(choose(call)[0], VariableLength | Flexible)
+    assert isinstance(choose(call)[0], VariableLength)
+    names: list[str] = []
+    torch.compile(lambda: names.append(choose(call)[0].name) or block + 1, backend="eager")()
+    assert names == ["flexible"]
 
 
 def test_padded_batches_take_pytorchs_fused_kernel() -> None:

@@ -28,7 +28,7 @@ TOKENS = 640
 def _parts(starts: Tensor, ends: Tensor, longest: int) -> Iterator[tuple[slice, slice]]:
     """Where each sequence's queries and keys lie."""
     for a, b, c, d in zip(*(x.tolist() for x in (starts[:-1], starts[1:], ends[:-1], ends[1:])), strict=True):
-        assert max(b - a, d - c) <= longest
+        assert max(b - a, d - c) <= longest, (a,b,c,d,longest)
         yield slice(a, b), slice(c, d)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import cast
 
 import torch
@@ -138,15 +137,26 @@ class VariableLength(Kernel):
         return mixed.where(ours.inside()[:, None, None], 0).transpose(0, 1)[None], None
 
 
-@cache
-def _flexible() -> Callable[..., Tensor]:
-    from torch.nn.attention.flex_attention import flex_attention
+_BLOCK = 128
+"""Tokens that FlexAttention takes at a time."""
 
-    return torch.compile(flex_attention, dynamic=False)
+
+def _blocks(rows: Tensor, keys: Packed) -> tuple[Tensor, Tensor]:
+    """Of queries in these sequences (L,), for each block: in how many blocks of keys theirs lie (N,), and which (N, K)."""
+    ends = F.pad(keys.starts, (0, 1), value=keys.tokens)  # the tail is one more sequence
+    begins = torch.arange(0, len(rows), _BLOCK, device=rows.device)
+    first = ends[rows[begins]] // _BLOCK
+    last = (ends[rows[(begins + _BLOCK - 1).clamp(max=len(rows) - 1)] + 1] - 1) // _BLOCK
+    places = torch.arange(-(-keys.tokens // _BLOCK), device=rows.device)
+    which = (first[:, None] + places).clamp(max=len(places) - 1)
+    return (last - first + 1).clamp(min=0).int(), which.int()
 
 
 class Flexible(Kernel):
-    """PyTorch's FlexAttention, compiled, on a GPU: packs under any mask, and blocks that nobody sees are skipped."""
+    """PyTorch's FlexAttention in a compiled step on a GPU: packs under any mask; blocks that nobody sees are skipped.
+
+    Sequences shorter than a block share one, where the kernel for variable lengths gives each a block of its own.
+    """
 
     name = "flexible"
 
@@ -156,34 +166,39 @@ class Flexible(Kernel):
             (call.packed() is None, "the sequences are not packed"),
             (call.drop is not None, "weights are dropped"),
             (call.queries.device.type != "cuda", "it is for CUDA"),
+            (not torch.compiler.is_compiling(), "it is for a step that PyTorch compiles"),
             (call.bias is not None and not call.bias.fixed, "the positions added to the scores are learnt"),
             (any(n & (n - 1) or n < 16 for n in widths), "a head's width is not a power of 2 of at least 16"),
         )
 
-    def run(self, call: Call, attention: Callable[..., Tensor] | None = None) -> tuple[Tensor, Tensor | None]:
-        """`attention` stands in for the compiled flex_attention."""
-        from torch.nn.attention.flex_attention import create_block_mask
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-        pack = call.packs()
-        (rows, queries), (key_rows, keys) = ((x.sequences(), x.positions()) for x in pack)
+        ours, theirs = call.packs()
+        rows, key_rows = ours.sequences(), theirs.sequences()
+        queries, keys = ours.positions(), theirs.positions()
+        mask, score_mod = call.mask, None
 
         def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             row = rows[query]
             same = row == key_rows[key]
-            if call.mask is None:
+            if mask is None or mask.causal is False:
                 return same
-            return same & call.mask.sees(row.clamp(max=len(pack[0].lengths) - 1), queries[query], keys[key])
+            if mask.causal and ours is theirs:
+                return same & (key <= query)
+            return same & mask.sees(row.clamp(max=len(ours.lengths) - 1), queries[query], keys[key])
 
-        score_mod = None
         if call.bias is not None:
             table = call.bias.scores(call.queries, *call.positions())  # (H, T, S)
 
             def score_mod(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
                 return score + table[head, queries[query], keys[key]]
 
-        size = call.queries.shape[2], call.keys.shape[2]
-        block_mask = create_block_mask(sees, None, None, *size, device=call.queries.device)
-        return (attention or _flexible())(call.queries, call.keys, call.values, score_mod, block_mask, 1.0), None
+        count, which = (x[None, None] for x in _blocks(rows, theirs))
+        sizes = ours.tokens, theirs.tokens
+        seen = BlockMask.from_kv_blocks(count, which, BLOCK_SIZE=_BLOCK, mask_mod=sees, seq_lengths=sizes)
+        mixed = flex_attention(call.queries, call.keys, call.values, score_mod, seen, scale=1.0)
+        return cast(Tensor, mixed), None
 
 
 class Fused(Kernel):
@@ -226,7 +241,7 @@ class Reference(Kernel):
         return call.restored(mixed).to(call.values.dtype), weights if call.want_weights else None
 
 
-KERNELS: tuple[Kernel, ...] = (Compiled(), VariableLength(), Flexible(), Fused(), Reference())
+KERNELS: tuple[Kernel, ...] = (Compiled(), Flexible(), VariableLength(), Fused(), Reference())
 
 
 def choose(call: Call) -> tuple[Kernel, dict[str, str]]:
