@@ -40,7 +40,7 @@ from regard.train import Options, TrainConfig, Trainer
 
 SHAPE = {"layers": 6, "width": 512, "feedforward": 2048, "heads": 8, "dropout": 0.1, "smoothing": 0.1}
 LENGTHS = 3.1, 0.55, 0.18
-"""Of the logarithm of a source's length: mean and deviation; and the deviation of the logarithm of target over source."""
+"""Of the logarithm of a source's length the mean and the deviation; and the deviation of that of target over source."""
 TIMES = 5
 
 
@@ -66,7 +66,7 @@ def pairs(count: int, vocabulary: int) -> Iterator[tuple[str, str]]:
         yield tuple(" ".join(map(str, 4 + (draw.zipf(1.2, n) % (vocabulary - 4)))) for n in sizes)  # type: ignore[misc]
 
 
-def regard(store: Store, tokens: int, vocabulary: int, steps: int, graphs: bool = False) -> dict[str, Any]:
+def regard(store: Store, tokens: int, vocabulary: int, steps: int) -> dict[str, Any]:
     """Its own trainer."""
     torch.manual_seed(1)
     config = TransformerConfig(dropout=SHAPE["dropout"])
@@ -88,17 +88,7 @@ def regard(store: Store, tokens: int, vocabulary: int, steps: int, graphs: bool 
     )  # fmt: skip
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            model, batches, settings, Path(folder), seed=1, width=512, options=Options(report=hear)
-        )
-        if graphs:
-            made = torch.compile(trainer.bare.hidden, dynamic=False, mode="reduce-overhead")
-
-            def run(x: Any, observe: Any = None) -> Any:
-                torch.compiler.cudagraph_mark_step_begin()
-                return made(x, observe)
-
-            trainer.bare._run = run
+        trainer = Trainer(model, batches, settings, Path(folder), seed=1, width=512, options=Options(report=hear))
         trainer.run()
     speeds = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(marks[-TIMES - 1 : -1], marks[-TIMES:], strict=True)]
     return {"speeds": speeds, "seconds_to_first": marks[0][0] - began, "losses": [losses[0], losses[-1]]}
@@ -113,7 +103,8 @@ def peer(script: str, store: Store, tokens: int, vocabulary: int, steps: int, co
     model.cuda().train()
     if compiled:
         model.compile(dynamic=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, fused=True)
+    adam: dict[str, Any] = {"lr": 1e-4, "betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.0, "fused": True}
+    optimizer = torch.optim.AdamW(model.parameters(), **adam)
     batches = Batches(store, batch_tokens=tokens, layout="padded", seed=1)
     held: list[Rows] = []
     for _ in range(steps * (TIMES + 2)):
@@ -170,6 +161,13 @@ def measured(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def said(name: str, found: dict[str, Any]) -> str:
+    """A system's line."""
+    speed, used = found["target_tokens_per_second"]["median"], found["utilisation"]
+    memory = f"{found['peak_bytes'] / 2**30:.1f} GiB"
+    return f"{name}: {speed:,.0f} target tokens/s, {used:.1%}, {memory}, {found['seconds_to_first']:.0f} s to begin"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=at_least(1), default=20, help="batches in a time (default: 20)")
@@ -189,18 +187,24 @@ def main() -> int:
     result |= {"peak_flops_per_second": peak(), "batch_tokens": tokens, "steps": steps, "systems": {}}
     with tempfile.TemporaryDirectory() as folder:
         store = Store.build(
-            Path(folder) / "store", pairs(arguments.pairs, vocabulary), numbers, numbers, Filters(), fingerprint("random")
+            Path(folder) / "store",
+            pairs(arguments.pairs, vocabulary),
+            numbers,
+            numbers,
+            Filters(),
+            fingerprint("random"),
         )
         lengths = list(zip((store.source.lengths + 1).tolist(), (store.target.lengths + 1).tolist(), strict=True))
         per_token = step_flops({**SHAPE, "vocabulary": vocabulary}, lengths) / sum(t for _, t in lengths)
         for system in arguments.only:
-            ways: tuple[bool, ...] = (True,) if system.startswith("regard") else (False, True) if arguments.compile else (False,)
+            ways: tuple[bool, ...] = (False, True) if arguments.compile else (False,)
+            ways = (True,) if system == "regard" else ways
             for compiled in ways:
                 name = system if compiled else f"{system}, not compiled"
 
                 def run(system: str = system, compiled: bool = compiled) -> dict[str, Any]:
-                    if system.startswith("regard"):
-                        return regard(store, tokens, vocabulary, steps, graphs=system.endswith("graphs"))
+                    if system == "regard":
+                        return regard(store, tokens, vocabulary, steps)
                     with torch.device("cuda"):
                         return peer(system, store, tokens, vocabulary, steps, compiled)
 
@@ -213,7 +217,7 @@ def main() -> int:
                 speed = found["target_tokens_per_second"]["median"]
                 found["utilisation"] = speed * per_token / result["peak_flops_per_second"]
                 result["systems"][name] = found
-                print(f"{name}: {speed:,.0f} target tokens/s, {found['utilisation']:.1%} of {result['peak_flops_per_second'] / 1e12:.0f} TFLOP/s, {found['peak_bytes'] / 2**30:.1f} GiB, first {found['seconds_to_first']:.0f} s", flush=True)
+                print(said(name, found), flush=True)
                 write(arguments.results, result)
     return 0
 

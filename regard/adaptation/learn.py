@@ -23,9 +23,10 @@ from regard.data.batches import Batch
 from regard.errors import TrainingError
 from regard.kernels import native
 from regard.machine import stopping
+from regard.models.blocks import resolve_precision
 from regard.train.checkpoint import Checkpoint, restore_state, state_of
 from regard.train.objectives import Inputs
-from regard.train.step import Step, inputs, resolve_precision
+from regard.train.step import Step, inputs
 
 from .examples import Examples, Ids, Passes, batches
 from .file import ADDED, DOWN, UP, Adapter, Array, Card, digest_of

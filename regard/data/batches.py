@@ -1,10 +1,9 @@
 """A store cut into batches by tokens, in an order that is a pure function of the seed and can be taken up anywhere.
 
 No random generator is kept: every choice is a hash of (seed, epoch, what it is for), so a position is three integers,
-and the order does not depend on a library's version.
+and the order does not depend on a library's version. Sizes: B rows of a batch; S, T longest source, target with its
+end; L all tokens of a side; n lines of the store.
 """
-
-# B rows of a batch; S, T longest source, target with its end; L all tokens of a side; n lines of the store
 
 from __future__ import annotations
 

@@ -234,8 +234,7 @@ def _file(folder: Path, number: int) -> Path:
 # -- several processes at once -----------------------------------------------------------------------------------------
 
 # One process reads the corpus, each worker encodes the shards it is given. Text goes to a worker in a file beside the
-# shard that it becomes; what is said over the pipe is JSON. Workers end when whoever started them does, however that
-# came about.
+# shard that it becomes; what is said over the pipe is JSON. Workers end when whoever started them does.
 
 # A worker has the next shard waiting while it encodes one; more would only fill the disk with text.
 _WAITING = 2

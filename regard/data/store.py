@@ -1,8 +1,7 @@
 """A corpus: the files that are named, encoded once into ids and raw text, memory-mapped: it may be larger than memory.
 
 A store is a directory of shards (`shards.py`), numbered in the corpus's order; `store.json` says what is in them. The
-raw text is kept because subword sampling encodes it anew, and because scores are taken against text, never against
-tokens.
+raw text is kept because subword sampling encodes it anew, and because scores are taken against text alone.
 """
 
 from __future__ import annotations
@@ -165,8 +164,7 @@ class Windows:
     """A side as one stream, every line with its end, cut into windows of `size` tokens n, the last one shorter.
 
     A stream is a ring: a window may begin anywhere, and the first line follows the last end. So each epoch can be cut
-    elsewhere while every token is predicted exactly once, and the token before the first one is an end. Costs 8 bytes
-    of memory a line.
+    elsewhere, every token being predicted once, and the token before the first one is an end. A line costs 8 bytes.
     """
 
     def __init__(self, side: Side, size: int) -> None:

@@ -31,8 +31,7 @@ def _uniform(values: NDArray[np.uint64], key: int) -> NDArray[np.float64]:
 class Masks:
     """BERT's masked language model (Devlin et al. 2019, section 3.1): `share` of each row's tokens are to be found.
 
-    Of these 80 % are the mask instead, 10 % any other token and 10 % themselves; a row has at least one. Drawn anew
-    every epoch.
+    Of these 80 % are the mask instead, 10 % any other token, 10 % themselves; at least one a row, anew each epoch.
     """
 
     mask: int

@@ -220,8 +220,7 @@ class Decoder:
         """The `n_best` best hypotheses of each source (all its ids), best first, as `beam_search` finds them.
 
         A hypothesis has at most limits[source] ids, all of them in lists[source] if there are lists; a source has none
-        where its rules allow none. `progress` is told how many sources are done. Raises ModelError for weights that
-        give no finite scores.
+        where its rules allow none. `progress` is told how many are done. Raises ModelError for scores not finite.
 
         Threads work on the same sources together, or each searches for some of its own (`apart`). That is the default
         where there is more than a batch, so that no thread waits for another, unless the weights are large; and where

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import regard.kernels.table  # noqa: F401  (fills the table of compiled kernels that `nn` asks)
 from regard.errors import ModelError
+from regard.kernels import native
 from regard.nn.attention import NORMALIZERS, Causal, Heads, Lengths, Mask, MultiHead, Score
 from regard.nn.layers import GATES, NORM_KINDS, NORMS, FeedForward, GatedFeedForward, Identity, Map, Norm, PostNorm
 from regard.nn.positions import POSITIONS, ROTARY, Added, Bias, Embedding, NoPosition, biases
@@ -299,11 +300,20 @@ class Vocabulary(Protocol):
     def tokens(self, ids: Iterable[int]) -> list[str]: ...
 
 
-def new_model(config: Any, source: Vocabulary, target: Vocabulary) -> nn.Module:
-    """A randomly initialised model of a recipe's [model], for these vocabularies."""
+def new_model(config: Any, source: Vocabulary | int, target: Vocabulary | int) -> nn.Module:
+    """A randomly initialised model of a recipe's [model], for these vocabularies or for so many tokens.
+
+    Raises ModelError for one that is too large for the memory that there is.
+    """
     family = FAMILIES[config.family]
-    model: nn.Module = family.build(config, len(source), len(target), 0)  # the id of padding, as everywhere
-    if family.needs_vocabulary:
+    sizes = [of if isinstance(of, int) else len(of) for of in (source, target)]
+    try:
+        model: nn.Module = family.build(config, *sizes, 0)  # the id of padding, as everywhere
+    except (MemoryError, RuntimeError) as error:
+        if not (is_out_of_memory(error) or "overflow" in str(error)):  # more bytes than can be counted
+            raise
+        raise ModelError("[model] asks for more memory than there is; lower its width or its layers.") from error
+    if family.needs_vocabulary and not (isinstance(source, int) or isinstance(target, int)):
         cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
     return model
 
@@ -354,3 +364,24 @@ def device_named(name: str) -> torch.device:
             f"such device to compute on ({reason}); take auto, cpu, cuda or cuda:N."
         ) from None
     return device
+
+
+def resolve_precision(precision: str, device: torch.device, width: int = 512) -> bool:
+    """Whether training computes in bfloat16; "auto" says yes where a model of this width is multiplied faster in it."""
+    if precision != "auto":
+        return precision == "bfloat16"
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    took = native.map_seconds(width)
+    return bool(took) and took["bfloat16"] < took["float32"]
+
+
+_SAID = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "alloc_failed")
+"""What PyTorch's allocators and the libraries below them say in a plain RuntimeError."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory, of a device or of the machine, did not suffice."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(said in str(error).lower() for said in _SAID)

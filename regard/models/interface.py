@@ -70,7 +70,6 @@ class Projects(HasParameters, Protocol):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> logits (…, V) of tokens, or of classes; apart, so that a loss can take it in chunks."""
-        ...
 
 
 class Decodes(Projects, Protocol):
@@ -84,7 +83,6 @@ class Decodes(Projects, Protocol):
         T is a whole target, a prompt, or one step. Without a layout every row has T tokens. `observe` is given the
         weights and auxiliary losses that it wants.
         """
-        ...
 
 
 class EncoderDecoder(Decodes, Protocol):
@@ -92,14 +90,12 @@ class EncoderDecoder(Decodes, Protocol):
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Any:
         """Source ids (B, S) -> the memory: what `start` takes, a tensor (B, S, D) or any other value."""
-        ...
 
     def start(self, memory: Any, layout: Layout, capacity: int | None = None) -> State:
         """The state before the first target token; what is looked at in the memory is prepared here, once.
 
         With a capacity, caches are fixed blocks of so many tokens; without, they grow.
         """
-        ...
 
     def train(self, mode: bool = True) -> nn.Module: ...
     def eval(self) -> nn.Module: ...
@@ -111,7 +107,6 @@ class MaskPredictor(EncoderDecoder, Protocol):
 
     def likely_lengths(self, state: Any, number: int) -> Tensor:
         """The likeliest `number` lengths of each target, its end counted: (B, number)."""
-        ...
 
 
 class LanguageModel(Decodes, Protocol):
@@ -119,7 +114,6 @@ class LanguageModel(Decodes, Protocol):
 
     def start(self, capacity: int | None = None) -> State:
         """The state before the first token, whatever the number of rows; capacity as above."""
-        ...
 
 
 class Carries(LanguageModel, Protocol):
@@ -130,7 +124,6 @@ class Carries(LanguageModel, Protocol):
 
     def resume(self, packed: Tensor) -> State:
         """The state that was packed, without its history."""
-        ...
 
 
 class MaskedLM(Projects, Protocol):
@@ -138,11 +131,9 @@ class MaskedLM(Projects, Protocol):
 
     def encode(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) -> hidden (B, S, D)."""
-        ...
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (…, D) -> what `output` takes, (…, D)."""
-        ...
 
 
 class Classifier(Projects, Protocol):
@@ -150,7 +141,6 @@ class Classifier(Projects, Protocol):
 
     def classify(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) -> what `output` takes, (B, D)."""
-        ...
 
 
 class NeedsVocabulary(Protocol):
@@ -158,7 +148,6 @@ class NeedsVocabulary(Protocol):
 
     def spell(self, source: Sequence[str], target: Sequence[str]) -> None:
         """The tokens of both vocabularies by their ids, special ones included; U+2581 marks a space."""
-        ...
 
 
 def check_one_vocabulary(source: int, target: int) -> None:

@@ -1,7 +1,6 @@
 """The LSTM network whose memory is a tape (Cheng, Dong and Lapata 2016): a language model, and an encoder-decoder.
 
-Sizes: B rows, T tokens, S tokens on the tape or of the source, E width of embeddings, D width, A width of a score, V
-vocabulary.
+Sizes: B rows, T tokens, S tokens on the tape or of the source, E width of embeddings, D width, A of a score, V words.
 """
 
 from __future__ import annotations

@@ -64,6 +64,11 @@ class Packed(Layout):
         """(B + 1,): where each sequence begins, and the last one ends."""
         self._cells: tuple[Tensor, Tensor] | None = None
 
+    @property
+    def was_padded(self) -> bool:
+        """Whether somebody made rows of the sequences."""
+        return self._cells is not None
+
     def _indices(self) -> tuple[Tensor, Tensor]:
         """For each cell of (B, T) the token that it is filled with, and for each token its cell (0 for the tail's)."""
         if self._cells is None:
@@ -127,7 +132,6 @@ class State(Protocol):
 
     def select(self, rows: Tensor) -> Self:
         """The state whose row i is this state's row ``rows[i]``; rows may repeat or be left out."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,15 @@ from torch import nn
 from regard.data.batches import Batch
 from regard.data.store import Progress, pairs_of
 from regard.errors import ModelError
-from regard.models import FAMILIES
-from regard.models.blocks import device_named
+from regard.models.blocks import device_named, is_out_of_memory, new_model
 from regard.recipe import Recipe
 from regard.tasks.costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
 from regard.tasks.fit import batches_of, trainer_of
 from regard.tasks.prepare import Prepared, check_lines, check_tests, given_by, longest_of, prepare, prepare_for
-from regard.text import PAD, write_lines
+from regard.text import write_lines
 from regard.text.lines import Pair
 from regard.train import OPTIMIZERS, Event, Options, resolve_precision
 from regard.train.regularizers import REGULARIZERS
-from regard.train.step import is_out_of_memory
 
 _BATCHES = 200  # that stand for an epoch's
 _SAMPLE = 20_000  # pairs that stand for the corpus where it is not prepared
@@ -253,7 +251,7 @@ class _Enough(Exception):  # noqa: N818  (it is no error)
 def _rate(recipe: Recipe, corpus: Survey, device: torch.device, tokens: int, folder: Path) -> tuple[float, int]:
     """Target tokens a second, and the tokens of the batches that showed it: the recipe's, or fewer if they are slow."""
     with torch.random.fork_rng():
-        model: nn.Module = FAMILIES[recipe.model.family].build(recipe.model, *corpus.tokens, PAD).to(device)
+        model = new_model(recipe.model, *corpus.tokens).to(device)
         first = min(tokens, _FIRST_TOKENS)
         rate = _trained(recipe, corpus, model, first, 0.0, folder)
         size = max(first, min(tokens, int(rate * 2)))

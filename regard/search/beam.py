@@ -166,8 +166,7 @@ def diverse_search(
     """`beam_search` in groups of width / groups, rounded up: at most `n_best` of each sentence, no two the same.
 
     `diversity` is taken from a token's log-probability for each open hypothesis of earlier groups that took it at the
-    same position (their Hamming diversity). It steers what goes on; what is reported and ranked at the end is without
-    it.
+    same position (their Hamming diversity). It steers what goes on, and is not in what is reported and ranked.
     """
     taken: Taken = Counter()
     limits: list[int] = problem.max_length.tolist()

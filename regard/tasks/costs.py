@@ -26,9 +26,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard import machine
 from regard.errors import ModelError
 from regard.models import FAMILIES
-from regard.models.blocks import around_layers
+from regard.models.blocks import around_layers, new_model
 from regard.nn.layers import only_references
-from regard.text import PAD
 from regard.train import CHUNKS, OBJECTIVES, OPTIMIZERS, Inputs, Objective, TrainConfig
 
 MOST_TOKENS = 25_000
@@ -85,7 +84,7 @@ def count_costs(
     aim = OBJECTIVES[objective]
     with FakeTensorMode(), only_references(), torch.random.fork_rng(devices=()):
         family = FAMILIES[config.family]
-        model: nn.Module = family.build(config, sources, targets, PAD).train()
+        model = new_model(config, sources, targets).train()
         if bfloat16:
             _cast(model)
         unit = max(1, min(_UNIT, (family.capacity(config) or 3 * _UNIT) // 3))

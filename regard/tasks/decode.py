@@ -1,7 +1,6 @@
 """A model and a search put together: source ids -> hypotheses, in batches that give back the order they were given.
 
-In every precision but PyTorch's float32 and bfloat16 a sentence's output does not depend on its neighbours; see
-`regard.tasks.engine`.
+But in PyTorch's float32 and bfloat16 an output does not depend on a sentence's neighbours: see `regard.tasks.engine`.
 
 Sizes: B sentences, N rows of a search, V vocabulary, U tokens of a shortlist, S source tokens.
 """

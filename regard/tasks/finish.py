@@ -26,13 +26,13 @@ from regard.errors import BundleError, RegardError
 from regard.machine import write_atomically
 from regard.metrics import bleu
 from regard.models import FAMILIES
-from regard.models.blocks import parameter_count
+from regard.models.blocks import parameter_count, resolve_precision
 from regard.models.interface import EncoderDecoder
 from regard.nn.positions import fold_scale
 from regard.recipe import Recipe
 from regard.search.table import SearchConfig
 from regard.text import write_lines
-from regard.train import OBJECTIVES, Report, Step, Trainer, inputs, resolve_precision
+from regard.train import OBJECTIVES, Report, Step, Trainer, inputs
 
 from .decode import decode
 from .engine import USES, backend_of, mask_of

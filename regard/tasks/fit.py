@@ -70,8 +70,7 @@ def fit(
     that `regard.data.Corpus` takes. model: one of the recipe's sizes, with weights to begin with. objective, optimizer:
     names or entries, in place of the recipe's; an entry that no table has is added to it. callbacks: `Callback`
     objects, and functions that hear every event as a dict: "prepare", "batch", "start", "train", "validate", "bundle",
-    "score" and others. resume: the newest checkpoint is taken up, if there is one; objects that were handed in must be
-    handed in again.
+    "score" and others. resume: the newest checkpoint is taken up, if any; objects must be handed in again.
 
     Raises Interrupted after Ctrl-C or SIGTERM, its checkpoint saved, and a RegardError for what the user can mend.
     Started by torchrun, this is one process of the run; only the first one reports.

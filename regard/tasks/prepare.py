@@ -23,10 +23,10 @@ from regard.data.store import Progress, Store, fingerprint, hash_of, how_read, l
 from regard.errors import DataError, ModelError, RecipeError, TextError
 from regard.machine import digest
 from regard.models import FAMILIES
+from regard.models.blocks import new_model
 from regard.nn.layers import only_references
 from regard.recipe import Recipe
 from regard.settings import DataConfig, Filters
-from regard.text import PAD
 from regard.text.lines import Pair, iter_lines, split_tag, tag
 from regard.text.subwords import Kind, TextConfig
 from regard.text.tokenizer import Tokenizer
@@ -252,7 +252,7 @@ def longest_of(recipe: Recipe) -> tuple[int, int]:
     if OBJECTIVES[recipe.objective].reads == "text":
         return 0, 0 if context else most
     with FakeTensorMode(), only_references(), torch.random.fork_rng(devices=()), torch.no_grad():
-        model = family.build(recipe.model, 50, 50, PAD).eval()
+        model = new_model(recipe.model, 50, 50).eval()
         source, target = (not _takes(model, recipe, *tokens) for tokens in ((most + 1, 1), (1, most + 1)))
     return most if source else 0, most if target and not recipe.corpus.target_kind.one_token else 0
 

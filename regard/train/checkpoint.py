@@ -30,7 +30,7 @@ from regard.machine import atomic_rename, digest, sync, write_atomically
 from regard.settings import TrainConfig
 
 from .parallel import Parallel, like
-from .step import Named, Plateau, State
+from .step import Named, State
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -39,6 +39,23 @@ _VERSION = 3
 
 Event = dict[str, Any]  # what happened, by the name under "event", in plain values
 Report = Callable[[Event], None]  # hears of events
+
+
+@dataclass
+class Plateau:
+    """A scale of the learning rate, multiplied by `factor` when `patience` validations in a row bring no gain."""
+
+    factor: float = 0.5
+    patience: int = 3
+    scale: float = 1.0
+    waited: int = 0  # validations without gain since the last gain, or since the scale was last lowered
+
+    def validated(self, improved: bool) -> None:
+        """Count one validation."""
+        self.waited = 0 if improved else self.waited + 1
+        if self.waited > self.patience:
+            self.scale *= self.factor
+            self.waited = 0
 
 
 @dataclass

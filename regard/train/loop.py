@@ -23,28 +23,15 @@ from regard.data.batches import Batch, Batches, Prefetcher
 from regard.errors import CheckpointError, Interrupted, ModelError, TrainingError
 from regard.extensions import entry
 from regard.kernels import native
-from regard.models.blocks import capacity_of, device_of
+from regard.models.blocks import capacity_of, device_of, is_out_of_memory, resolve_precision
 from regard.settings import TrainConfig
 
 from . import checkpoint
-from .checkpoint import Averaging, Event, Progress, Report, restore_state, state_of
-from .objectives import OBJECTIVES, Objective
+from .checkpoint import Averaging, Event, Plateau, Progress, Report, restore_state, state_of
+from .objectives import OBJECTIVES, Constant, Objective
 from .parallel import Parallel, like, whole
 from .regularizers import REGULARIZERS, Counts, terms_of
-from .step import (
-    CHUNKS,
-    OPTIMIZERS,
-    SCHEDULES,
-    Constant,
-    Plateau,
-    Schedule,
-    Step,
-    Weights,
-    halves,
-    inputs,
-    is_out_of_memory,
-    resolve_precision,
-)
+from .step import OPTIMIZERS, SCHEDULES, Schedule, Step, Weights, halves, inputs
 
 TABLES: dict[str, Mapping[str, object]] = {
     "objective": OBJECTIVES,
@@ -58,8 +45,7 @@ TABLES: dict[str, Mapping[str, object]] = {
 class Callback:
     """What is called while training runs, in every process; a callback overrides what it needs.
 
-    It may read the trainer (`model`, `progress`, `parameters`) and set `trainer.stop = True`. What it keeps itself is
-    not part of checkpoints.
+    It may read the trainer (`model`, `progress`, `parameters`) and set `trainer.stop`. What it keeps is not saved.
     """
 
     def on_update(self, trainer: Trainer) -> None:
@@ -120,21 +106,21 @@ class Trainer:
                 term.entry.model(term.value, model)
         # Sharding changes a model for good: the one that was given stays whole, to be validated with.
         trained = copy.deepcopy(model) if self.parallel.sharded else model
-        # A model that goes token by token would be written out for every token.
-        compiled = config.compile and self.device.type == "cuda" and not (self.parallel.sharded or options.loops)
         if options.carry and not self.parallel.alone:
             raise ModelError("model.carry takes states from batch to batch in one process; leave torchrun or it out.")
-        chunk = config.chunk * CHUNKS.get(self.device.type, 1)
-        self.bare = step = Step(trained, config.label_smoothing, chunk, compiled, objective, terms, options.carry)
+        self.bare = step = Step(trained, config.label_smoothing, config.chunk, objective, terms, options.carry)
         step.again = config.checkpoint_activations
         # With a carried state a row ends with its last token, so that nothing is padded.
         self.positions = 0 if options.carry else capacity_of(model)
         self.step = self.parallel.wrap(step, self.bfloat16, by_layers=not (options.loops or options.shares_parts))
-        self.constant = (
-            Constant(-(-batches.batch_tokens // self.parallel.world // 128) * 128, batches.longest) if compiled else None
-        )
         self.weights = Weights(trained, self.bfloat16 and self.parallel.alone)
         self.parameters = self.weights.masters
+        # A model that goes token by token would be written out for every token.
+        possible = config.compile and self.device.type == "cuda" and not (self.parallel.sharded or options.loops)
+        self.constant: Constant | None = None
+        if possible and step.stays_packed(inputs(next(batches.one_epoch()), self.device), self.bfloat16):
+            step.compile()
+            self.constant = Constant(-(-batches.batch_tokens // self.parallel.world), batches.longest)
         if self.parallel.sharded:
             model.to("cpu")
         self.optimizers = optimizer.build(trained, self.parameters, config)
@@ -159,11 +145,7 @@ class Trainer:
             if self.bare.carry:  # a part of its rows would end with a state of its own
                 raise ModelError("a batch does not fit in memory; lower data.batch_tokens.") from error
             if not self.parallel.alone:  # the others' passes cannot be undone
-                raise ModelError(
-                    f"process {self.parallel.rank + 1} of {self.parallel.world}: its share of a batch of "
-                    f"{batch.target_tokens} target tokens does not fit in memory; lower data.batch_tokens and raise "
-                    "train.accumulate, or start more processes."
-                ) from error
+                raise self.parallel.too_large(batch) from error
         # Outside of the handler, which would keep alive what the failed attempt holds.
         self.model.zero_grad()
         if self.device.type == "cuda":
@@ -182,18 +164,13 @@ class Trainer:
         if not parallel.alone:
             batch, seed = parallel.share(batch), parallel.seed(seed)
         torch.manual_seed(seed)
+        constant = self.constant and self.constant.part(part)
         with nullcontext() if parallel.alone else parallel.reducing(self.step, last):
-            loss = self.step(inputs(batch, self.device, self._constant(part), positions=self.positions))
+            loss: Tensor = self.step(inputs(batch, self.device, constant, positions=self.positions))
             loss.backward()
         if last or parallel.alone:
             self.weights.accumulate()
         return loss.detach()
-
-    def _constant(self, part: int) -> Constant | None:
-        """The constant shape of a part of a batch: halves have half as many tokens."""
-        if self.constant is None:
-            return None
-        return replace(self.constant, tokens=-(-self.constant.tokens // (1 << part.bit_length() - 1) // 128) * 128)
 
     def _update(self) -> tuple[Tensor | float, float]:
         """One optimiser update from the gradients that wait; returns the gradient's norm and the learning rate."""
@@ -249,8 +226,7 @@ class Trainer:
             now.microstep += 1
             if now.microstep % config.accumulate == 0:
                 norm, rate = self._update()
-                if self.device.type == "cpu" or not parallel.alone or self._due():
-                    self._read_losses()
+                self._read_losses(rarely=self.device.type != "cpu" and parallel.alone)
                 lap = time.perf_counter() - mark
                 sums = now.pending_loss, float(self.stop), lap
                 now.pending_loss, asked, used = sums if parallel.alone else parallel.sum(*sums)
@@ -283,15 +259,12 @@ class Trainer:
         if any(parallel.sum(self.stop)):
             raise Interrupted(path)
 
-    def _due(self) -> bool:
-        """Whether the losses are wanted after this update. A GPU that is asked for each would wait for the next batch."""
+    def _read_losses(self, rarely: bool = False) -> None:
+        """Add the losses that are not read yet to those that wait; a GPU that is always asked waits in between."""
         c, update = self.config, self.progress.update
-        return update == 1 or any(update % each == 0 for each in (c.log_every, c.validate_every, c.save_every))
-
-    def _read_losses(self) -> None:
-        """Add the losses that are not read yet to those that wait."""
-        self.progress.pending_loss += float(self.unread)
-        self.unread = torch.zeros_like(self.unread)
+        if not rarely or update == 1 or not all(update % n for n in (c.log_every, c.validate_every, c.save_every)):
+            self.progress.pending_loss += float(self.unread)
+            self.unread = torch.zeros_like(self.unread)
 
     def _finished(self) -> bool:
         c, now = self.config, self.progress

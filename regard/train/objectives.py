@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Literal, cast
 
@@ -58,6 +58,18 @@ class Inputs:
             else (self.tokens, self.target_lengths, self.widths[1])
         )
         return Padded(lengths, width) if self.kind == "padded" else Packed(lengths, width, len(ids))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """What is the same of all packs, so that a compiled step meets one shape; how many lines there are may differ."""
+
+    tokens: int  # of which a pack has a multiple
+    widths: tuple[int, int]  # tokens of the longest source and target that there are
+
+    def part(self, part: int) -> Constant:
+        """That of a part of a batch: parts 2 and 3 are halves, 4 to 7 quarters, and so on."""
+        return replace(self, tokens=-(-self.tokens >> part.bit_length() - 1))
 
 
 @dataclass(frozen=True)

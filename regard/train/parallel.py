@@ -86,6 +86,12 @@ class Parallel:
         dist.all_reduce(summed)
         return summed.tolist()
 
+    def too_large(self, batch: Batch) -> ModelError:
+        """What is to be raised for a batch of which this process's share does not fit in its memory."""
+        share = f"process {self.rank + 1} of {self.world}: its share of a batch of {batch.target_tokens} target tokens"
+        way = "lower data.batch_tokens and raise train.accumulate, or start more processes."
+        return ModelError(f"{share} does not fit in memory; {way}")
+
     def barrier(self) -> None:
         """Wait, for days if need be, until every process is here."""
         if not self.alone:

@@ -196,8 +196,7 @@ class _Divergence(torch.autograd.Function):
 def divergence(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int) -> Tensor:
     """The sum over targets of KL(p, q) + KL(q, p) between what two hidden states (N, D) predict -> a scalar.
 
-    They are projected by weight (V, D) and bias (V,). Targets (N,) below 0 are padding. Needs memory for `chunk`
-    targets' logits only.
+    Projected by weight (V, D) and bias (V,), `chunk` targets at a time. Targets (N,) below 0 are padding.
     """
     return applied(_Divergence, one, other, weight, bias, targets, chunk)
 

@@ -1,4 +1,4 @@
-"""One training step: a batch in, its summed loss out; the weights it computes with; which way they go, and how far.
+"""One training step: a batch in, its summed loss out; which way the weights go, and how far.
 
 `Step` is the module that is wrapped for many processes and compiled, so everything that needs a gradient is inside it.
 Sizes: B sentences, S and T longest source and target, L all tokens of a side, padding included.
@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,35 +22,25 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.data.batches import Batch, Ints
 from regard.errors import ModelError
-from regard.kernels import native
 from regard.models.blocks import around_layers
 from regard.nn.layers import unavailable
 from regard.nn.state import Observer, Packed
 from regard.settings import TrainConfig
 
-from .objectives import OBJECTIVES, Inputs, LossSettings, Objective, Outputs, token_losses
+from .objectives import OBJECTIVES, Constant, Inputs, LossSettings, Objective, Outputs, token_losses
 from .regularizers import Regularizer, Term
 
 _ROWS, _COLUMNS, _TOKENS = 8, 4, 128
 _ANY = 16
 """What is padded to a multiple: the rows and columns of padded batches, the tokens of packs.
 
-Matrix libraries compile a product for each shape they meet and forget the oldest; so does a compiler with a step.
-With fewer shapes they meet each again before it is forgotten. What is added is padding, and rows of length 0. Our own
-products compile nothing for a shape: where they are used, packs have a multiple of _ANY.
+Matrix libraries compile a product for each shape they meet and forget the oldest: of few shapes they forget none. What
+is added is padding, and rows of length 0. Our own products compile nothing: with them packs have a multiple of _ANY.
 """
 
 
 CHUNKS = {"cpu": 1, "cuda": 8}
-"""By which `train.chunk` is multiplied on a device: a GPU is slow with many small products."""
-
-
-@dataclass(frozen=True)
-class Constant:
-    """What is the same of all packs, so that a compiled step meets one shape; how many lines there are it may not know."""
-
-    tokens: int  # of which a pack has a multiple
-    widths: tuple[int, int]  # tokens of the longest source and target that there are
+"""By which `train.chunk` is multiplied in a compiled step: a GPU is slow with many small products."""
 
 
 def inputs(
@@ -61,7 +52,8 @@ def inputs(
     """
     packed = batch.layout == "packed"
     few = _ANY if unavailable("linear", device.type, torch.bfloat16) is None else _TOKENS
-    steps = (constant.tokens if constant else few,) if packed else (_ROWS, _COLUMNS)
+    full = -(-constant.tokens // _TOKENS) * _TOKENS if constant else few
+    steps = (full,) if packed else (_ROWS, _COLUMNS)
     lines = 1 if packed else _ROWS
 
     def padded(x: Ints, steps: tuple[int, ...], value: int = 0) -> Tensor:
@@ -110,8 +102,7 @@ def inputs(
 class Step(nn.Module):
     """A model with its objective: `Inputs` -> the summed loss of their targets, regularisers in its gradient.
 
-    With `compiled` PyTorch compiles both of its parts, for each shape anew: for packs of constant shape on a GPU. With
-    `again` a layer keeps its inputs for the backward pass, which computes the rest again (Chen et al. 2016, section 4).
+    With `again` a layer keeps its inputs, and the backward pass computes the rest again (Chen et al. 2016, section 4).
     """
 
     def __init__(
@@ -119,7 +110,6 @@ class Step(nn.Module):
         model: nn.Module,
         smoothing: float,
         chunk: int,
-        compiled: bool = False,
         objective: Objective = OBJECTIVES["translate"],
         terms: Sequence[Term] = (),
         carry: bool = False,
@@ -128,9 +118,26 @@ class Step(nn.Module):
         self.carry = carry
         self.carried: Tensor | None = None  # with `carry` the packed state that the last batch ended with
         self.objective, self.terms = objective, terms
-        self.model, self.smoothing, self.chunk, self.compiled, self.again = model, smoothing, chunk, compiled, False
-        plain = not any(term.entry.attention for term in terms)
-        self._run = torch.compile(self.hidden, dynamic=False) if compiled and plain else self.hidden
+        self.model, self.smoothing, self.chunk, self.compiled, self.again = model, smoothing, chunk, False, False
+        self._run: Callable[..., Tensor] = self.hidden
+
+    def compile(self) -> None:
+        """Let PyTorch compile both parts, for each shape anew: for packs of constant shape on a GPU."""
+        self.compiled, self.chunk = True, CHUNKS["cuda"] * self.chunk
+        if not any(term.entry.attention for term in self.terms):
+            self._run = torch.compile(self.hidden, dynamic=False)
+
+    @torch.no_grad()
+    def stays_packed(self, x: Inputs, bfloat16: bool) -> bool:
+        """Whether the model computes on packs without making rows of them, most of which would be padding.
+
+        It is tried on some inputs, in bfloat16 or not.
+        """
+        layouts = {side: x.layout(side) for side in ("source", "target")}
+        watched = cast(Inputs, SimpleNamespace(**vars(x), layout=layouts.__getitem__))
+        with torch.random.fork_rng(), torch.autocast(x.source.device.type, torch.bfloat16, enabled=bfloat16):
+            self.objective.hidden(self.model, watched, None)
+        return all(isinstance(layout, Packed) and not layout.was_padded for layout in layouts.values())
 
     def hidden(self, x: Inputs, observe: Observer | None = None) -> Tensor:
         """The model's output for every target, (B, T, D), (B, D) or (L, D); `observe` is given what it wants to see."""
@@ -210,21 +217,10 @@ class Step(nn.Module):
         return [part(each, tokens) for part in parts]
 
 
-def resolve_precision(precision: str, device: torch.device, width: int = 512) -> bool:
-    """Whether training computes in bfloat16; "auto" says yes where a model of this width is multiplied faster in it."""
-    if precision != "auto":
-        return precision == "bfloat16"
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    took = native.map_seconds(width)
-    return bool(took) and took["bfloat16"] < took["float32"]
-
-
 class Weights:
     """A model's weights as the optimiser sees them, float32; with `bfloat16` the model computes with copies.
 
-    The model is cast once an update, not at every use, and its gradients are summed in float32 (Micikevicius et al.
-    2018, section 3.1).
+    It is cast once an update, and its gradients are summed in float32 (Micikevicius et al. 2018, section 3.1).
     """
 
     def __init__(self, model: nn.Module, bfloat16: bool) -> None:
@@ -241,8 +237,7 @@ class Weights:
     def accumulate(self) -> None:
         """Add the gradients of the latest backward pass to `gradients`, and clear them in the model."""
         fresh = {name: used.grad for name, used in self.used.items() if used.grad is not None}
-        known = fresh.keys() & self.gradients.keys()
-        for name in known:
+        for name in fresh.keys() & self.gradients.keys():
             self.gradients[name] += fresh.pop(name)
         cast = {n: g for n, g in fresh.items() if g.dtype != self.masters[n].dtype}
         made = [torch.empty_like(gradient, dtype=self.masters[name].dtype) for name, gradient in cast.items()]
@@ -259,22 +254,10 @@ class Weights:
             torch._foreach_copy_(list(self.used.values()), [values[name] for name in self.used])
 
 
-_SAID = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "alloc_failed")
-"""What PyTorch's allocators and the libraries below them say in a plain RuntimeError."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory, of a device or of the machine, did not suffice."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and any(said in str(error).lower() for said in _SAID)
-
-
 def halves(batch: Batch) -> tuple[Batch, Batch]:
     """The first and the second half of a batch's rows, which go on where the whole does not fit in memory.
 
-    Dropout aside, their losses and gradients add up to the batch's own, to rounding. Raises ModelError for a single
-    row, which cannot be cut.
+    Dropout aside, their losses and gradients add up to the batch's, to rounding. Raises ModelError for a single row.
     """
     rows = len(batch)
     if rows < 2:
@@ -411,20 +394,3 @@ SCHEDULES: dict[str, Callable[[Schedule, int], float]] = {
     "plateau": lambda s, update: s.peak * s.ramp(update) * s.scale,
 }
 """What `train.schedule` names: settings and the update's number, counted from 1 -> the learning rate."""
-
-
-@dataclass
-class Plateau:
-    """A scale of the learning rate, multiplied by `factor` when `patience` validations in a row bring no gain."""
-
-    factor: float = 0.5
-    patience: int = 3
-    scale: float = 1.0
-    waited: int = 0  # validations without gain since the last gain, or since the scale was last lowered
-
-    def validated(self, improved: bool) -> None:
-        """Count one validation."""
-        self.waited = 0 if improved else self.waited + 1
-        if self.waited > self.patience:
-            self.scale *= self.factor
-            self.waited = 0

@@ -16,7 +16,7 @@ from regard.kernels import native
 from regard.nn import Observer, Padded
 from regard.nn.attention import NORMALIZERS, SCORES, AndMask, Causal, Dot, Lengths, Mask, Window, attend, scores, weigh
 from regard.nn.attention.core import observed
-from regard.nn.attention.multihead import KERNELS, Call, Reference, _blocks, choose
+from regard.nn.attention.multihead import KERNELS, Call, Reference, choose
 from regard.nn.layers import Dropout, LayerNorm, keep_mask
 from regard.nn.positions import POSITIONS, look_up, sinusoids
 from regard.nn.state import Packed
@@ -55,7 +55,7 @@ def test_kernels_agree_with_attend_in_float64(kernel: object, score: str, mask: 
         if runner is not None and getattr(runner, "name") != "reference" and not part.is_dot:  # noqa: B009
             assert runner.refuses(call) == "the score is not a dot product"  # type: ignore[attr-defined]
             return
-        if runner is not None and getattr(runner, "name") in ("compiled", "variable-length", "flexible"):  # noqa: B009
+        if runner is not None and getattr(runner, "name") in ("compiled", "variable-length"):  # noqa: B009
             assert runner.refuses(call) == "the sequences are not packed"  # type: ignore[attr-defined]
             return
         if runner is None:
@@ -254,22 +254,6 @@ def test_a_compiled_residual_drops_its_share_and_nothing_of_the_rest() -> None:
         assert abs((draws[distance:] * draws[:-distance]).mean().item()) < 5 * 0.21 / y.numel() ** 0.5
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("mask", ["causal", "window", "lengths"])
-def test_the_flexible_kernel_agrees_with_attend_on_packs(mask: str) -> None:
-    """FlexAttention's uncompiled form, which gives no gradients on a CPU, under the very block mask that a GPU gets."""
-    torch.manual_seed(0)
-    lengths = torch.tensor([3, 9, 1, 20, 0, 130, 1, 270, 40, 60])
-    layout, whole = Packed(lengths, 270, 600), int(lengths.sum())
-    meaning = {"causal": Causal(), "window": AndMask(Lengths(lengths), Window(2)), "lengths": Lengths(lengths)}[mask]
-    exact = [torch.randn(1, H, 600, 16, dtype=torch.float64) for _ in "qkv"]
-    low, high = (Call(*(x.to(t) for x in exact), SCORES["dot"](16), meaning, False, layout) for t in FLOATS)  # type: ignore[misc]
-    flexible = next(kernel for kernel in KERNELS if kernel.name == "flexible")
-    assert flexible.refuses(low) == "it is for CUDA"
-    fast, _ = flexible.run(low)
-    torch.testing.assert_close(fast[:, :, :whole].double(), Reference().run(high)[0][:, :, :whole], rtol=1e-5, atol=1e-5)
-
-
 def test_gradients_of_a_frequent_token_are_summed_in_float32() -> None:
     torch.manual_seed(0)
     table, ids, g = torch.randn(5, 8), torch.randint(0, 3, (3000,)), torch.rand(3000, 8).bfloat16()
@@ -437,18 +421,3 @@ def test_the_score_function_is_the_gradient_of_the_expected_loss() -> None:
         total += torch.autograd.grad(observe.losses[0](losses, torch.ones(2).double()), scores)[0]
     # Five standard deviations: a draw's gradient is no larger than the largest difference of losses.
     torch.testing.assert_close(total / draws, exact, atol=5 * 5 / draws**0.5 / 2, rtol=0)
-
-
-@pytest.mark.parametrize("cross", [False, True])
-def test_the_blocks_of_a_pack_are_those_that_hold_what_is_seen(cross: bool) -> None:
-    lengths = torch.tensor([3, 140, 1, 20, 0, 128, 300, 7, 60, 1])
-    key_lengths = torch.tensor([5, 100, 150, 1, 3, 17, 260, 0, 9, 2]) if cross else lengths
-    ours, theirs = (Packed(n, 300, 768) for n in (lengths, key_lengths))
-    count, which = _blocks(ours.sequences(), theirs)
-    found = torch.zeros(6, 6, dtype=torch.bool)
-    for row, (number, places) in enumerate(zip(count.tolist(), which, strict=True)):
-        found[row, places[:number]] = True
-    same = ours.sequences()[:, None] == theirs.sequences()
-    wanted = same.view(6, 128, 6, 128).any(3).any(1)
-    assert torch.equal(found | wanted, found)
-    assert cross or torch.equal(found, wanted)

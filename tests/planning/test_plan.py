@@ -22,7 +22,7 @@ from regard.kernels import native
 from regard.language.bert import BERTConfig
 from regard.language.gpt import GPTConfig
 from regard.models import FAMILIES
-from regard.models.blocks import layout_of
+from regard.models.blocks import is_out_of_memory, layout_of
 from regard.models.transformer import TransformerConfig
 from regard.nn.layers import only_references
 from regard.planning import plan as planning
@@ -33,7 +33,7 @@ from regard.tasks.costs import MOST_TOKENS, _kept, count_costs, fitting_tokens, 
 from regard.tasks.fit import fit
 from regard.tasks.prepare import prepare
 from regard.train import OBJECTIVES, OPTIMIZERS, Step, TrainConfig, inputs
-from regard.train.step import halves, is_out_of_memory
+from regard.train.step import halves
 
 # -- costs -------------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from regard.nn.attention.multihead import Call, Reference, VariableLength
 from regard.nn.layers import only_references
 from regard.settings import Filters
 from regard.text import Tokenizer
-from regard.train import Step, inputs
+from regard.train import Step, TrainConfig, Trainer, inputs
 from regard.train.step import Constant
 
 CPU = torch.device("cpu")
@@ -28,13 +28,15 @@ TOKENS = 640
 def _parts(starts: Tensor, ends: Tensor, longest: int) -> Iterator[tuple[slice, slice]]:
     """Where each sequence's queries and keys lie."""
     for a, b, c, d in zip(*(x.tolist() for x in (starts[:-1], starts[1:], ends[:-1], ends[1:])), strict=True):
-        assert max(b - a, d - c) <= longest, (a,b,c,d,longest)
+        assert max(b - a, d - c) <= longest, (a, b, c, d, longest)
         yield slice(a, b), slice(c, d)
 
 
 def _weights(q: Tensor, k: Tensor, causal: bool) -> Tensor:
     scores = torch.einsum("qhd,khd->hqk", q, k)
-    return (scores.masked_fill(torch.ones(scores.shape[1:]).triu(1).bool(), -torch.inf) if causal else scores).softmax(-1)
+    return (scores.masked_fill(torch.ones(scores.shape[1:]).triu(1).bool(), -torch.inf) if causal else scores).softmax(
+        -1
+    )
 
 
 @torch.library.custom_op("regard_tests::flash", mutates_args=())
@@ -81,15 +83,28 @@ flash.register_autograd(
 
 
 def _varlen(
-    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, ends: Tensor, most: int, other: int, *, scale: float, window_size: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    starts: Tensor,
+    ends: Tensor,
+    *most: int,
+    scale: float,
+    window_size: tuple[int, int],
 ) -> Tensor:
     assert scale == 1.0
-    return flash(q, k, v, starts, ends, max(most, other), window_size == (-1, 0))
+    return flash(q, k, v, starts, ends, max(most), window_size == (-1, 0))
 
 
 class _OnCpu(VariableLength):
     def refuses(self, call: Call) -> str | None:
         return None if call.packed() else "it is for packs"
+
+
+class _LikeCuda(VariableLength):
+    def refuses(self, call: Call) -> str | None:
+        reason = super().refuses(call)
+        return None if reason == "it is for CUDA" else reason
 
 
 @pytest.fixture
@@ -165,3 +180,37 @@ def test_a_row_drawn_longer_than_any_is_no_wider_than_the_model_knows(store: Sto
     for positions, width in ((None, 1 << (most - 1).bit_length()), (most, most)):
         x = inputs(batch, CPU, Constant(TOKENS, (2, 2)), positions=positions)
         assert x.widths[1] == width
+
+
+@pytest.mark.parametrize(
+    ("config", "stays"),
+    [
+        ({}, True),
+        ({"positions": "rotary", "norm": "pre"}, True),
+        ({"attention_dropout": 0.1}, False),
+        ({"positions": "alibi"}, False),
+        ({"decoder_mixer": "ssru"}, False),
+    ],
+)
+def test_only_what_stays_packed_has_a_constant_shape(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], stays: bool
+) -> None:
+    monkeypatch.setattr(multihead, "_VARLEN", _varlen)
+    monkeypatch.setattr(multihead, "KERNELS", (_LikeCuda(), Reference()))
+    sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, **config)
+    batches = Batches(store, batch_tokens=TOKENS, layout="packed", seed=5)
+    before = batches.position()
+    with only_references():
+        trainer = Trainer(build(sizes, 300, 300), batches, TrainConfig(), tmp_path, seed=1, width=16)
+        assert trainer.constant is None  # on a CPU
+        assert trainer.bare.stays_packed(inputs(next(batches.one_epoch()), CPU), False) is stays
+    assert batches.position() == before
+    trainer.batches.close()
+
+
+def test_padded_batches_have_no_constant_shape(store: Store, tmp_path: Path) -> None:
+    sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1)
+    batches = Batches(store, batch_tokens=TOKENS, seed=5)
+    trainer = Trainer(build(sizes, 300, 300), batches, TrainConfig(), tmp_path, seed=1, width=16)
+    assert not trainer.bare.stays_packed(inputs(next(batches.one_epoch()), CPU), False)
+    trainer.batches.close()

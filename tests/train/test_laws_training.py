@@ -17,7 +17,6 @@ from regard.data.sampling import Sampling
 from regard.data.store import Store, fingerprint
 from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig, build
-from regard.nn.layers import only_references
 from regard.search.table import SearchConfig
 from regard.settings import Filters
 from regard.tasks.decode import decode
@@ -28,11 +27,9 @@ from regard.train import (
     Options,
     Plateau,
     Schedule,
-    Step,
     TrainConfig,
     Trainer,
     checkpoint,
-    inputs,
     label_smoothed,
     projected_loss,
 )

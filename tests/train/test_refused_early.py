@@ -12,8 +12,11 @@ import torch
 
 from regard import recipe as recipes
 from regard.apps.cli import main
-from regard.errors import DataError, RecipeError, TrainingError
+from regard.errors import DataError, ModelError, RecipeError, TrainingError
+from regard.kernels import native
 from regard.machine import locked
+from regard.models.blocks import new_model
+from regard.models.transformer import TransformerConfig
 from regard.planning.plan import plan
 from regard.tasks.fit import fit
 from regard.text import write_lines
@@ -195,3 +198,13 @@ def test_a_search_that_the_family_has_not_is_refused(
     with pytest.raises(RecipeError, match=message):
         fit(recipes.validate(tables), tmp_path / "run", callbacks=[events.append])
     assert not any(event["event"] in ("start", "train") for event in events)
+
+
+@pytest.mark.parametrize("width", [10**8, 9_999_999_992])  # bytes that nobody has, and that cannot be counted
+def test_a_model_that_no_memory_holds_is_refused_in_words(width: int) -> None:
+    with pytest.raises(ModelError, match="asks for more memory than there is; lower its width or its layers"):
+        new_model(TransformerConfig(width=width, heads=8), 50, 50)
+
+
+def test_the_precision_of_a_wide_model_is_that_of_a_narrower_one() -> None:
+    assert native.map_seconds(10**8) == native.map_seconds(2048)

@@ -78,14 +78,12 @@ class Mask(Protocol):
     def causal(self) -> bool | None:
         """What a kernel that keeps to each sequence's own keys must still apply: causality (True), nothing
         (False), or something that it cannot express (None)."""
-        ...
 
     def sees(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """Whether, in these rows of the batch, queries at these positions may look at keys at these positions.
 
         The three broadcast with each other; positions are counted from 0 in each row.
         """
-        ...
 
 
 def matrix(mask: Mask, rows: int, queries: int, keys: int, device: torch.device) -> Tensor:

@@ -113,12 +113,12 @@ class VariableLength(Kernel):
     name = "variable-length"
 
     def refuses(self, call: Call) -> str | None:
-        half = torch.bfloat16, torch.float16
+        half, width = (torch.bfloat16, torch.float16), call.queries.shape[-1]
         return _ragged(call) or _first(
             (call.queries.device.type != "cuda", "it is for CUDA"),
             (call.queries.dtype not in half, "it is for bfloat16 and float16"),
             (call.queries.shape[-1] != call.values.shape[-1], "keys and values differ in width"),
-            (call.queries.shape[-1] % 8 != 0 or call.queries.shape[-1] > 256, "a head's width is no multiple of 8 to 256"),
+            (width % 8 != 0 or width > 256, "a head's width is not a multiple of 8 up to 256"),
             (_VARLEN is None, "this PyTorch's torch.nn.attention.varlen is missing or older than its window_size"),
         )
 
@@ -135,70 +135,6 @@ class VariableLength(Kernel):
         sizes = ours.starts, theirs.starts, ours.width, theirs.width
         mixed = cast(Tensor, _VARLEN(queries, keys, values, *sizes, scale=1.0, window_size=window))
         return mixed.where(ours.inside()[:, None, None], 0).transpose(0, 1)[None], None
-
-
-_BLOCK = 128
-"""Tokens that FlexAttention takes at a time."""
-
-
-def _blocks(rows: Tensor, keys: Packed) -> tuple[Tensor, Tensor]:
-    """Of queries in these sequences (L,), for each block: in how many blocks of keys theirs lie (N,), and which (N, K)."""
-    ends = F.pad(keys.starts, (0, 1), value=keys.tokens)  # the tail is one more sequence
-    begins = torch.arange(0, len(rows), _BLOCK, device=rows.device)
-    first = ends[rows[begins]] // _BLOCK
-    last = (ends[rows[(begins + _BLOCK - 1).clamp(max=len(rows) - 1)] + 1] - 1) // _BLOCK
-    places = torch.arange(-(-keys.tokens // _BLOCK), device=rows.device)
-    which = (first[:, None] + places).clamp(max=len(places) - 1)
-    return (last - first + 1).clamp(min=0).int(), which.int()
-
-
-class Flexible(Kernel):
-    """PyTorch's FlexAttention in a compiled step on a GPU: packs under any mask; blocks that nobody sees are skipped.
-
-    Sequences shorter than a block share one, where the kernel for variable lengths gives each a block of its own.
-    """
-
-    name = "flexible"
-
-    def refuses(self, call: Call) -> str | None:
-        widths = call.queries.shape[-1], call.values.shape[-1]
-        return _unfused(call) or _first(
-            (call.packed() is None, "the sequences are not packed"),
-            (call.drop is not None, "weights are dropped"),
-            (call.queries.device.type != "cuda", "it is for CUDA"),
-            (not torch.compiler.is_compiling(), "it is for a step that PyTorch compiles"),
-            (call.bias is not None and not call.bias.fixed, "the positions added to the scores are learnt"),
-            (any(n & (n - 1) or n < 16 for n in widths), "a head's width is not a power of 2 of at least 16"),
-        )
-
-    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        from torch.nn.attention.flex_attention import BlockMask, flex_attention
-
-        ours, theirs = call.packs()
-        rows, key_rows = ours.sequences(), theirs.sequences()
-        queries, keys = ours.positions(), theirs.positions()
-        mask, score_mod = call.mask, None
-
-        def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            row = rows[query]
-            same = row == key_rows[key]
-            if mask is None or mask.causal is False:
-                return same
-            if mask.causal and ours is theirs:
-                return same & (key <= query)
-            return same & mask.sees(row.clamp(max=len(ours.lengths) - 1), queries[query], keys[key])
-
-        if call.bias is not None:
-            table = call.bias.scores(call.queries, *call.positions())  # (H, T, S)
-
-            def score_mod(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-                return score + table[head, queries[query], keys[key]]
-
-        count, which = (x[None, None] for x in _blocks(rows, theirs))
-        sizes = ours.tokens, theirs.tokens
-        seen = BlockMask.from_kv_blocks(count, which, BLOCK_SIZE=_BLOCK, mask_mod=sees, seq_lengths=sizes)
-        mixed = flex_attention(call.queries, call.keys, call.values, score_mod, seen, scale=1.0)
-        return cast(Tensor, mixed), None
 
 
 class Fused(Kernel):
@@ -241,7 +177,7 @@ class Reference(Kernel):
         return call.restored(mixed).to(call.values.dtype), weights if call.want_weights else None
 
 
-KERNELS: tuple[Kernel, ...] = (Compiled(), Flexible(), VariableLength(), Fused(), Reference())
+KERNELS: tuple[Kernel, ...] = (Compiled(), VariableLength(), Fused(), Reference())
 
 
 def choose(call: Call) -> tuple[Kernel, dict[str, str]]:
