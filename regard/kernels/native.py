@@ -378,7 +378,7 @@ def map_seconds(width: int) -> dict[str, float]:
 def map_seconds_said(width: int) -> str:
     """The same in words."""
     took = " and ".join(f"{1e3 * each:.2f} ms in {kind}" for kind, each in map_seconds(width).items())
-    return f"a map of width {min(width, 2048)} takes {took}" if took else "this processor has none for bfloat16"
+    return f"a map of width {min(width, 2048)} takes {took}" if took else "no instructions for bfloat16 here"
 
 
 def _measured(width: int) -> dict[str, float]:

@@ -119,7 +119,7 @@ class Trainer:
         possible = config.compile and self.device.type == "cuda" and not (self.parallel.sharded or options.loops)
         self.constant: Constant | None = None
         if possible and step.stays_packed(inputs(next(batches.one_epoch()), self.device), self.bfloat16):
-            step.compile()
+            step.compile_parts()
             self.constant = Constant(-(-batches.batch_tokens // self.parallel.world), batches.longest)
         if self.parallel.sharded:
             model.to("cpu")

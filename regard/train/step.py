@@ -121,9 +121,10 @@ class Step(nn.Module):
         self.model, self.smoothing, self.chunk, self.compiled, self.again = model, smoothing, chunk, False, False
         self._run: Callable[..., Tensor] = self.hidden
 
-    def compile(self) -> None:
+    def compile_parts(self) -> None:
         """Let PyTorch compile both parts, for each shape anew: for packs of constant shape on a GPU."""
-        self.compiled, self.chunk = True, CHUNKS["cuda"] * self.chunk
+        # Few targets are of another number in each batch, for which the loss would be compiled anew.
+        self.compiled, self.chunk = self.objective.targets == "every", CHUNKS["cuda"] * self.chunk
         if not any(term.entry.attention for term in self.terms):
             self._run = torch.compile(self.hidden, dynamic=False)
 
@@ -135,7 +136,7 @@ class Step(nn.Module):
         """
         layouts = {side: x.layout(side) for side in ("source", "target")}
         watched = cast(Inputs, SimpleNamespace(**vars(x), layout=layouts.__getitem__))
-        with torch.random.fork_rng(), torch.autocast(x.source.device.type, torch.bfloat16, enabled=bfloat16):
+        with torch.autocast(x.source.device.type, torch.bfloat16, enabled=bfloat16):
             self.objective.hidden(self.model, watched, None)
         return all(isinstance(layout, Packed) and not layout.was_padded for layout in layouts.values())
 

@@ -172,7 +172,7 @@ def test_training_goes_as_on_a_cpu(
     settings: dict[str, Any] = {"optimizer": optimizer, "clip": 1.0}
     ours = _train(store, tmp_path / "gpu", GPU, precision=precision, compile=compiled, **settings)
     theirs = _train(store, tmp_path / "cpu", CPU, precision="float32", **settings)
-    bound = 2e-3 if precision == "float32" else 2e-2
+    bound = 1e-2 if precision == "float32" else 2e-2  # products of Muon are in bfloat16, and signs turn at zero
     for one, other in zip(ours, theirs, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=bound)
 

@@ -58,5 +58,5 @@ def test_a_processor_without_instructions_is_not_asked(monkeypatch):
         monkeypatch.setattr(torch.cpu, name, lambda: False)
     native.map_seconds.cache_clear()
     assert not resolve_precision("auto", CPU)
-    assert native.map_seconds_said(512) == "this processor has none for bfloat16"
+    assert native.map_seconds_said(512) == "no instructions for bfloat16 here"
     native.map_seconds.cache_clear()
