@@ -117,7 +117,7 @@ def _show(found: Plan, console: Console) -> None:
         whole = f"{_duration(measured.seconds)}, without validation and saving"
         flops = f"{measured.flops_per_second:.3g} a second"
         show_topic(console, title, [("target tokens", speed), ("model FLOPs", flops), ("the whole run", whole)])
-    say(console, "time elsewhere, estimated from data sheets, nothing measured", "bold")
+    say(console, "time elsewhere, estimated from data sheets", "bold")
     table = new_table("", "GPU", "the whole run", "memory", "peak TFLOP/s", "assumed use", "")
     for gpu in found.gpus:
         room = cell(f"{gpu.gigabytes} GB") if gpu.fits else cell(f"{gpu.gigabytes} GB: too little", "yellow")
