@@ -203,7 +203,7 @@ def test_a_search_that_the_family_has_not_is_refused(
 @pytest.mark.parametrize("width", [10**8, 9_999_999_992])  # bytes that nobody has, and that cannot be counted
 def test_a_model_that_no_memory_holds_is_refused_in_words(width: int) -> None:
     with pytest.raises(ModelError, match="asks for more memory than there is; lower its width or its layers"):
-        new_model(TransformerConfig(width=width, heads=8), 50, 50)
+        new_model(TransformerConfig(width=width, heads=8), 10**7, 10**7)  # with few tokens they would be allotted
 
 
 def test_the_precision_of_a_wide_model_is_that_of_a_narrower_one() -> None:
