@@ -146,8 +146,6 @@ ROTARY: dict[str, type[Rotary]] = {"rotary": Rotary}
 class Bias(nn.Module):
     """Adds to the scores of one layer's attention of a sequence to itself, by the positions of query and key."""
 
-    fixed = False
-    """It is a matter of positions only: nothing in it is learnt, and the queries do not count."""
     mixes = False
     """It adds to what is mixed as well, so that the weights are needed."""
     needs_dot = False
@@ -226,8 +224,6 @@ class ALiBi(Bias):
 
     The paper's keys stand before their query; where they stand on both sides, both are alike.
     """
-
-    fixed = True
 
     def scores(self, queries: Tensor, positions: Tensor, key_positions: Tensor) -> Tensor:
         exact = torch.promote_types(queries.dtype, torch.float32)

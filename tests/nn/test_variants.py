@@ -11,17 +11,15 @@ import torch
 import toy
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import flex_attention
 
 from regard.errors import ModelError
 from regard.models.blocks import layout_of, parameter_count
 from regard.models.transformer import TransformerConfig
 from regard.nn import ACTIVATIONS, NORM_KINDS
 from regard.nn.attention import NORMALIZERS, SCORES, Causal, Heads, MultiHead, attend
-from regard.nn.attention.multihead import KERNELS, Call, Flexible, Reference
+from regard.nn.attention.multihead import KERNELS, Call, Reference
 from regard.nn.layers import GATES, BatchNorm, FeedForward, GatedFeedForward, RMSNorm
 from regard.nn.positions import BIASES, POSITIONS, ROTARY
-from regard.nn.state import Packed
 from regard.studies.lectures.positions import FullyConnected
 from regard.tasks.costs import count_costs
 from regard.train.step import Inputs, Step, Weights
@@ -224,7 +222,6 @@ def test_split_keys_and_values_are_what_is_looked_at() -> None:
 # -- positions ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 @pytest.mark.parametrize("name", BIASES)
 def test_kernels_with_a_bias_agree_with_the_reference_in_float64(name: str, kernel: Any) -> None:
@@ -284,7 +281,6 @@ def test_alibi_is_a_slope_for_each_head() -> None:
     assert found[7, 0, 0].item() == -3 / 256
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_kerple_falls_ever_more_slowly_and_has_a_value_for_every_distance() -> None:
     part: Any = BIASES["kerple"](2, 4, 4, True)
     with torch.no_grad():
@@ -296,21 +292,6 @@ def test_kerple_falls_ever_more_slowly_and_has_a_value_for_every_distance() -> N
     steps = found[:, 0].diff()
     assert (steps > 0).all()
     assert (steps.diff() > 0).all(), "the nearer, the steeper"
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_the_flexible_kernel_takes_alibi() -> None:
-    """Its uncompiled form, as a GPU's packs have it."""
-    torch.manual_seed(0)
-    lengths = torch.tensor([3, 9, 1, 20])
-    layout, bias = Packed(lengths, 20, 40), BIASES["alibi"](2, 16, 16, True)
-    exact = [torch.randn(1, 2, 40, 16, dtype=torch.float64) for _ in "qkv"]
-    low, high = (
-        Call(*(x.to(dtype) for x in exact), SCORES["dot"](16), Causal(), False, layout, bias=bias)
-        for dtype in (torch.float32, torch.float64)
-    )
-    fast, _ = Flexible().run(low, flex_attention)
-    torch.testing.assert_close(fast[:, :, :33].double(), Reference().run(high)[0][:, :, :33], rtol=1e-5, atol=1e-5)
 
 
 def test_shaws_positions_are_vectors_for_clipped_distances() -> None:
