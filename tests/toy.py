@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.data.store import Store, fingerprint
 from regard.models import FAMILIES
 from regard.models.bahdanau import BahdanauConfig
 from regard.models.blocks import layout_of
@@ -20,6 +22,7 @@ from regard.nn.state import Layout
 from regard.search.hypotheses import Hypothesis, Problem, run_through
 from regard.search.paths import greedy_steps, sample_steps
 from regard.settings import Filters
+from regard.text import Tokenizer
 
 PAD, BEGIN, END = 0, 2, 3
 WORDS = [
@@ -90,6 +93,14 @@ def make(config: Any, vocabulary: int = 20, dtype: torch.dtype = torch.float32) 
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
     return model.to(dtype).eval()
+
+
+def letters(path: Path, count: int) -> Store:
+    """A store of lines of 1 to 40 letters and the same letters backwards, of fewer than 300 tokens."""
+    lines = [" ".join("abcdefghij"[(i * j) % 10] for j in range(1 + i * 7 % 40)) for i in range(count)]
+    tokenizer = Tokenizer.train(lines, size=300, kind="unigram", shrink=True)
+    pairs = ((line, line[::-1]) for line in lines)
+    return Store.build(path, pairs, tokenizer, tokenizer, Filters(), fingerprint("toy"))
 
 
 def padded(rows: list[list[int]]) -> tuple[Tensor, Layout]:

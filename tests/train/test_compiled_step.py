@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+import toy
 from torch import Tensor
 
 from regard.data.batches import Batches
-from regard.data.store import Store, fingerprint
+from regard.data.store import Store
+from regard.errors import TrainingError
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.attention import multihead
 from regard.nn.attention.multihead import Call, Reference, VariableLength
 from regard.nn.layers import only_references
-from regard.settings import Filters
-from regard.text import Tokenizer
 from regard.train import Step, TrainConfig, Trainer, inputs
 from regard.train.step import Constant
 
@@ -117,12 +117,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Lines of 1 to 40 letters and the same letters backwards."""
-    lines = [" ".join("abcdefghij"[(i * j) % 10] for j in range(1 + i * 7 % 40)) for i in range(600)]
-    tokenizer = Tokenizer.train(lines, size=300, kind="unigram", shrink=True)
-    pairs = ((line, line[::-1]) for line in lines)
-    path = tmp_path_factory.mktemp("toy") / "store"
-    return Store.build(path, pairs, tokenizer, tokenizer, Filters(), fingerprint("toy"))
+    return toy.letters(tmp_path_factory.mktemp("toy") / "store", 600)
 
 
 def _step(store: Store) -> Step:
@@ -213,4 +208,18 @@ def test_padded_batches_have_no_constant_shape(store: Store, tmp_path: Path) -> 
     batches = Batches(store, batch_tokens=TOKENS, seed=5)
     trainer = Trainer(build(sizes, 300, 300), batches, TrainConfig(), tmp_path, seed=1, width=16)
     assert not trainer.bare.stays_packed(inputs(next(batches.one_epoch()), CPU), False)
+    trainer.batches.close()
+
+
+def test_losses_that_were_not_read_are_looked_at_before_anything_is_saved(store: Store, tmp_path: Path) -> None:
+    sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1)
+    batches = Batches(store, batch_tokens=TOKENS, seed=5)
+    trainer = Trainer(build(sizes, 300, 300), batches, TrainConfig(log_every=3), tmp_path, seed=1, width=16)
+    trainer.progress.update = 2
+    trainer.unread = trainer.unread + torch.nan
+    trainer._read_losses(rarely=True)
+    assert trainer.progress.pending_loss == 0.0  # not yet
+    with pytest.raises(TrainingError, match="training has diverged: at update 2 the loss is nan"):
+        trainer.save()
+    assert not trainer.checkpoints.exists()
     trainer.batches.close()
