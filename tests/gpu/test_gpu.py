@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 
 from regard.apps.cli import app
 from regard.data.batches import Batches
-from regard.data.store import Store, fingerprint
+from regard.data.store import Store
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.attention import SCORES, AndMask, Causal, Lengths, Window
 from regard.nn.attention.multihead import KERNELS, Call, Fused, VariableLength, choose
 from regard.nn.state import Packed
-from regard.settings import Filters
-from regard.text import Tokenizer, write_lines
+from regard.text import write_lines
 from regard.train import Options, TrainConfig, Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -130,12 +129,7 @@ def test_every_family_computes_what_it_does_in_float64_on_a_cpu(name: str, lay: 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Lines of 1 to 40 letters and the same letters backwards."""
-    lines = [" ".join("abcdefghij"[(i * j) % 10] for j in range(1 + i * 7 % 40)) for i in range(2000)]
-    tokenizer = Tokenizer.train(lines, size=300, kind="unigram", shrink=True)
-    pairs = ((line, line[::-1]) for line in lines)
-    path = tmp_path_factory.mktemp("toy") / "store"
-    return Store.build(path, pairs, tokenizer, tokenizer, Filters(), fingerprint("toy"))
+    return toy.letters(tmp_path_factory.mktemp("toy") / "store", 2000)
 
 
 def _train(
@@ -172,7 +166,7 @@ def test_training_goes_as_on_a_cpu(
     settings: dict[str, Any] = {"optimizer": optimizer, "clip": 1.0}
     ours = _train(store, tmp_path / "gpu", GPU, precision=precision, compile=compiled, **settings)
     theirs = _train(store, tmp_path / "cpu", CPU, precision="float32", **settings)
-    bound = 1e-2 if precision == "float32" else 2e-2  # products of Muon are in bfloat16, and signs turn at zero
+    bound = 2e-3 if precision == "float32" else 2e-2
     for one, other in zip(ours, theirs, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=bound)
 
