@@ -355,6 +355,10 @@ def projected_loss(
 # -- what training's products take in float32 and bfloat16, measured once: instructions alone do not make it quick -----
 
 
+_WIDEST = 2048
+"""Whichever precision is faster in a map of this width is so in wider ones, which would take long to measure."""
+
+
 @cache
 def map_seconds(width: int) -> dict[str, float]:
     """Of each precision, seconds of a map (4 width, width), forwards and backwards; none if bfloat16 is emulated.
@@ -363,7 +367,7 @@ def map_seconds(width: int) -> dict[str, float]:
     """
     if not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
         return {}
-    width = min(width, 2048)  # whichever is faster there is so for more
+    width = min(width, _WIDEST)
     what = (processor(), torch.__version__, sources_digest(), torch.get_num_threads(), width)
     name = f"measured-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}.json"
     for folder in folders():
@@ -378,7 +382,7 @@ def map_seconds(width: int) -> dict[str, float]:
 def map_seconds_said(width: int) -> str:
     """The same in words."""
     took = " and ".join(f"{1e3 * each:.2f} ms in {kind}" for kind, each in map_seconds(width).items())
-    return f"a map of width {min(width, 2048)} takes {took}" if took else "no instructions for bfloat16 here"
+    return f"a map of width {min(width, _WIDEST)} takes {took}" if took else "no instructions for bfloat16 here"
 
 
 def _measured(width: int) -> dict[str, float]:

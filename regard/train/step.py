@@ -240,11 +240,11 @@ class Weights:
         fresh = {name: used.grad for name, used in self.used.items() if used.grad is not None}
         for name in fresh.keys() & self.gradients.keys():
             self.gradients[name] += fresh.pop(name)
-        cast = {n: g for n, g in fresh.items() if g.dtype != self.masters[n].dtype}
-        made = [torch.empty_like(gradient, dtype=self.masters[name].dtype) for name, gradient in cast.items()]
+        narrow = {n: g for n, g in fresh.items() if g.dtype != self.masters[n].dtype}
+        made = [torch.empty_like(gradient, dtype=self.masters[name].dtype) for name, gradient in narrow.items()]
         if made:  # all at once: on a GPU each by itself would take longer to begin than to be done
-            torch._foreach_copy_(made, [*cast.values()])
-        self.gradients |= fresh | dict(zip(cast, made, strict=True))
+            torch._foreach_copy_(made, [*narrow.values()])
+        self.gradients |= fresh | dict(zip(narrow, made, strict=True))
         for used in self.used.values():
             used.grad = None
 
