@@ -3,11 +3,11 @@
     ./run bench gpu_step
 
 All train the paper's base model (6 + 6 layers of 512, 37,000 shared tokens, dropout 0.1, label smoothing 0.1) with Adam
-in bfloat16, on pairs as long as those of WMT14 English to German are (`LENGTHS`), 25,000 tokens a side in a batch. What
-the tokens are does not matter to the speed. Regard has them packed, from its store, compiled, as its recipe says.
-The others have rectangles of pairs of like lengths on the device before the clock starts, bfloat16 by autocast, fused
-Adam, lengths rounded up to a multiple of 8, and are tried with torch.compile and without; of the two the quicker one is
-compared.
+in bfloat16, on pairs of some 25 tokens a side, of unlike lengths (`LENGTHS`), 25,000 tokens a side in a batch. What the
+tokens are does not matter to the speed. Regard has them packed, from its store, compiled, as its recipe says. The
+others have rectangles of pairs of like lengths on the device before the clock starts, bfloat16 by autocast, fused Adam,
+and lengths rounded up to a multiple of 8; with `--compile` they are tried with torch.compile as well, which takes
+minutes. `seconds_to_first` is until Regard's first update, and until the others' first `--steps` batches.
 
 A time is that of `--steps` batches, from when the GPU is done with those before to when it is done with these; the
 median of five such times is shown, with the least and the most. Utilisation is the operations of `flops.py` a second
@@ -66,6 +66,12 @@ def pairs(count: int, vocabulary: int) -> Iterator[tuple[str, str]]:
         yield tuple(" ".join(map(str, 4 + (draw.zipf(1.2, n) % (vocabulary - 4)))) for n in sizes)  # type: ignore[misc]
 
 
+def of_marks(marks: list[tuple[float, int]], began: float, losses: list[float]) -> dict[str, Any]:
+    """What a run shows, of which it is known when how many tokens were done."""
+    speeds = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(marks[-TIMES - 1 : -1], marks[-TIMES:], strict=True)]
+    return {"speeds": speeds, "seconds_to_first": marks[0][0] - began, "losses": [losses[0], losses[-1]]}
+
+
 def regard(store: Store, tokens: int, vocabulary: int, steps: int) -> dict[str, Any]:
     """Its own trainer."""
     torch.manual_seed(1)
@@ -90,8 +96,7 @@ def regard(store: Store, tokens: int, vocabulary: int, steps: int) -> dict[str, 
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(model, batches, settings, Path(folder), seed=1, width=512, options=Options(report=hear))
         trainer.run()
-    speeds = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(marks[-TIMES - 1 : -1], marks[-TIMES:], strict=True)]
-    return {"speeds": speeds, "seconds_to_first": marks[0][0] - began, "losses": [losses[0], losses[-1]]}
+    return of_marks(marks, began, losses)
 
 
 def peer(script: str, store: Store, tokens: int, vocabulary: int, steps: int, compiled: bool) -> dict[str, Any]:
@@ -131,8 +136,7 @@ def peer(script: str, store: Store, tokens: int, vocabulary: int, steps: int, co
             losses.append(float(loss.detach()))
             torch.cuda.synchronize()
             marks.append((time.perf_counter(), total))
-    speeds = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(marks[-TIMES - 1 : -1], marks[-TIMES:], strict=True)]
-    return {"speeds": speeds, "seconds_to_first": marks[0][0] - began, "losses": [losses[0], losses[-1]]}
+    return of_marks(marks, began, losses)
 
 
 def peak() -> float:
@@ -213,6 +217,7 @@ def main() -> int:
                 except Exception as error:  # a peer that does not compile has a line that says so
                     result["systems"][name] = {"error": f"{type(error).__name__}: {error}"[:400]}
                     print(name, result["systems"][name], flush=True)
+                    write(arguments.results, result)
                     continue
                 speed = found["target_tokens_per_second"]["median"]
                 found["utilisation"] = speed * per_token / result["peak_flops_per_second"]
