@@ -74,7 +74,8 @@ def _training(provenance: Provenance) -> Iterable[str]:
         "updates": "updates", "epochs": "whole epochs", "target_tokens": "target tokens", "trained": "seconds",
         "precision": "precision", "device": "device", "threads": "threads", "processes": "processes",
     }  # fmt: skip
-    rows = [(name, _number(training[key])) for key, name in known.items() if key in training]
+    said = [(name, training[key]) for key, name in known.items() if key in training]
+    rows = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in said]
     rows += [("machine", provenance.machine), ("ended", provenance.created)]
     rows.append(("versions", ", ".join(f"{name} {number}" for name, number in provenance.versions.items())))
     yield "## Training\n\n" + _table(("", ""), rows)
@@ -108,10 +109,6 @@ def _limits(recipe: Recipe, provenance: Provenance) -> str:
         "What it writes may have whatever its data had: wrong facts, prejudice, personal data.",
     ]
     return "## Limits\n\n" + "\n".join(f"- {line}" for line in said)
-
-
-def _number(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _plain(text: str) -> str:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import regard.kernels.table  # noqa: F401  (fills the table of compiled kernels that `nn` asks)
 from regard.errors import ModelError
 from regard.kernels import native
+from regard.machine import free_memory
 from regard.nn.attention import NORMALIZERS, Causal, Heads, Lengths, Mask, MultiHead, Score
 from regard.nn.layers import GATES, NORM_KINDS, NORMS, FeedForward, GatedFeedForward, Identity, Map, Norm, PostNorm
 from regard.nn.positions import POSITIONS, ROTARY, Added, Bias, Embedding, NoPosition, biases
@@ -307,8 +308,14 @@ def new_model(config: Any, source: Vocabulary | int, target: Vocabulary | int) -
     """
     family = FAMILIES[config.family]
     sizes = [of if isinstance(of, int) else len(of) for of in (source, target)]
+    build = partial(family.build, config, *sizes, 0)  # the id of padding, as everywhere
     try:
-        model: nn.Module = family.build(config, *sizes, 0)  # the id of padding, as everywhere
+        if type(here := torch.empty(0)) is Tensor and here.device.type == "cpu":  # a model that will stand in memory
+            with torch.device("meta"):
+                size = parameter_count(build())
+            if 4 * size > free_memory():  # the system would promise it, and end this process as it is written to
+                raise MemoryError
+        model: nn.Module = build()
     except (MemoryError, RuntimeError) as error:
         if not (is_out_of_memory(error) or "overflow" in str(error)):  # more bytes than can be counted
             raise

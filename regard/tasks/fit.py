@@ -184,9 +184,8 @@ def _model(recipe: Recipe, prepared: Prepared, run: _Run, given: nn.Module | Non
         if sizes[0] != sizes[1]:
             wrong = sorted(dict(sizes[0].items() ^ sizes[1].items()))
             raise ModelError(
-                f"the model that was handed in is not of the recipe's [model]: {', '.join(wrong[:3])} differ in shape "
-                "or are missing on one side; give [model] its family and sizes, or add its page to "
-                "regard.models.FAMILIES."
+                "the model that was handed in is not of the recipe's [model]: "
+                f"{', '.join(wrong[:3])} differ in shape or are missing on one side; give [model] its family and sizes."
             )
         model = given
     model = model.to(run.device)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError, ModelError, RecipeError, TrainingError
 from regard.kernels import native
 from regard.machine import locked
-from regard.models.blocks import new_model
+from regard.models.blocks import new_model, parameter_count
 from regard.models.transformer import TransformerConfig
 from regard.planning.plan import plan
 from regard.tasks.fit import fit
@@ -203,7 +204,24 @@ def test_a_search_that_the_family_has_not_is_refused(
 @pytest.mark.parametrize("width", [10**8, 9_999_999_992])  # bytes that nobody has, and that cannot be counted
 def test_a_model_that_no_memory_holds_is_refused_in_words(width: int) -> None:
     with pytest.raises(ModelError, match="asks for more memory than there is; lower its width or its layers"):
-        new_model(TransformerConfig(width=width, heads=8), 10**7, 10**7)  # with few tokens they would be allotted
+        new_model(TransformerConfig(width=width, heads=8), 100, 100)
+
+
+def test_a_model_is_refused_whose_memory_the_system_would_promise_and_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TransformerConfig(width=64, heads=2)
+    need = 4 * parameter_count(new_model(config, 100, 100))
+    monkeypatch.setattr("regard.models.blocks.free_memory", lambda: need)
+    random = torch.get_rng_state()
+    new_model(config, 100, 100)
+    torch.set_rng_state(random)
+    monkeypatch.setattr("regard.models.blocks.free_memory", lambda: need - 1)
+    with pytest.raises(ModelError, match="asks for more memory than there is"):
+        new_model(config, 100, 100)
+    assert torch.equal(torch.get_rng_state(), random)  # counting draws nothing at random
+    with torch.device("meta"):
+        new_model(config, 100, 100)  # which takes no memory, as `regard plan` and a bundle's check want it
+    with FakeTensorMode():
+        new_model(config, 100, 100)
 
 
 def test_the_precision_of_a_wide_model_is_that_of_a_narrower_one() -> None:
