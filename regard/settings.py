@@ -262,9 +262,7 @@ class DataConfig(BaseModel):
         if (info.context or {}).get("trained"):
             return self
         if self.source is None and self.text is None and self.files + self.valid_files:
-            raise ValueError(
-                "no text is named: give source (and target) for pairs of lines, or text for text of one side."
-            )
+            raise ValueError("no text is named: give source (and target) for pairs of lines, or text for one side.")
         paired = {"source": self.source, "target": self.target, "valid_source": self.valid_source}
         if self.text is not None and (named := [key for key, value in paired.items() if value is not None]):
             raise ValueError(f"text is one side and {named[0]} one of two; leave one of them out.")

@@ -118,9 +118,7 @@ class Rotary(nn.Module):
     def __init__(self, width: int, capacity: int) -> None:
         super().__init__()
         if width % 2:
-            raise ModelError(
-                f"rotary positions turn pairs of features, so a key width of {width} must be even; try {width + 1}"
-            )
+            raise ModelError(f"rotary positions turn pairs: a key width of {width} must be even; try {width + 1}")
         self.width = width
         self.register_buffer("table", self.made(capacity), persistent=False)
 
@@ -132,8 +130,13 @@ class Rotary(nn.Module):
         if longest > self.table.shape[1]:
             self.table = self.made(2 * longest).to(self.table)
         sines, cosines = self.table[:, positions].to(torch.promote_types(x.dtype, torch.float32))
-        even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
-        turned = torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1)
+        pairs = x.unflatten(-1, (-1, 2))
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():  # the same in a third of the time
+            turns, numbers = torch.complex(cosines, sines), torch.view_as_complex(pairs.to(sines.dtype))
+            turned = torch.view_as_real(numbers * turns)
+        else:
+            even, odd = pairs.unbind(-1)
+            turned = torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1)
         return turned.flatten(-2).to(x.dtype)
 
 

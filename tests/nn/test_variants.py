@@ -325,6 +325,22 @@ def test_rotation_turns_pairs_and_leaves_their_distance() -> None:
         torch.testing.assert_close(product, turned(x, 0) @ turned(y, 3), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_rotation_by_complex_numbers_is_that_by_real_ones(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, found = ROTARY["rotary"](8, 4), []
+    torch.manual_seed(0)
+    heads = torch.randn(1, 5, 3 * 4 * 8, dtype=dtype, requires_grad=True)  # queries, keys and values from one map
+    for compiling in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
+        out = part(heads[..., 32:64].unflatten(-1, (4, 8)).transpose(1, 2), torch.tensor([0, 1, 2, 0, 9]), 10)
+        assert out.dtype == dtype
+        found.append((out, *torch.autograd.grad((out * torch.arange(8).to(dtype)).sum(), heads)))
+    bound = 1e-2 if dtype == torch.bfloat16 else 1e-6  # whose two halves of a gradient real numbers round by themselves
+    torch.testing.assert_close(found[0], found[1], rtol=bound, atol=bound)
+
+
 # -- norms and feed-forward --------------------------------------------------------------------------------------------
 
 
