@@ -171,18 +171,6 @@ def _field_mark(node: _Element) -> str:
     return ""
 
 
-def _range_from(holder: _Element, at: int) -> tuple[int, int]:
-    """Where the bookmark or range that begins here ends."""
-    wanted = _RANGES.get(name_of(holder[at]))
-    if wanted is None:
-        return at, at
-    identity = _identity(holder[at])
-    for place in range(at + 1, min(len(holder), at + 1000)):
-        if name_of(holder[place]) == wanted and _identity(holder[place]) == identity:
-            return place, at + 1
-    return at, at
-
-
 def _identity(node: _Element) -> str:
     return next((value for key, value in node.attrib.items() if etree.QName(key).localname == "id"), "")
 
