@@ -5,6 +5,7 @@ Sizes: B sentences, S source tokens, T target tokens, H heads, D width, V vocabu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -310,10 +311,11 @@ def new_model(config: Any, source: Vocabulary | int, target: Vocabulary | int) -
     sizes = [of if isinstance(of, int) else len(of) for of in (source, target)]
     build = partial(family.build, config, *sizes, 0)  # the id of padding, as everywhere
     try:
-        if type(here := torch.empty(0)) is Tensor and here.device.type == "cpu":  # a model that will stand in memory
+        real = type(here := torch.empty(0)) is Tensor and here.device.type == "cpu"  # a model that will stand in memory
+        if real and sys.platform == "linux":  # which promises memory, and ends this process as it is written to
             with torch.device("meta"):
                 size = parameter_count(build())
-            if 4 * size > free_memory():  # the system would promise it, and end this process as it is written to
+            if 4 * size > free_memory():
                 raise MemoryError
         model: nn.Module = build()
     except (MemoryError, RuntimeError) as error:

@@ -145,9 +145,7 @@ class Recipe(BaseModel):
             )
         wrong = self.train.regularizers.keys() - {"input-weights", "stochastic-depth"}
         if objective.targets == "spans" and wrong:
-            raise ValueError(
-                f"train.regularizers.{min(wrong)} is for targets that are tokens, not spans; leave it out."
-            )
+            raise ValueError(f"train.regularizers.{min(wrong)} is for targets of tokens, not of spans; leave it out.")
         if self.data.context and not objective.stream:
             raise ValueError(
                 f"data.context cuts a stream to be continued, and train.objective = {wanted!r} reads line by line; "

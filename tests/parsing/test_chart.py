@@ -364,8 +364,8 @@ def test_other_commands_know_it(run, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("train.regularizers.r-drop=1", "train.regularizers.r-drop is for targets that are tokens"),
-        ("train.regularizers.word-dropout=0.1", "train.regularizers.word-dropout is for targets that are tokens"),
+        ("train.regularizers.r-drop=1", "train.regularizers.r-drop is for targets of tokens, not of spans"),
+        ("train.regularizers.word-dropout=0.1", "train.regularizers.word-dropout is for targets of tokens, not of spans"),
         ('text.order="right-to-left"', "leave text.order out"),
         ('train.validate_with="bleu"', "choose loss or f1"),
     ],
