@@ -131,9 +131,9 @@ class Rotary(nn.Module):
             self.table = self.made(2 * longest).to(self.table)
         sines, cosines = self.table[:, positions].to(torch.promote_types(x.dtype, torch.float32))
         pairs = x.unflatten(-1, (-1, 2))
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():  # the same in a third of the time
-            turns, numbers = torch.complex(cosines, sines), torch.view_as_complex(pairs.to(sines.dtype))
-            turned = torch.view_as_real(numbers * turns)
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():  # fewer passes over memory
+            numbers = torch.complex(*pairs.to(sines.dtype).unbind(-1))
+            turned = torch.view_as_real(numbers * torch.complex(cosines, sines))
         else:
             even, odd = pairs.unbind(-1)
             turned = torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1)

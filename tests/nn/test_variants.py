@@ -325,18 +325,26 @@ def test_rotation_turns_pairs_and_leaves_their_distance() -> None:
         torch.testing.assert_close(product, turned(x, 0) @ turned(y, 3), rtol=1e-5, atol=1e-5)
 
 
+LAID = {
+    "queries, keys and values of one map": lambda x: x[..., 32:64].unflatten(-1, (4, 8)).transpose(1, 2),
+    "from an odd place on, odd steps apart": lambda x: x[..., :95].contiguous()[..., 5:13, None].permute(0, 3, 1, 2),
+    "features not side by side": lambda x: x[:, :4, :40].unflatten(-1, (8, 5)).mT,
+}
+
+
+@pytest.mark.parametrize("laid", LAID)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_rotation_by_complex_numbers_is_that_by_real_ones(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, laid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part, found = ROTARY["rotary"](8, 4), []
     torch.manual_seed(0)
-    heads = torch.randn(1, 5, 3 * 4 * 8, dtype=dtype, requires_grad=True)  # queries, keys and values from one map
+    features = torch.randn(1, 5, 96, dtype=dtype, requires_grad=True)
     for compiling in (False, True):
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
-        out = part(heads[..., 32:64].unflatten(-1, (4, 8)).transpose(1, 2), torch.tensor([0, 1, 2, 0, 9]), 10)
+        out = part(LAID[laid](features), torch.tensor([0, 1, 2, 0, 9]), 10)
         assert out.dtype == dtype
-        found.append((out, *torch.autograd.grad((out * torch.arange(8).to(dtype)).sum(), heads)))
+        found.append((out, *torch.autograd.grad((out * torch.arange(8).to(dtype)).sum(), features)))
     bound = 1e-2 if dtype == torch.bfloat16 else 1e-6  # whose two halves of a gradient real numbers round by themselves
     torch.testing.assert_close(found[0], found[1], rtol=bound, atol=bound)
 
