@@ -131,15 +131,17 @@ def is_busy() -> bool:
     return True
 
 
-def free_memory() -> int:
+def free_memory(root: Path = Path("/")) -> int:
     """Bytes of this machine that are free, as far as this process may use them."""
     free = 4 << 30  # where nothing is known
     with suppress(AttributeError, ValueError, OSError):  # half of what is installed
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     with suppress(OSError, ValueError, KeyError):  # Linux says what is free
-        facts = dict(line.split(":") for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+        facts = dict(line.split(":") for line in (root / "proc/meminfo").read_text("ascii").splitlines())
         free = int(facts["MemAvailable"].split()[0]) * 1024
-    group = Path("/sys/fs/cgroup")  # a container's limit, where it has one
+    group = root / "sys/fs/cgroup"  # a container's limit, where it has one; files that are kept in memory give way
     with suppress(OSError, ValueError):
-        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+        parts = map(str.split, (group / "memory.stat").read_text("ascii").splitlines())
+        kept = sum(int(part[1]) for part in parts if part[0] in ("active_file", "inactive_file"))
+        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()) + kept)
     return free

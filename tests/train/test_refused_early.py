@@ -16,7 +16,7 @@ from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import DataError, ModelError, RecipeError, TrainingError
 from regard.kernels import native
-from regard.machine import locked
+from regard.machine import free_memory, locked
 from regard.models.blocks import new_model, parameter_count
 from regard.models.transformer import TransformerConfig
 from regard.planning.plan import plan
@@ -224,6 +224,20 @@ def test_a_model_is_refused_whose_memory_the_system_would_promise_and_not_have(m
         new_model(config, 100, 100)  # which takes no memory, as `regard plan` and a bundle's check want it
     with FakeTensorMode():
         new_model(config, 100, 100)
+
+
+def test_files_that_a_container_keeps_in_memory_leave_it_free(tmp_path: Path) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:    8000 kB\n")
+    assert free_memory(tmp_path) == 8_000 * 1024
+    (group / "memory.current").write_text("5000000\n")
+    (group / "memory.stat").write_text("anon 1000000\nactive_file 1500000\ninactive_file 2500000\n")
+    (group / "memory.max").write_text("max\n")
+    assert free_memory(tmp_path) == 8_000 * 1024
+    (group / "memory.max").write_text("5000000\n")
+    assert free_memory(tmp_path) == 4_000_000
 
 
 def test_the_precision_of_a_wide_model_is_that_of_a_narrower_one() -> None:
