@@ -334,9 +334,7 @@ class Weights(Mapping[str, NDArray[np.float32]]):
             if shape != needed:
                 raise BundleError(f"{self.file}: {name} is {shape} and the recipe's model needs {needed}.")
             if kind not in _KINDS or (kind == "I8") != (name + SCALE in self._stored):
-                raise BundleError(
-                    f"{self.file}: {name} is stored as {kind}, which no bundle of ours does; get it again."
-                )
+                raise BundleError(f"{self.file}: {name} is stored as {kind}, as in no bundle of ours; get it again.")
 
     def check_repeats(self, config: BaseModel) -> None:
         """Raises BundleError for a model of more layers than there are tensors, before anything is made of them."""

@@ -221,7 +221,7 @@ def step_of(model: EncoderDecoder, subset: Tensor | None = None, *, looks: bool 
         if observe is None:
             return log_probabilities, state
         if not (found := observe.weights["cross"]):
-            raise ModelError("search.coverage counts what attention has read, and here is none: set coverage = 0.")
+            raise ModelError("search.coverage counts what attention has read, and this model has none; set it to 0.")
         return log_probabilities, state, found[-1].mean(dim=1)[:, -1]
 
     return step
