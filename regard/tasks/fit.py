@@ -184,8 +184,8 @@ def _model(recipe: Recipe, prepared: Prepared, run: _Run, given: nn.Module | Non
         if sizes[0] != sizes[1]:
             wrong = sorted(dict(sizes[0].items() ^ sizes[1].items()))
             raise ModelError(
-                f"the model handed in is not of the recipe's [model]: {', '.join(wrong[:3])} differ or are missing; give "
-                "[model] its family and sizes, or add its page to regard.models.FAMILIES."
+                f"the model handed in is not of the recipe's [model]: {', '.join(wrong[:3])} differ or are missing; "
+                "give [model] its family and sizes, or add its page to regard.models.FAMILIES."
             )
         model = given
     model = model.to(run.device)
