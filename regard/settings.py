@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from regard.extensions import load_installed
@@ -42,10 +42,8 @@ def check_set_name(name: str) -> None:
         )
 
 
-class Filters(BaseModel):
+class Filters(BaseModel, extra="forbid", frozen=True):
     """Which pairs are kept. Lengths are counted in tokens, so a language without spaces is treated like any other."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_length: int = Field(256, ge=1, description="Drop a pair if either side has more tokens than this.")
     max_ratio: float = Field(
@@ -74,11 +72,10 @@ class Filters(BaseModel):
         return "duplicate" if again and self.drop_duplicates else None
 
 
-class TestSet(BaseModel):
+class TestSet(BaseModel, extra="forbid", frozen=True):
     """A set that is only ever evaluated on: pairs, or text of one side."""
 
     __test__ = False  # not a test case for pytest
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str = Field(
         "",
@@ -119,10 +116,8 @@ class _Files:
 Paths = str | tuple[str, ...] | None
 
 
-class DataConfig(BaseModel):
+class DataConfig(BaseModel, extra="forbid", frozen=True):
     """Files, languages, filters and batches."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: Paths = Field(
         None,
@@ -304,14 +299,12 @@ class DataConfig(BaseModel):
         return (*self.valid_sources, *self.valid_target_files, *self.valid_texts)
 
 
-class TrainConfig(BaseModel):
+class TrainConfig(BaseModel, extra="forbid", frozen=True):
     """How weights are found; the defaults follow the paper (sections 5.3 and 5.4).
 
     Objectives, optimisers, schedules and regularisers are named as the visible tables of `regard.train` have them, to
     which a script may have added its own. A recipe that is to be trained is validated with these as its context.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     objective: str = Field(
         "",

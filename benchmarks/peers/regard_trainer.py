@@ -1,6 +1,7 @@
 """Regard itself: its Trainer on a store as a user's training drives it, or on given batches.
 
-A job may hold `model`, a recipe's [model] table; without it the model is the Transformer of its shape.
+A job may hold `model`, a recipe's [model] table; without it the model is the Transformer of its shape. The compiled
+kernels that it names in `without` are taken away, so that PyTorch's own operations do their work.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from loop import PAD, finish, read_job
 
 from regard.data.batches import Batch, Batches
 from regard.data.store import Store
+from regard.kernels import table as kernels
 from regard.models import FAMILIES
 from regard.train import Options, TrainConfig, Trainer
 
@@ -62,6 +64,8 @@ def _batch(source: Any, target: Any) -> Batch:
 
 def main() -> None:
     job = read_job()
+    for name in job.get("without", ()):
+        del kernels.STAND_INS[name]
     shape = job["shape"]
     table = job.get("model") or {
         "family": "transformer",

@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors import numpy as plain
 
@@ -37,10 +37,8 @@ _MOST_CARD = 1 << 20
 _NEVER = -5000.0  # a bias below it forbids a token; imported models have -10,000
 
 
-class Card(BaseModel):
+class Card(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """What an adapter says of itself."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     format: int = Field(1, ge=1, le=1, strict=True)
     weights: str = Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of the weights that it changes")

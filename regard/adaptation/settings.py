@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 MB = 1_000_000
 
 
-class Learning(BaseModel):
+class Learning(BaseModel, extra="forbid", frozen=True):
     """How an adapter is learnt."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rank: int = Field(0, ge=0, le=512, description="rank of each matrix's change; 0: the largest that --max-mb allows")
     max_mb: float = Field(2.0, gt=0, le=60, description="megabytes (10^6 bytes) that the adapter may have")

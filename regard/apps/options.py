@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from regard.search.table import PANELS, Constraints, Options, SearchConfig
@@ -31,10 +31,8 @@ AsJson = Annotated[bool, Field(description="print JSON", json_schema_extra={"fla
 Resamples = Annotated[int, Field(ge=0, le=100_000, description="bootstrap samples behind intervals; 0: no intervals")]
 
 
-class Flags(BaseModel):
+class Flags(BaseModel, frozen=True):
     """Flags of a command that belong together."""
-
-    model_config = ConfigDict(frozen=True)
 
 
 class Cluster(Flags):

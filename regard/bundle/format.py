@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, Field
 
 from regard.errors import BundleError
 
@@ -44,22 +44,20 @@ LARGEST = {
 SCALE = ":scale"
 """Behind a parameter's name: what its rows are multiplied by, where they are stored as whole numbers."""
 
-_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+class _Strict(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
+    """A file, or a part of one, that holds nothing but what is named here."""
 
 
-class File(BaseModel):
+class File(BaseModel, extra="forbid", frozen=True, strict=True):
     """What is known of a file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     size: int = Field(ge=0, description="in bytes")
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class Golden(BaseModel):
+class Golden(_Strict):
     """One sentence that a bundle must always read and translate the same way."""
-
-    model_config = _STRICT
 
     source: str
     source_ids: tuple[int, ...]
@@ -68,10 +66,8 @@ class Golden(BaseModel):
     output: str
 
 
-class Provenance(BaseModel):
+class Provenance(_Strict):
     """Where a model came from; plain values, kept as they are."""
-
-    model_config = _STRICT
 
     created: str = Field("", description="when training ended, in UTC")
     versions: dict[str, str] = Field(default_factory=dict, description="of regard, python, torch, sentencepiece")
@@ -121,10 +117,8 @@ class Shown(BaseModel):
     scores: list[_Scores] = []
 
 
-class Calibration(BaseModel):
+class Calibration(_Strict):
     """How probabilities are to be read, so that what is given 0.9 is right nine times of ten; and how attention is."""
-
-    model_config = _STRICT
 
     temperature: float = Field(1.0, gt=0, description="logits are divided by it before the softmax")
     tokens: Curve = Field(
@@ -146,10 +140,8 @@ class Calibration(BaseModel):
         return on_curve(self.words, math.exp(log_probability))
 
 
-class Card(BaseModel):
+class Card(_Strict):
     """`bundle.json`: what the bundle is and what its files are."""
-
-    model_config = _STRICT
 
     format: int = Field(FORMAT, ge=FORMAT, le=FORMAT, strict=True)
     family: str

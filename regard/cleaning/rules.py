@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from regard.errors import DataError, install
 from regard.text.languages import primary
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from lingua import ConfidenceValue, Language, LanguageDetector
 
 
-class Rules(BaseModel):
+class Rules(BaseModel, extra="forbid", frozen=True):
     """How strict each rule is; the fields are the flags of `regard clean`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     off: tuple[str, ...] = Field((), description="a rule that is not applied, such as language; may be repeated")
     max_words: int = Field(250, ge=1, description="most words of a side; a character of Chinese or Japanese is a word")

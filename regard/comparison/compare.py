@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from regard.errors import DataError
 from regard.metrics import METRICS, Counts, metric_names
@@ -21,10 +21,8 @@ Systems = Mapping[str, Lines] | Sequence[str | Path]
 _SAMPLES = {"bootstrap": 1000, "randomisation": 10_000}  # as sacrebleu's
 
 
-class Comparing(BaseModel):
+class Comparing(BaseModel, frozen=True):
     """By what systems are compared."""
-
-    model_config = ConfigDict(frozen=True)
 
     metric: tuple[str, ...] = Field(("bleu", "chrf"), description="a metric of `regard evaluate`; may be repeated")
     language: str = Field("", description="code of the target language, by which metrics choose a tokenizer")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from regard.errors import DataError, ModelError, TextError
 from regard.machine import write_atomically
@@ -52,10 +52,8 @@ class Agreement:
         return dict(vars(self))
 
 
-class Estimator(BaseModel):
+class Estimator(BaseModel, extra="forbid", frozen=True, strict=True, allow_inf_nan=False):
     """What was learnt from judged translations: a weight for each feature, and what it was learnt with."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     format: str = Field("regard-estimator-1", pattern="^regard-estimator-1$")
     bundle: str  # digests of the bundles that its features are of

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -43,10 +43,8 @@ _MOST_LAYERS, _WIDEST = 1000, 1 << 17
 _LARGEST = 64 << 20  #: Bytes of a file beside the weights: the largest vocabularies have a tenth of it.
 
 
-class _Settings(BaseModel):
+class _Settings(BaseModel, extra="ignore", frozen=True):
     """What of config.json and generation_config.json matters here; a value that is not allowed is not supported."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     model_type: Literal["marian"]
     vocab_size: int = Field(gt=4)

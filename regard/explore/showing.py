@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from regard import pictures
 from regard.errors import DataError, ModelError
@@ -44,10 +44,8 @@ _CHINESE_TITLE = (
 """Parts of a title as Tensor2Tensor's viewer has it, with what the page adds in Chinese."""
 
 
-class Showing(BaseModel):
+class Showing(BaseModel, extra="forbid", frozen=True):
     """What is shown of all that a model did, and in which form."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     out: Path | None = Field(
         None,

@@ -9,6 +9,7 @@
 #include "attention.h"
 #include "loss.h"
 #include "norm.h"
+#include "rotary.h"
 
 namespace {
 
@@ -88,6 +89,13 @@ template <class T> void diverging(T* x, T* y, int64_t n, int64_t V, const int64_
                                         uint32_t seed, uint32_t other) {                                               \
         return guarded([&] {                                                                                           \
             return norm_back<T>(x, gain, g, kept, dx, dy, partial, shares, n, D, {dropped, scale, seed, other}), 0;    \
+        });                                                                                                            \
+    }                                                                                                                  \
+    ENTRY(int64_t, turn_##NAME)(const T* x, T* out, const float* table, const int64_t* positions, int64_t xb,          \
+                                int64_t xh, int64_t xt, int64_t ob, int64_t oh, int64_t ot, int64_t B, int64_t H,      \
+                                int64_t tokens, int64_t D, int64_t P, float sign) {                                    \
+        return guarded([&] {                                                                                           \
+            return turn<T>(x, {xb, xh, xt}, out, {ob, oh, ot}, table, positions, B, H, tokens, D, P, sign), 0;         \
         });                                                                                                            \
     }
 

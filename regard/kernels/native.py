@@ -124,10 +124,9 @@ def _heads(x: Tensor) -> tuple[object, ...]:
     return x, _LONG(x.stride(1)), _LONG(x.stride(2))
 
 
-def _like_rows(x: Tensor) -> Tensor:
-    """An empty (1, H, L, D) whose memory is (L, H, D), so that heads join again without a copy."""
-    _, heads, tokens, width = x.shape
-    return x.new_empty(1, tokens, heads, width).transpose(1, 2)
+def like_rows(x: Tensor) -> Tensor:
+    """An empty (B, H, L, D) whose memory is (B, L, H, D), so that heads join again without a copy."""
+    return torch.empty_like(x.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
 
 
 class _Attend(torch.autograd.Function):
@@ -146,7 +145,7 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         q, k, v, starts, key_starts = ctx.saved_tensors
         g = gradients[0] if gradients[0].stride(3) == 1 else gradients[0].contiguous()
-        made = tuple(_like_rows(x) for x in (q, k, v))
+        made = tuple(like_rows(x) for x in (q, k, v))
         for x, ends in zip(made, (starts, key_starts, key_starts), strict=True):
             x[:, :, int(ends[-1]) :] = 0
         heads = [y for x in (q, k, v, g, *made) for y in _heads(x)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from regard.nn.layers import STAND_INS, StandIn
 
-from . import native, recurrent
+from . import native, recurrent, rotary
 
 STAND_INS.update(
     {
         "attention": StandIn(native.attend, native.unavailable, native.refuses),
         "layer_norm": StandIn(native.layer_norm, native.unavailable, native.refuses_norm),
+        "rotary": StandIn(rotary.turn, native.unavailable, native.refuses_norm),
         "dropout": StandIn(native.drop_add, native.unavailable, native.refuses),
         "loss": StandIn(native.smoothed, native.unavailable, native.refuses),
         "divergence": StandIn(native.diverging, native.unavailable, native.refuses),

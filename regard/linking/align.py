@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from regard.errors import DataError, ModelError, TextError
 from regard.models import FAMILIES
@@ -75,10 +75,8 @@ class Alignment:
         return [(sources[i], targets[j]) for i, j in self.links]
 
 
-class AlignmentChoice(BaseModel):
+class AlignmentChoice(BaseModel, extra="forbid", frozen=True):
     """How links are made, as `write_choice` keeps it in a file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     readings: tuple[Reading, ...] = (Reading(),)  # their mean is read
     reverse: tuple[Reading, ...] = ()  # of the bundle of the reverse direction

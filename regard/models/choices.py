@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from regard.errors import ModelError
@@ -156,10 +156,8 @@ TokenWidth = Annotated[Size, Field(description="features of a token")]
 # -- configs -----------------------------------------------------------------------------------------------------------
 
 
-class Config(BaseModel):
+class Config(BaseModel, extra="forbid", frozen=True):
     """What `[model]` may hold, and what can be known of a model by it alone; see `Family`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     @property
     def capacity(self) -> int | None:

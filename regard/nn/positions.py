@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from regard.errors import ModelError
 
-from .layers import Dropout, Saves, applied
+from .layers import Dropout, Saves, applied, stand_in
 
 # -- added to the embeddings -------------------------------------------------------------------------------------------
 
@@ -129,15 +129,11 @@ class Rotary(nn.Module):
         """x (B, H, T, D) at positions (T,), all < `longest`, turned; what it computes with is float32 at least."""
         if longest > self.table.shape[1]:
             self.table = self.made(2 * longest).to(self.table)
+        if (fast := stand_in("rotary", x)) is not None:
+            return fast(x, self.table, positions)
         sines, cosines = self.table[:, positions].to(torch.promote_types(x.dtype, torch.float32))
-        pairs = x.unflatten(-1, (-1, 2))
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():  # fewer passes over memory
-            numbers = torch.complex(*pairs.to(sines.dtype).unbind(-1))
-            turned = torch.view_as_real(numbers * torch.complex(cosines, sines))
-        else:
-            even, odd = pairs.unbind(-1)
-            turned = torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1)
-        return turned.flatten(-2).to(x.dtype)
+        even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
+        return torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1).flatten(-2).to(x.dtype)
 
 
 ROTARY: dict[str, type[Rotary]] = {"rotary": Rotary}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from regard.errors import DataError
 from regard.machine import write_atomically
@@ -36,10 +36,8 @@ class Question:
     title: str = field(default="", compare=False)
 
 
-class _Given(BaseModel):
+class _Given(BaseModel, frozen=True, strict=True):
     """Other keys than those named, which later versions may have, are let through."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
 
 
 class _Answer(_Given):

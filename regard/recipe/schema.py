@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, ValidationInfo, model_validator
+from pydantic import BaseModel, Field, PlainValidator, ValidationError, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from regard.errors import ModelError, RecipeError
@@ -72,10 +72,8 @@ def _model_table(table: object) -> Any:
     return FAMILIES[family].config.model_validate_json(json.dumps(table, default=str), strict=True)
 
 
-class Recipe(BaseModel):
+class Recipe(BaseModel, extra="forbid", frozen=True):
     """What a run is made of."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field("", description="what the run is called")
     seed: int = Field(1, ge=0, lt=2**31, description="of the initial weights, the order, dropout and sampling")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from regard.errors import NOT_FINITE, ModelError
 from regard.extensions import entry
@@ -36,13 +36,11 @@ PANELS: dict[str, tuple[str, ...]] = {
 """Headings under which the command line's help lists settings; the others come before them."""
 
 
-class SearchConfig(BaseModel):
+class SearchConfig(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """How translations are searched for; the defaults are the paper's (section 6.1).
 
     Upper bounds keep a setting from asking for more memory than any machine has.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     method: str = Field(
         "",
@@ -166,10 +164,8 @@ def _rule(default: Any, description: str, **extra: str) -> Any:
     return Field(default, description=description, json_schema_extra={**extra})
 
 
-class Constraints(BaseModel):
+class Constraints(BaseModel, extra="forbid", frozen=True):
     """What the translations of a line, or of all lines, must keep."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     include: tuple[str, ...] = _rule((), "a phrase that must occur; may be repeated")
     forbid: tuple[str, ...] = _rule((), "a phrase that must not occur; may be repeated")
@@ -186,10 +182,8 @@ NONE = Constraints()
 """Translations need keep nothing."""
 
 
-class Options(BaseModel):
+class Options(BaseModel, extra="forbid", frozen=True):
     """What is asked of a translator beside the lines; what is left out is as the bundle's recipe says."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     search: Mapping[str, Any] = Field({}, description="keys of [search] and the values in their place")
     n_best: int = Field(1, description="translations of each line, best first")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from regard.explore.changes import Changes, Edit, config_of, heads_named
 
@@ -18,10 +18,8 @@ _MOST_EXACT = 20_000_000
 _DIGITS = 7
 
 
-class PutByHand(BaseModel):
+class PutByHand(BaseModel, extra="forbid", frozen=True):
     """A weight of attention; all count from 1, and 0 stands for every head or every row."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     part: Literal["encoder", "cross", "decoder"]
     layer: int = Field(ge=1, le=1000)

@@ -13,16 +13,14 @@ from pathlib import Path
 from limits import parse
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from regard.errors import ModelError, RegardError
 from regard.text.lines import read_lines
 
 
-class Limits(BaseModel):
+class Limits(BaseModel, frozen=True):
     """What one request, and all of them together, may ask for; 0 where that is said to be no limit."""
-
-    model_config = ConfigDict(frozen=True)
 
     max_body: int = Field(2_000_000, ge=1000, description="bytes of a request")
     max_characters: int = Field(50_000, ge=1, description="characters of all texts of a request")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from regard.documents.markup import translate_markup
 from regard.errors import RegardError
@@ -37,10 +37,8 @@ _MOST_MATCHED = 32
 """Lines of a text that are looked for in the translation memory."""
 
 
-class Pair(BaseModel):
+class Pair(BaseModel, extra="forbid", frozen=True):
     """The languages of a text; the source is found out where it is left out."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str | None = Field(None, description="Language code; left out, it is detected.")
     target: str | None = Field(None, description="Language code; may be left out where there is one target.")
@@ -66,10 +64,8 @@ class Given(Pair):
     pairs: list[tuple[str, str]] = Field(description="Sources, each with a translation; one line each.", min_length=1)
 
 
-class Text(BaseModel):
+class Text(BaseModel, extra="forbid", frozen=True):
     """A text."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: str = Field(description="Any text.")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from regard.errors import DataError
 from regard.machine import write_atomically
@@ -15,10 +15,8 @@ from regard.machine import write_atomically
 FILE = "sweep.json"
 
 
-class Trial(BaseModel):
+class Trial(BaseModel, extra="forbid"):
     """One training: its settings, and what came of it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     number: int  #: From 1.
     settings: dict[str, object]  #: By key of the recipe.
@@ -30,10 +28,8 @@ class Trial(BaseModel):
     why: str = ""  #: Of one that failed.
 
 
-class Asked(BaseModel):
+class Asked(BaseModel, extra="forbid", frozen=True):
     """What a sweep was asked for that its trials depend on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     recipe: dict[str, object]  #: As it was with --set.
     space: dict[str, str]
@@ -43,10 +39,8 @@ class Asked(BaseModel):
     seed: int
 
 
-class Sweep(BaseModel):
+class Sweep(BaseModel, extra="forbid"):
     """What was asked, and every trial in order; the same as `sweep.json`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     asked: Asked
     trials: list[Trial] = Field(default_factory=list)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 
-class Sweeping(BaseModel):
+class Sweeping(BaseModel, extra="forbid", frozen=True):
     """How many trials are trained, how their settings are chosen, and by what they are judged."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     trials: int = Field(20, ge=1, description="trainings in all, those that were stopped early included")
     metric: Literal["", "loss", "bleu", "accuracy"] = Field(

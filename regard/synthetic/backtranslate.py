@@ -13,7 +13,7 @@ from itertools import compress
 from pathlib import Path
 from typing import cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from regard.errors import ModelError, TextError
 from regard.search.table import Options
@@ -28,20 +28,16 @@ _LONG, _DISTINCT = 12, 0.35
 """A source of so many tokens or more, of which so small a share is different, goes round in a circle."""
 
 
-class Cleaning(BaseModel):
+class Cleaning(BaseModel, extra="forbid", frozen=True):
     """Which pairs are kept; lengths are in tokens of the reverse bundle."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     longest: int = Field(256, ge=1, description="leave out a pair with more tokens on a side")
     max_ratio: float = Field(4.0, ge=1, description="leave out a pair with so many times the tokens of the other side")
     clean: bool = Field(True, description="leave out empty, cut off, endless, copied and repeated pairs too")
 
 
-class Synthetic(BaseModel):
+class Synthetic(BaseModel, extra="forbid", frozen=True):
     """How many pairs were written, of how many lines, and why others were not."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     lines: int
     pairs: int

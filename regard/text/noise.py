@@ -54,9 +54,7 @@ def punctuation(source: str, target: str, draw: Random) -> tuple[str, str]:
     kind = draw.randrange(3)
     if kind == 0 or not mark:
         return body or source, target
-    if kind == 1:
-        return body + mark * draw.randint(2, 4), target
-    return re.sub(r"[,;:，；：、]", "", body) + mark, target
+    return (body + mark * draw.randint(2, 4) if kind == 1 else re.sub(r"[,;:，；：、]", "", body) + mark), target
 
 
 def spaces(source: str, target: str, draw: Random) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from math import exp, log
 from random import Random
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from regard.errors import TextError
 
@@ -35,10 +35,8 @@ _UNKNOWN_PENALTY = 10.0
 Draw = Callable[[], float]
 
 
-class TextConfig(BaseModel):
+class TextConfig(BaseModel, extra="forbid", frozen=True):
     """The subword model and how it is used."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Kind = Field(
         "bpe",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from regard.errors import ModelError
 from regard.search.table import SearchConfig, explained
 
 
-class Grid(BaseModel):
+class Grid(BaseModel, extra="forbid", frozen=True):
     """What is tried, and by what it is judged."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     metric: str = Field("bleu", description="what decides: bleu, chrf, chrf++, ter, rouge-l or any other of text")
     penalty: Literal["", "gnmt", "power"] = Field(

@@ -28,6 +28,7 @@ from regard.nn.layers import (
     stand_in,
     unavailable,
 )
+from regard.nn.positions import Rotary
 from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
 from regard.nn.state import Packed
 from regard.train import projected_loss
@@ -42,6 +43,11 @@ def _attention(module: nn.Module, x: Tensor) -> Tensor:
     layout = Packed(torch.tensor([40, 24]), 40, ROWS)
     heads = module(x).view(1, ROWS, 2, -1).transpose(1, 2)
     return run(Call(heads, heads, heads, Dot(WIDTH // 2), Causal(), False, layout))[0]
+
+
+def _rotary(module: nn.Module, x: Tensor) -> Tensor:
+    heads = x.view(2, ROWS // 2, 2, -1).transpose(1, 2)
+    return module(heads, torch.arange(ROWS // 2).flip(0), ROWS // 2)
 
 
 def _dropout(module: nn.Module, x: Tensor) -> Tensor:
@@ -70,6 +76,7 @@ def _lstm(module: nn.Module, x: Tensor) -> Tensor:
 WORK: dict[str, tuple[nn.Module, Callable[[Any, Tensor], Tensor], torch.dtype]] = {
     "attention": (nn.Linear(WIDTH, WIDTH), _attention, torch.float32),
     "layer_norm": (LayerNorm(WIDTH), lambda module, x: module(x), torch.float32),
+    "rotary": (Rotary(WIDTH // 2, 8), _rotary, torch.float32),
     "dropout": (nn.Identity(), _dropout, torch.float32),
     "loss": (nn.Identity(), _loss, torch.float32),
     "divergence": (nn.Identity(), _divergence, torch.float32),

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.kernels import native, recurrent
+from regard.kernels import native, recurrent, rotary
 from regard.kernels.native import _openmp
 from regard.nn.layers import LayerNorm
+from regard.nn.positions import Rotary
 from regard.nn.recurrent import LSTM, gru_cell, lstm_cell
 from regard.train import label_smoothed
 
@@ -90,6 +91,14 @@ def passes() -> None:
         out.sin().sum().backward()
         found.append([out, given.grad, each.weight.grad, each.bias.grad])
     for one, other in zip(*found, strict=True):
+        near(one, other, 1e-4)
+    part, places, turned = Rotary(16, ROWS), torch.arange(ROWS), []
+    for given in (drawn[0].clone().requires_grad_(), drawn[0].double().requires_grad_()):
+        fast = given.dtype == torch.float32
+        out = rotary.turn(given, part.table, places) if fast else part(given, places, ROWS)
+        out.sin().sum().backward()
+        turned.append([out, given.grad])
+    for one, other in zip(*turned, strict=True):
         near(one, other, 1e-4)
     y = torch.ones(ROWS, WIDTH, requires_grad=True)
     dropped = native.drop_add(None, y, 0.5)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 import torch
 import toy
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -76,10 +76,8 @@ class Scale(Norm):
         return x * self.weight / x.abs().amax(-1, keepdim=True).clamp(min=1e-6)
 
 
-class BagConfig(BaseModel):
+class BagConfig(BaseModel, extra="forbid", frozen=True):
     """Sizes of a language model that knows only the mean of what stands before."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Literal["bag"] = "bag"
     width: int = Field(16, gt=0, description="features")

@@ -362,15 +362,11 @@ class Call:
 
     def matrix(self) -> Tensor | None:
         """The mask of a call in rows as a matrix that broadcasts with (B, H, T, S), or None."""
-        if self.mask is None:
-            return None
-        return matrix(self.mask, len(self.queries), *self.sizes(), self.queries.device)
+        return None if self.mask is None else matrix(self.mask, len(self.queries), *self.sizes(), self.queries.device)
 
     def added(self) -> Tensor | None:
         """What positions add to the scores of padded sequences, (…, H, T, S)."""
-        if self.bias is None:
-            return None
-        return self.bias.scores(self.queries, *self.positions()).to(self.queries.dtype)
+        return None if self.bias is None else self.bias.scores(self.queries, *self.positions()).to(self.queries.dtype)
 
     def positions(self) -> tuple[Tensor, Tensor]:
         """The positions of padded queries (T,) and keys (S,)."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from regard.apps.cli import console_on, status, takes, write
 from regard.errors import DataError, RecipeError
@@ -27,10 +27,8 @@ _QUICK = 2.0
 """Minutes of training for each family: with preparing and scoring five of them, it is done in twenty."""
 
 
-class Comparison(BaseModel):
+class Comparison(BaseModel, frozen=True):
     """What is compared: corpus, families, time. The command's flags are made of these fields."""
-
-    model_config = ConfigDict(frozen=True)
 
     data: Path | None = Field(
         None,
