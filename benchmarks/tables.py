@@ -164,6 +164,17 @@ def batch_independence_tables(result: Table) -> list[str]:
     return [table(["precision", "lines that differ in any batch or order"], rows)]
 
 
+def rotary_tables(result: Table) -> list[str]:
+    """Speed of training with sinusoids and with rotary positions, in each precision."""
+    kinds = [(kind, each) for kind, each in result.items() if kind in ("bfloat16", "float32")]
+    rows = []
+    for kind, ways in kinds:
+        ratio = result["compiled_to_pytorch"][kind]
+        medians = (number(way["median"]) for way in ways.values())
+        rows.append([kind, *medians, f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})"])
+    return [table(["target tokens/s", *kinds[0][1], "the kernel is"], rows)]
+
+
 def circumstances_line(result: Table) -> str:
     """The machine, the commit and the command behind the tables."""
     extras = [f"{result['threads']} threads"] if "threads" in result else []
@@ -187,6 +198,7 @@ MAKERS: dict[str, Callable[[Table], list[str]]] = {
     "contended": contended_tables,
     "default": default_tables,
     "batch_independence": batch_independence_tables,
+    "rotary": rotary_tables,
 }
 """By the name of a results file: its tables."""
 
