@@ -124,10 +124,13 @@ class _Mark:
 def _place(
     elements: Sequence[Element], aligned: _Aligned, within: tuple[int, int], bounds: tuple[int, int], marks: list[_Mark]
 ) -> None:
-    """Puts the tags of sibling elements among the target words `within`, in their order there."""
+    """Puts the tags of sibling elements among the target words `within`, in their order there.
+
+    One that began in an earlier segment stays first, one that goes on in a later one last: its other tag is there.
+    """
     spans = aligned.targets
     wanted = [_wanted(element, aligned, within) for element in elements]
-    order = sorted(range(len(elements)), key=lambda i: (wanted[i], i))
+    order = sorted(range(len(elements)), key=lambda i: (elements[i].goes_on, bool(elements[i].opening), wanted[i], i))
     first, character = within[0], bounds[0]
     laters = _laters(wanted, order, within[1])
     for later, i in zip(laters, order, strict=True):

@@ -44,6 +44,8 @@ class Element:
     children: list[Element] = field(default_factory=list)
     whole: bool = False
     """Whether its opening tag is all of it, content and end too: it stays as it is."""
+    goes_on: bool = False
+    """Whether a later segment has its end; its part there has no opening tag."""
     beside: tuple[str, str] = ("", "")
     """Of one without words: the characters in front of it and behind it."""
 
@@ -174,7 +176,7 @@ class _Reader:
     def _keep(self, raw: str) -> None:
         """A tag that ends a segment. What is open across it goes on in the next, where its end will stand."""
         for _, element in self._open:
-            element.end = self._at
+            element.end, element.goes_on = self._at, True
         self.segments += [Segment(kept=raw), Segment()]
         names = [name for name, _ in self._open]
         self._open.clear()

@@ -7,6 +7,7 @@ import random
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -130,6 +131,34 @@ _TREES = st.recursive(
     ),
     max_leaves=20,
 )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a <i><p>a</p>b c </i><b>  d e f<p></p></b>",
+        "<b><p></p> a</b><b>b c<i><p></p>d</i></b>",
+        "<b>a <p/>b<i>c</i><p/>d</b>",
+    ],
+)
+def test_elements_across_blocks_do_not_cross(text: str) -> None:
+    """An element that goes on behind a block has its end there; none may come between, whatever the alignment says."""
+    for seed in range(100):
+        draw = random.Random(seed)
+
+        def unreliable(lines: list[str], draw: random.Random = draw) -> list[Translation]:
+            found = turned(lines)
+            for number, each in enumerate(found):
+                count = len(each.words)
+                links = tuple(
+                    WordLink(draw.randrange(count), draw.randrange(count), draw.random()) for _ in range(count)
+                )
+                found[number] = replace(each, alignment=links)
+            return found
+
+        [found] = translate_markup([text], unreliable, xml=True, blocks=["p"])
+        assert Counter(_TAG.findall(found)) == Counter(_TAG.findall(text))
+        ElementTree.fromstring(f"<a>{found}</a>")
 
 
 @settings(max_examples=150, deadline=None)
