@@ -365,7 +365,10 @@ def test_other_commands_know_it(run, capsys, monkeypatch):
     ("setting", "said"),
     [
         ("train.regularizers.r-drop=1", "train.regularizers.r-drop is for targets of tokens, not of spans"),
-        ("train.regularizers.word-dropout=0.1", "train.regularizers.word-dropout is for targets of tokens"),
+        (
+            "train.regularizers.word-dropout=0.1",
+            "train.regularizers.word-dropout is for targets of tokens, not of spans",
+        ),
         ('text.order="right-to-left"', "leave text.order out"),
         ('train.validate_with="bleu"', "choose loss or f1"),
     ],
