@@ -302,10 +302,10 @@ class Vocabulary(Protocol):
     def tokens(self, ids: Iterable[int]) -> list[str]: ...
 
 
-def new_model(config: Any, source: Vocabulary | int, target: Vocabulary | int) -> nn.Module:
+def new_model(config: Any, source: Vocabulary | int, target: Vocabulary | int, copies: float = 1) -> nn.Module:
     """A randomly initialised model of a recipe's [model], for these vocabularies or for so many tokens.
 
-    Raises ModelError for one that is too large for the memory that there is.
+    Raises ModelError if its weights, so many times over as `copies` says, are too large for the memory that there is.
     """
     family = FAMILIES[config.family]
     sizes = [of if isinstance(of, int) else len(of) for of in (source, target)]
@@ -314,14 +314,15 @@ def new_model(config: Any, source: Vocabulary | int, target: Vocabulary | int) -
         real = type(here := torch.empty(0)) is Tensor and here.device.type == "cpu"  # a model that will stand in memory
         if real and sys.platform == "linux":  # which promises memory, and ends this process as it is written to
             with torch.device("meta"):
-                size = parameter_count(build())
-            if 4 * size > free_memory():
-                raise MemoryError
+                need, free = 4 * copies * parameter_count(build()) / 2**30, free_memory() / 2**30
+            if need > free:
+                raise MemoryError(f": {need:.1f} GiB where {free:.1f} are free")
         model: nn.Module = build()
     except (MemoryError, RuntimeError) as error:
         if not (is_out_of_memory(error) or "overflow" in str(error)):  # more bytes than can be counted
             raise
-        raise ModelError("[model] asks for more memory than there is; lower its width or its layers.") from error
+        said = error if type(error) is MemoryError else ""
+        raise ModelError(f"[model] asks for more memory than there is{said}; lower its width or its layers.") from error
     if family.needs_vocabulary and not (isinstance(source, int) or isinstance(target, int)):
         cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
     return model

@@ -178,7 +178,9 @@ def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Texts | None, gi
 def _model(recipe: Recipe, prepared: Prepared, run: _Run, given: nn.Module | None) -> nn.Module:
     """The recipe's model with the weights to begin with; raises ModelError for a given one of other sizes."""
     torch.manual_seed(recipe.seed)
-    model = new_model(recipe.model, prepared.source_tokenizer, prepared.target_tokenizer)
+    train, here = recipe.train, run.device.type == "cpu" and recipe.train.parallel != "fsdp"
+    copies = 2 + OPTIMIZERS[train.optimizer].state + (train.average == "ema") if here else 1  # gradients are one
+    model = new_model(recipe.model, prepared.source_tokenizer, prepared.target_tokenizer, copies)
     if given is not None:
         sizes = [{name: tuple(p.shape) for name, p in each.named_parameters()} for each in (model, given)]
         if sizes[0] != sizes[1]:
@@ -189,9 +191,8 @@ def _model(recipe: Recipe, prepared: Prepared, run: _Run, given: nn.Module | Non
             )
         model = given
     model = model.to(run.device)
-    if recipe.train.start_from:
-        new = begin_with(model, recipe.train.start_from)
-        run.report({"event": "begin", "bundle": recipe.train.start_from, "new": new})
+    if train.start_from:
+        run.report({"event": "begin", "bundle": train.start_from, "new": begin_with(model, train.start_from)})
     return model
 
 
@@ -312,9 +313,7 @@ def _begin(recipe: Recipe, run: _Run, corpus: Texts | None) -> tuple[Recipe, Pre
         because = native.map_seconds_said(width) if cpu else "of the GPU"
         run.report({"event": "precision", "chosen": chosen, "because": because})
     write_atomically(before, recipes.to_toml(recipe))
-    prepared = prepare_for(
-        recipe, out, lambda what, count: run.report({"event": "prepare", "what": what, "count": count})
-    )
+    prepared = prepare_for(recipe, out, lambda what, n: run.report({"event": "prepare", "what": what, "count": n}))
     check_shortest(recipe, prepared.valid)
     if page := recipe.data.target_kind.page:
         import_module(page).check(prepared.target_tokenizer)  # raises ModelError now, not after hours of training

@@ -204,7 +204,7 @@ def test_a_search_that_the_family_has_not_is_refused(
 
 @pytest.mark.parametrize("width", [10**8, 9_999_999_992])  # bytes that nobody has, and that cannot be counted
 def test_a_model_that_no_memory_holds_is_refused_in_words(width: int) -> None:
-    with pytest.raises(ModelError, match="asks for more memory than there is; lower its width or its layers"):
+    with pytest.raises(ModelError, match=r"asks for more memory than there is(: .*GiB where .* are free)?; lower its"):
         new_model(TransformerConfig(width=width, heads=8), 100, 100)
 
 
@@ -217,13 +217,37 @@ def test_a_model_is_refused_whose_memory_the_system_would_promise_and_not_have(m
     new_model(config, 100, 100)
     torch.set_rng_state(random)
     monkeypatch.setattr("regard.models.blocks.free_memory", lambda: need - 1)
-    with pytest.raises(ModelError, match="asks for more memory than there is"):
+    with pytest.raises(ModelError, match=r"than there is: 0\.0 GiB where 0\.0 are free; lower its width or its layers"):
         new_model(config, 100, 100)
     assert torch.equal(torch.get_rng_state(), random)  # counting draws nothing at random
+    monkeypatch.setattr("regard.models.blocks.free_memory", lambda: 3 * need)
+    new_model(config, 100, 100, copies=3)
+    with pytest.raises(ModelError, match="asks for more memory than there is"):
+        new_model(config, 100, 100, copies=3.5)
     with torch.device("meta"):
         new_model(config, 100, 100)  # which takes no memory, as `regard plan` and a bundle's check want it
     with FakeTensorMode():
         new_model(config, 100, 100)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems page a model that is too large to disk")
+@pytest.mark.parametrize(
+    ("train", "copies"),
+    [({"optimizer": "adamw", "average": "ema"}, 5), ({"optimizer": "muon"}, 3.5), ({"optimizer": "sgd"}, 2)],
+)
+def test_what_training_keeps_beside_the_weights_is_counted_before_it_begins(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: dict[str, Any], copies: float
+) -> None:
+    tables["train"] |= {**train, "device": "cpu"}
+    found = plan(recipes.validate(tables), tmp_path / "run")
+    need = 4 * found.parameters * copies
+    parts = ("weights", "gradients", "optimiser state", "moving average")
+    assert need == pytest.approx(sum(found.memory["cpu"][part] for part in parts), rel=0.1)
+    monkeypatch.setattr("regard.models.blocks.free_memory", lambda: 0.8 * need)
+    with pytest.raises(ModelError, match="asks for more memory than there is"):
+        fit(recipes.validate(tables), tmp_path / "run")
+    monkeypatch.setattr("regard.models.blocks.free_memory", lambda: 1.2 * need)
+    fit(recipes.validate(tables), tmp_path / "run")
 
 
 def test_files_that_a_container_keeps_in_memory_leave_it_free(tmp_path: Path) -> None:
