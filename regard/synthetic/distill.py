@@ -64,6 +64,8 @@ def distill(
             f"n_best ({options.n_best}): of several the one most like the reference is taken; name a file of "
             "references, or leave n_best out."
         )
+    if reference is not None and options.n_best == 1:
+        raise ModelError(f"reference ({reference}): it chooses among several; give n_best (4, say), or leave it out.")
     if out.resolve() in {Path(file).resolve() for file in (source, reference) if file is not None}:
         raise TextError(f"--out {out}: is what is read; name a new file.")
     student = None if student is None else Student(*student)

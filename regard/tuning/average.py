@@ -25,7 +25,8 @@ def average(paths: Sequence[str | Path], out: str | Path, *, shares: Sequence[fl
 
     `shares` say how much of each there is, in any unit; without them all count the same. Scores and a calibration are
     not taken over, as nothing was measured. Raises ModelError for fewer than two bundles, for bundles of other models,
-    other vocabularies or int8 weights, and for shares that are no weights; BundleError if `out` cannot be written.
+    languages or vocabularies or with int8 weights, and for shares that are no weights; BundleError if `out` cannot be
+    written.
     """
     shares = [*shares] or [1.0] * len(paths)
     if len(paths) < 2 or len(shares) != len(paths):
@@ -59,6 +60,12 @@ def _check_alike(first: Bundle, other: Bundle) -> None:
         raise ModelError(f"{other.path}: its weights were made small; average those it was made of, and quantise that.")
     if _shape(other) != _shape(first):
         raise ModelError(f"{other.path}: its [model] is not that of {first.path}; only models of a kind have a mean.")
+    one, wanted = ((data.source_language, data.target_language) for data in (other.recipe.data, first.recipe.data))
+    if all((*one, *wanted)) and one != wanted:
+        raise ModelError(
+            f"{other.path}: it translates {' to '.join(one)}, and {first.path} {' to '.join(wanted)}; only models of "
+            "one task have a mean."
+        )
     sides = (other.source, first.source), (other.target, first.target)
     if any(one.digest != wanted.digest for one, wanted in sides):
         raise ModelError(

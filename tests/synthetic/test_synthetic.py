@@ -192,6 +192,8 @@ def test_of_the_n_best_the_one_most_like_the_reference_is_taken(made, place):
         assert likes(found, reference) == max(likes(text, reference) for text in texts)
     with pytest.raises(ModelError, match="references"):
         regard.distill(made.path, "train.en", "other.de", n_best=4)
+    with pytest.raises(ModelError, match=r"reference \(train.de\): it chooses among several"):
+        regard.distill(made.path, "train.en", "other.de", reference="train.de")
     with pytest.raises(TextError, match="17"):
         regard.distill(made.path, "train.en", "other.de", reference="mono.de", n_best=4)
 

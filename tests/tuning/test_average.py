@@ -76,6 +76,10 @@ def test_what_has_no_mean_is_refused(three: list[Path], tmp_path: Path) -> None:
     small_bundle(tmp_path / "tagged", tags=("de", "fr"))
     with pytest.raises(ModelError, match="tagged: its vocabulary is not that of"):
         average([three[0], tmp_path / "tagged"], out)
+    sides = {"source": "train.de", "target": "train.en", "source_language": "de", "target_language": "en"}
+    small_bundle(tmp_path / "back", data=sides)
+    with pytest.raises(ModelError, match=r"back: it translates de to en, and .*seed1 en to de;"):
+        average([three[0], tmp_path / "back"], out)
     quantize(three[0], tmp_path / "int8")
     with pytest.raises(ModelError, match="int8: its weights were made small"):
         average([three[0], tmp_path / "int8"], out)
