@@ -48,8 +48,8 @@ def beam_steps(
 
     When a sentence stops is named by `stop`. "bound": when `n_best` of its finished ones cannot be overtaken by any
     open one, whatever that goes on to (log-probabilities only fall, so an open one is bounded by its own over the
-    largest penalty it can reach). "first": when `n_best` have finished. "beam": when `width` have, as other libraries'
-    beams do. "full": at the length limit.
+    largest penalty it can reach). "first": when `n_best` have finished, which with width 1 is greedy search. "beam":
+    when `width` have, as other libraries' beams do. "full": at the length limit.
     Finished sentences leave the batch when `shrink`. A sentence of which no hypothesis is possible gets none.
     """
     sentences, choose, limits = len(problem.first), problem.choose or best, problem.max_length.tolist()

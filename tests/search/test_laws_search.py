@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import toy
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -88,15 +88,18 @@ def test_a_wide_beam_equals_exhaustive_search(seed: int, name: str, alpha: float
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6))
+@example(9277, 1)  # where a search by the bound goes on beside what has ended, and finds better
 @settings(max_examples=40, deadline=None)
 def test_width_one_equals_greedy(seed: int, limit: int) -> None:
     limits = torch.tensor([limit, limit + 2, 1])
     state, first = _start(3)
-    penalty = penalty_of("gnmt", 0.6)
-    narrow = toy.searched(
-        beam_search, _table(seed, 1.0), state, first, width=1, max_length=limits, end=3, penalty=penalty
+    given = {"max_length": limits, "end": 3, "penalty": penalty_of("gnmt", 0.6)}
+    narrow, bounded = (
+        toy.searched(beam_search, _table(seed, 1.0), state, first, width=1, stop=stop, **given)
+        for stop in ("first", "bound")
     )
-    greedy = toy.searched(toy.greedy_search, _table(seed, 1.0), state, first, max_length=limits, end=3, penalty=penalty)
+    greedy = toy.searched(toy.greedy_search, _table(seed, 1.0), state, first, **given)
+    assert all(one[0].score >= h.score - 1e-6 for one, h in zip(bounded, greedy, strict=True))
     assert [h[0].ids for h in narrow] == [h.ids for h in greedy]
     assert [h[0].score for h in narrow] == pytest.approx([h.score for h in greedy])
     assert [h[0].ended for h in narrow] == [h.ended for h in greedy]
