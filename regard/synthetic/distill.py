@@ -64,14 +64,16 @@ def distill(
             f"n_best ({options.n_best}): of several the one most like the reference is taken; name a file of "
             "references, or leave n_best out."
         )
-    if reference is not None and options.n_best == 1:
-        raise ModelError(f"reference ({reference}): it chooses among several; give n_best (4, say), or leave it out.")
     if out.resolve() in {Path(file).resolve() for file in (source, reference) if file is not None}:
         raise TextError(f"--out {out}: is what is read; name a new file.")
     student = None if student is None else Student(*student)
     recipe = None if student is None else _recipe(student.recipe, Path(source), out)
     seen = None if reference is None else measured(Path(reference))[1]
     job = Job(teacher, source, options, reference=seen, by="" if reference is None else by)
+    if reference is not None and options.n_best == 1 and job.translator.searching(options).draws < 2:
+        raise ModelError(
+            f"reference ({reference}): it chooses among several; give n_best or samples (4, say), or leave it out."
+        )
     references = None if reference is None else read_lines(reference)
     if references is not None:
         check_counts([""] * job.count, references, "reference")

@@ -194,6 +194,11 @@ def test_of_the_n_best_the_one_most_like_the_reference_is_taken(made, place):
         regard.distill(made.path, "train.en", "other.de", n_best=4)
     with pytest.raises(ModelError, match=r"reference \(train.de\): it chooses among several"):
         regard.distill(made.path, "train.en", "other.de", reference="train.de")
+    regard.distill(made.path, "train.en", "drawn.de", reference="train.de", by="chrf", samples=4)
+    drawn = regard.load(made.path).translate(ENGLISH, samples=4)
+    for each, reference, found in zip(drawn, GERMAN, read_lines("drawn.de"), strict=True):
+        assert len(each.hypotheses) == 4
+        assert likes(found, reference) == max(likes(one.text, reference) for one in each.hypotheses)
     with pytest.raises(TextError, match="17"):
         regard.distill(made.path, "train.en", "other.de", reference="mono.de", n_best=4)
 
