@@ -21,7 +21,7 @@ from safetensors import numpy as plain
 
 from regard import bundle as bundles
 from regard.bundle import Bundle
-from regard.bundle.format import WEIGHTS
+from regard.bundle.files import WEIGHTS
 from regard.bundle.load import Weights
 from regard.errors import BundleError
 from regard.machine import atomic_rename

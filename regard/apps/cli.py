@@ -328,6 +328,7 @@ def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., Non
     field's `json_schema_extra` may hold its `panel` (a heading of the help), its `flag` and its `metavar`.
     """
     from regard.apps.options import field_named, flag_of, parameter
+    from regard.search.table import checked
 
     flags = {name: flag_of(name, *field_named(name)) for name in names if name != "set"}
     if "set" in names:
@@ -342,7 +343,7 @@ def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., Non
         @wraps(command)
         def with_flags(**given: Any) -> None:
             check_output(given.get("output"))  # of those that have one
-            objects: dict[str, Any] = {of: _made(models[of], _taken(given, own[of])) for of in models}
+            objects: dict[str, Any] = {of: checked(models[of], _taken(given, own[of])) for of in models}
             if names:
                 objects["options"] = _asked(_taken(given, flags))
             command(**given, **objects)
@@ -353,18 +354,6 @@ def takes(*names: str, **models: type[BaseModel]) -> Callable[[Callable[..., Non
         return with_flags
 
     return decorate
-
-
-def _made(model: type[BaseModel], given: dict[str, Any]) -> BaseModel:
-    """Raises ModelError for a value that there is not."""
-    from pydantic import ValidationError
-
-    try:
-        return model(**given)
-    except ValidationError as error:
-        from regard.search.table import explained
-
-        raise ModelError(explained(error)) from None
 
 
 def _taken(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -132,6 +132,16 @@ def _fit(recipe: Recipe, out: Path, resume: bool) -> None:
         write(f"{bundle}\n")
 
 
+_SAID = {
+    "batch": "batches of {tokens:,} tokens, as many as fit in memory",
+    "precision": "{chosen}: {because}",
+    "cut": "update {update:,}: a batch of {target_tokens:,} target tokens did not fit in memory and was cut in two; "
+    "lower data.batch_tokens if this goes on",
+    "damaged": "{why}\nIt was renamed, and the run goes on from {instead}",
+}
+"""What is said of the events that are a sentence and no more."""
+
+
 class Display:
     """Hears the events of `fit`; a context in which a progress bar stands where there is a terminal."""
 
@@ -159,8 +169,9 @@ class Display:
 
     def __call__(self, event: Event) -> None:
         """Show one event; kinds that are not known are left out."""
-        show = getattr(self, f"_{event['event']}", None)
-        if show is not None:
+        if sentence := _SAID.get(event["event"]):
+            self._say(sentence.format_map(event))
+        elif show := getattr(self, f"_{event['event']}", None):
             show(event)
 
     def _say(self, text: str) -> None:
@@ -176,12 +187,6 @@ class Display:
 
     def _begin(self, event: Event) -> None:
         self._say(f"begun with the parameters of {event['bundle']}; new: {', '.join(event['new']) or 'nothing'}")
-
-    def _batch(self, event: Event) -> None:
-        self._say(f"batches of {event['tokens']:,} tokens, as many as fit in memory")
-
-    def _precision(self, event: Event) -> None:
-        self._say(f"{event['chosen']}: {event['because']}")
 
     def _start(self, event: Event) -> None:
         if self.task is not None:
@@ -215,20 +220,11 @@ class Display:
             self.tell(f"update {event['update']:,}: {note}")
 
     def _validate(self, event: Event) -> None:
-        forms = {"perplexity": "perplexity {:.2f} per token", "bleu": "BLEU {:.2f}", "accuracy": "accuracy {:.2f} %"}
-        forms["f1"] = "F1 {:.2f} %"
+        forms = {"perplexity": "perplexity {:.2f} per token", "bleu": "BLEU {:.2f}"}
+        forms |= {"accuracy": "accuracy {:.2f} %", "f1": "F1 {:.2f} %"}
         scores = "".join(f", {form.format(event[name])}" for name, form in forms.items() if name in event)
         better = " (best so far)" if event["improved"] else ""
         self._say(f"update {event['update']:,}: dev loss {event['loss']:.4f}{scores}{better}")
-
-    def _cut(self, event: Event) -> None:
-        self._say(
-            f"update {event['update']:,}: a batch of {event['target_tokens']:,} target tokens did not fit in memory "
-            "and was cut in two; lower data.batch_tokens if this goes on"
-        )
-
-    def _damaged(self, event: Event) -> None:
-        self._say(f"{event['why']}\nIt was renamed, and the run goes on from {event['instead']}")
 
     def _unscored(self, event: Event) -> None:
         files = f" ({', '.join(event['files'])})" if event["files"] else ""

@@ -13,21 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import typer
 from pydantic import Field
 
-from regard.apps.cli import takes
-from regard.apps.options import (
-    CONSTRAINTS,
-    DETAILS,
-    LANGUAGES,
-    SEARCH,
-    BundlePath,
-    Cluster,
-    Device,
-    Flags,
-    Output,
-    With,
-)
 from regard.errors import ModelError, TextError
 from regard.search.table import Options
+
+from .cli import takes
+from .options import CONSTRAINTS, DETAILS, LANGUAGES, SEARCH, BundlePath, Cluster, Device, Flags, Output, With
 
 if TYPE_CHECKING:
     from regard.tasks.lines import Translate
@@ -160,9 +150,7 @@ def _typed(file: str) -> bool:
 
 def _lines_of(number: int, found: Translation, several: bool, scores: bool) -> Iterator[str]:
     if several:
-        for candidate in found.hypotheses:
-            yield f"{number}\t{candidate.log_probability:.4f}\t{candidate.text}"
-        if not found.hypotheses:
-            yield f"{number}\t{found.log_probability:.4f}\t{found.text}"
+        for each in found.hypotheses or (found,):
+            yield f"{number}\t{each.log_probability:.4f}\t{each.text}"
     else:
         yield f"{found.log_probability:.4f}\t{found.text}" if scores else found.text

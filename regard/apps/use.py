@@ -9,22 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import Field
 
-from regard.apps.cli import cell, console_on, new_table, printable, say, status, takes, write, write_json
-from regard.apps.options import (
-    LANGUAGES,
-    SEARCH,
-    AsJson,
-    BundlePath,
-    Device,
-    Flags,
-    Json,
-    Output,
-    Resamples,
-    With,
-    computing,
-)
 from regard.errors import TextError
 from regard.search.table import Options
+
+from .cli import cell, console_on, new_table, printable, say, status, takes, write, write_json
+from .options import LANGUAGES, SEARCH, AsJson, BundlePath, Device, Flags, Json, Output, Resamples, With, computing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,11 +67,10 @@ def evaluate(
         raise TextError("a translation is scored against references; name a file of them with --reference.")
     translator = load(bundle, device=device, with_=with_ or ())
     data = translator.recipe.data
-    lines, sets = (
-        (read_lines(source), [read_lines(file) for file in files])
-        if files
-        else references_of(read_pairs(source, fields=data.fields, languages=data.languages))
-    )
+    if files:
+        lines, sets = read_lines(source), [read_lines(file) for file in files]
+    else:
+        lines, sets = references_of(read_pairs(source, fields=data.fields, languages=data.languages))
     with status("translating") as tell:
         result = evaluate_lines(
             translator,
@@ -127,18 +115,15 @@ def _show(result: Evaluation, console: Console) -> None:
     )
 
 
-def _measure(
-    bundle: Path, source: Path, reference: list[Path], options: Options, judging: Judging, device: str
-) -> None:
+def _measure(bundle: Path, source: Path, files: list[Path], options: Options, judging: Judging, device: str) -> None:
     from regard.language.measure import measure
     from regard.text import read_lines
 
-    if len(reference) > 1:
-        raise TextError(f"{len(reference)} files of labels were given; each line has one label: give one file.")
-    labels = read_lines(reference[0]) if reference else None
-    found = measure(
-        bundle, read_lines(source), labels, resamples=judging.resamples, device=device, **computing(options)
-    )
+    if len(files) > 1:
+        raise TextError(f"{len(files)} files of labels were given; each line has one label: give one file.")
+    labels = read_lines(files[0]) if files else None
+    how = {"resamples": judging.resamples, "device": device, **computing(options)}
+    found = measure(bundle, read_lines(source), labels, **how)
     if judging.as_json:
         write_json({"bundle": str(bundle), "source": str(source), "scores": {k: s.to_dict() for k, s in found.items()}})
     else:

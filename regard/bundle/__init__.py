@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .format import FORMAT, SCALE, Calibration, Golden, Provenance, on_curve, versions
+from .files import SCALE
+from .format import FORMAT, Calibration, Golden, Provenance, on_curve, versions
 from .load import Bundle, check_golden, load
 from .save import add_calibration, add_shortlist, check_place, save, with_recipe
 

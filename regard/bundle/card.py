@@ -30,7 +30,7 @@ def model_card(recipe: Recipe, parameters: int, provenance: Provenance, golden: 
         "\n".join([*head, "---"]),
         f"# {_plain(recipe.name or recipe.model.family)}",
         _what(recipe, parameters, [language_named(code) for code in codes]),
-        *_data(recipe, provenance),
+        *_data(provenance),
         *_training(provenance),
         *_scores(provenance),
         *_notes(provenance),
@@ -43,9 +43,8 @@ def model_card(recipe: Recipe, parameters: int, provenance: Provenance, golden: 
 
 def _what(recipe: Recipe, parameters: int, languages: Sequence[str]) -> str:
     kind = FAMILIES[recipe.model.family].kind
-    between = (
-        f" ({' to '.join(languages)})" if len(languages) == 2 else f" ({', '.join(languages)})" if languages else ""
-    )
+    link = " to " if len(languages) == 2 else ", "
+    between = f" ({link.join(languages)})" if languages else ""
     aim = recipe.objective.replace("-", " ")
     return (
         f"A model of the family `{recipe.model.family}` ({kind}) with {parameters:,} parameters, trained to "
@@ -54,7 +53,7 @@ def _what(recipe: Recipe, parameters: int, languages: Sequence[str]) -> str:
     )
 
 
-def _data(recipe: Recipe, provenance: Provenance) -> Iterable[str]:
+def _data(provenance: Provenance) -> Iterable[str]:
     sums, filters = provenance.data.get("sha256", {}), provenance.data.get("filters", {})
     if not sums:
         return

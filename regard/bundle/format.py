@@ -27,22 +27,9 @@ from pydantic import AliasChoices, BaseModel, Field
 
 from regard.errors import BundleError
 
+from .files import CARD
+
 FORMAT = 1
-
-WEIGHTS, RECIPE, GOLDEN, CARD = "weights.safetensors", "recipe.toml", "golden.json", "bundle.json"
-CALIBRATION, SHORTLIST = "calibration.json", "shortlist.safetensors"
-MODEL_CARD = "MODEL_CARD.md"
-JOINT, SEPARATE = "subwords.model", ("source.model", "target.model")
-
-_METADATA, _TOKENIZER = 8 << 20, 64 << 20
-LARGEST = {
-    **dict.fromkeys((RECIPE, GOLDEN, CARD, CALIBRATION), _METADATA),
-    **dict.fromkeys((JOINT, *SEPARATE), _TOKENIZER),
-}
-"""The most bytes that a file may have which is read as a whole."""
-
-SCALE = ":scale"
-"""Behind a parameter's name: what its rows are multiplied by, where they are stored as whole numbers."""
 
 
 class _Strict(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):

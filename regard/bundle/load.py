@@ -25,27 +25,8 @@ from regard.recipe import Recipe
 from regard.recipe import load as load_recipe
 from regard.text import Shortlist, Tokenizer
 
-from .format import (
-    CALIBRATION,
-    CARD,
-    FORMAT,
-    GOLDEN,
-    JOINT,
-    LARGEST,
-    RECIPE,
-    SCALE,
-    SEPARATE,
-    SHORTLIST,
-    WEIGHTS,
-    Calibration,
-    Card,
-    File,
-    Golden,
-    Provenance,
-    Shown,
-    located,
-    no_bundle,
-)
+from .files import CALIBRATION, CARD, GOLDEN, JOINT, LARGEST, RECIPE, SCALE, SEPARATE, SHORTLIST, WEIGHTS
+from .format import FORMAT, Calibration, Card, File, Golden, Provenance, Shown, located, no_bundle
 
 if TYPE_CHECKING:
     from torch import nn

@@ -20,23 +20,8 @@ from regard.recipe import Recipe, to_toml
 from regard.text import Shortlist, Tokenizer
 
 from .card import model_card
-from .format import (
-    CALIBRATION,
-    CARD,
-    FORMAT,
-    GOLDEN,
-    JOINT,
-    MODEL_CARD,
-    RECIPE,
-    SCALE,
-    SEPARATE,
-    SHORTLIST,
-    WEIGHTS,
-    Calibration,
-    Golden,
-    Provenance,
-    earlier,
-)
+from .files import CALIBRATION, CARD, GOLDEN, JOINT, MODEL_CARD, RECIPE, SCALE, SEPARATE, SHORTLIST, WEIGHTS
+from .format import FORMAT, Calibration, Golden, Provenance, earlier
 from .load import Bundle, digest_of, load
 
 if TYPE_CHECKING:

@@ -227,8 +227,9 @@ def mapped(folder: Path, number: int, entry: Entry) -> tuple[Column, Column]:
     return source, target
 
 
-def _file(folder: Path, number: int) -> Path:
-    return folder / f"{number:05d}.shard"
+def _file(folder: Path, number: int, kind: str = "shard") -> Path:
+    """Where a shard is, or in a file of JSON waits to be encoded."""
+    return folder / f"{number:05d}.{kind}"
 
 
 # -- several processes at once -----------------------------------------------------------------------------------------
@@ -284,7 +285,7 @@ class _Worker:
         theirs.close()
 
     def give(self, number: int, raw: Raw) -> None:
-        _text(self.folder, number).write_text(raw.to_json(), encoding="ascii")
+        _file(self.folder, number, "json").write_text(raw.to_json(), encoding="ascii")
         with suppress(ConnectionError):  # a worker that is gone is noticed when it is listened to
             self.pipe.send_bytes(str(number).encode())
         self.waiting += 1
@@ -334,7 +335,7 @@ def _work(pipe: connection.Connection, folder: str, source: bytes, target: bytes
     with suppress(EOFError, ConnectionError):
         while True:
             number = int(pipe.recv_bytes())
-            text = _text(encoder.folder, number)
+            text = _file(encoder.folder, number, "json")
             try:
                 raw = Raw(**json.loads(text.read_text("ascii")))
                 text.unlink()
@@ -346,8 +347,3 @@ def _work(pipe: connection.Connection, folder: str, source: bytes, target: bytes
             except OSError as error:
                 name = os.fspath(error.filename) if error.filename is not None else None
                 say(errno=error.errno, strerror=error.strerror, filename=name)
-
-
-def _text(folder: Path, number: int) -> Path:
-    """Where the text of a shard waits to be encoded."""
-    return folder / f"{number:05d}.json"

@@ -66,6 +66,8 @@ class Tensors(NamedTuple):
         return Tensors(self.weight, bias, self.scale * factor)
 
 
+Part = tuple[Tensors, bool]
+"""A matrix, or a norm (True)."""
 SOURCE = Path(__file__).with_name("decoding.cpp")
 
 
@@ -150,14 +152,9 @@ class Decoder:
     """A model's weights in one precision, ready to search."""
 
     def __init__(
-        self,
-        shape: Shape,
-        precision: str,
-        epsilon: float,
-        tensors: Iterable[tuple[Tensors, bool]],
-        words: tuple[Embeddings, Embeddings],
+        self, shape: Shape, precision: str, epsilon: float, tensors: Iterable[Part], words: Sequence[Embeddings]
     ) -> None:
-        """`tensors` are matrices and norms (True) in the order of the constructor of decoding.cpp's Decoder.
+        """`tensors` come in the order of the constructor of decoding.cpp's Decoder.
 
         Each is asked for when the one before is packed, so that they need not be in memory all at once. Raises
         ModelError for weights that are not finite.
@@ -226,13 +223,13 @@ class Decoder:
         where there is more than a batch, so that no thread waits for another, unless the weights are large; and where
         other programs want the processors: who waits for a thread that was put aside would lose its time too.
         """
+        if not sources:
+            return []
         threads = min(threads_here(), len(sources))
         if apart is None:
             apart = threads > 1 and ((len(sources) > beam.batch and self._bytes <= _SMALL) or is_busy())
         if threads < 2 or not apart:
-            return (
-                self._searched(Search(self, sources, limits, beam, lists), sources, beam, progress) if sources else []
-            )
+            return self._searched(Search(self, sources, limits, beam, lists), sources, beam, progress)
         done, stopped = [0] * threads, threading.Event()
         part = replace(beam, batch=-(-beam.batch // threads))
 
@@ -316,14 +313,11 @@ class Decoder:
         rows = _joined([np.array(source, dtype=np.int32) for source in sources])
         listed = () if lists is None else _joined(lists)
         arrays = [each.ctypes.data_as(ctypes.c_void_p) for each in (*rows, *listed)]
-        tables = _Tables(
-            tuple(at(words.table).value for words in self.words),
-            tuple(at(words.row_scales).value for words in self.words),
-            tuple(None if each is None else each.ctypes.data for each in positions),
-            tuple(words.rows for words in self.words),
-            tuple(0 if each is None else len(each) for each in positions),
-            tuple(words.scale for words in self.words),
-        )
+        sides = [
+            (at(w.table).value, at(w.row_scales).value, at(x).value, w.rows, 0 if x is None else len(x), w.scale)
+            for w, x in zip(self.words, positions, strict=True)
+        ]
+        tables = _Tables(*zip(*sides, strict=True))
         given = [self._model, len(sources), *arrays, *[None] * (4 - len(arrays)), ctypes.byref(tables)]
         return given, (positions, rows, listed, tables)
 
@@ -348,9 +342,8 @@ class Search:
         numbers = (ctypes.c_int64 * 10)(*settings, shares, threads or threads_here(), *rules)
         given, self._kept = decoder.given(sources, self._longest, lists)
         limited = ((ctypes.c_int32 * len(limits))(*limits), (ctypes.c_double * len(penalties))(*penalties))
-        made = decoder.made(decoder.library.search_new(*given, *limited, len(penalties), numbers))
-        self._search = made
-        weakref.finalize(self, decoder.library.search_free, made)
+        self._search = decoder.made(decoder.library.search_new(*given, *limited, len(penalties), numbers))
+        weakref.finalize(self, decoder.library.search_free, self._search)
 
     def go_on(self) -> int:
         """Writes tokens of each hypothesis, one at least, for about 20 ms; how many sources are done."""

@@ -19,10 +19,13 @@ from regard.models.interface import HasParameters
 from regard.models.transformer import TransformerConfig
 
 from . import decoding
-from .decoding import Array, Decoder, Embeddings, Numbers, Shape, Tensors, Whole
+from .decoding import Array, Decoder, Embeddings, Numbers, Part, Shape, Tensors, Whole
 
 Weights = Mapping[str, Array]
 """Parameters by name, in float32; a shared matrix under the first of its names."""
+
+Stored = tuple[Array | Whole, Array | None]
+"""A matrix, and the scale of each row where it is in whole numbers."""
 
 _FREE = {
     *("width", "encoder_layers", "decoder_layers", "heads", "feedforward", "key_width", "value_width", "norm"),
@@ -102,7 +105,7 @@ def packed(
     In int8, matrices of which `whole` has whole numbers and each row's scale are taken as they are.
     """
 
-    def matrix(name: str) -> tuple[Array | Whole, Array | None]:
+    def matrix(name: str) -> Stored:
         return (precision == "int8" and whole(name)) or (weights[name], None)
 
     def table(name: str) -> Tensors:
@@ -137,15 +140,12 @@ def packed(
     ]
     first = [output]
     del tables, output, shared  # so that a table that is packed is not held beside it
-    return Decoder(shape, precision, _EPSILON, _tensors(weights, matrix, config, first), (words[0], words[1]))
+    return Decoder(shape, precision, _EPSILON, _tensors(weights, matrix, config, first), words)
 
 
 def _tensors(
-    weights: Weights,
-    matrix: Callable[[str], tuple[Array | Whole, Array | None]],
-    config: TransformerConfig,
-    first: list[Tensors],
-) -> Iterator[tuple[Tensors, bool]]:
+    weights: Weights, matrix: Callable[[str], Stored], config: TransformerConfig, first: list[Tensors]
+) -> Iterator[Part]:
     """Matrices and norms (True) in the order of decoding.cpp; `first`, the output, is taken out of its list."""
     yield first.pop(), False
     keys = config.widths[0]
@@ -158,7 +158,7 @@ def _tensors(
     def norm(name: str) -> Tensors:
         return Tensors(weights[f"{name}.weight"], weights[f"{name}.bias"]).each(lambda x: _filled(x, 1))
 
-    def attention(name: str, heads: int, *, apart: bool) -> Iterator[tuple[Tensors, bool]]:
+    def attention(name: str, heads: int, *, apart: bool) -> Iterator[Part]:
         """Queries, keys and values (E + E + F, D), or (E, D) and (E + F, D), and the output (D, F); or 2 D gates."""
         if not heads:
             yield linear(f"{name}.gates").each(lambda x: _filled(x, 2)), False

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from regard.errors import DataError
 
-References = Sequence[str] | Sequence[Sequence[str]]  # one reference a line, or several sets of them (set, then line)
+Lines = Sequence[str]
+References = Lines | Sequence[Lines]  # one reference a line, or several sets of them (set, then line)
 Values = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
@@ -93,14 +94,14 @@ class Metric:
     """
 
     name: str  # as it is shown
-    count: Callable[[Sequence[str], list[list[str]], str], Counts] | None
+    count: Callable[[Lines, list[list[str]], str], Counts] | None
     unit: str = "percent"
     higher_is_better: bool = True
     reads: Literal["text", "probabilities", "trees"] = "text"
     default: bool = False  # whether `regard evaluate` shows it where no metric is named
 
     def __call__(
-        self, hypotheses: Sequence[str], references: References, *, language: str = "", resamples: int = 1000
+        self, hypotheses: Lines, references: References, *, language: str = "", resamples: int = 1000
     ) -> Score:
         """The score of detokenised hypotheses; no interval where `resamples` is 0."""
         return self.score(self.counts(hypotheses, references, language), resamples)
@@ -124,13 +125,7 @@ class Metric:
         )
 
     def compare(
-        self,
-        baseline: Sequence[str],
-        system: Sequence[str],
-        references: References,
-        *,
-        language: str = "",
-        resamples: int = 1000,
+        self, baseline: Lines, system: Lines, references: References, *, language: str = "", resamples: int = 1000
     ) -> Comparison:
         """Paired bootstrap (Koehn 2004) of `system` against `baseline` on the same lines, at least 100 resamples."""
         first, second = (self.counts(lines, references, language) for lines in (baseline, system))
@@ -139,11 +134,9 @@ class Metric:
         kept = max(FEWEST, resamples)
         draws = resampled(lambda rows: second.of(rows) - first.of(rows), len(every), kept)
         p_value, signature = two_sided_p(draws, after - before), _with_bootstrap(first.signature, kept)
-        return Comparison(
-            self.name, before, after, p_value, interval_of(draws), signature, higher_is_better=self.higher_is_better
-        )
+        return Comparison(self.name, before, after, p_value, interval_of(draws), signature, self.higher_is_better)
 
-    def counts(self, hypotheses: Sequence[str], references: References, language: str) -> Counts:
+    def counts(self, hypotheses: Lines, references: References, language: str) -> Counts:
         """What is counted, references as a list of sets, each as long as the hypotheses.
 
         Raises DataError for no lines, for unequal counts, and for one string where a sequence of lines belongs.

@@ -7,7 +7,6 @@ from .interface import EncoderDecoder, Family, Kind, NeedsVocabulary
 
 __all__ = ["FAMILIES", "EncoderDecoder", "Families", "Family", "Kind", "NeedsVocabulary"]
 
-
 FAMILIES = Families(
     {
         "bahdanau": "regard.models.bahdanau",

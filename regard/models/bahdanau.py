@@ -6,7 +6,7 @@ Sizes: B sentences, S source tokens, T target tokens, E width of embeddings, D w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -26,6 +26,7 @@ from .choices import Chance, Config, NormalizerName, ScoreName, ScoreWidth, Size
 class BahdanauConfig(Config):
     """Sizes of the first translator with attention; the defaults are the paper's (appendix A.2.3)."""
 
+    looks: ClassVar[tuple[int, int]] = (1, 1)
     family: Literal["bahdanau"] = Field("bahdanau", description="the model family")
     cell: CellName = "gru"
     width: Size = Field(1000, description="n: features of the decoder's state")
@@ -47,10 +48,6 @@ class BahdanauConfig(Config):
                 f"try {self.encoder_width + 1}"
             )
         return self
-
-    @property
-    def cross_attention(self) -> tuple[int, int]:
-        return 1, 1
 
 
 class Annotations(NamedTuple):
@@ -135,8 +132,5 @@ class Bahdanau(Projecting):
         return as_laid_out(self.dropout(x), layout), replace(state, carry=carry)
 
 
-FAMILIES = {
-    "bahdanau": family_of(
-        BahdanauConfig, Bahdanau, {"width": 16, "encoder_width": 16, "embedding": 12, "readout": 8}, loops=True
-    )
-}
+_SMALL = {"width": 16, "encoder_width": 16, "embedding": 12, "readout": 8}
+FAMILIES = {"bahdanau": family_of(BahdanauConfig, Bahdanau, _SMALL, loops=True)}

@@ -27,17 +27,7 @@ from regard.nn.recurrent import SSRU
 from regard.nn.state import KeysValues, Layout, Observer, Packed, Padded, Rows, whole
 
 from . import FAMILIES
-from .choices import (
-    Chance,
-    Config,
-    EncoderDecoderConfig,
-    InitRange,
-    Size,
-    StackConfig,
-    TokenWidth,
-    check_shared,
-    one_of,
-)
+from .choices import Chance, Config, EncoderDecoderConfig, InitRange, Size, StackConfig, TokenWidth, one_of
 from .interface import HasParameters, NeedsVocabulary
 
 
@@ -213,6 +203,15 @@ def shared_tables(
     if c.share != "none":
         output.weight = target.weight
     return source, target, output
+
+
+def check_shared(share: str, source_vocabulary: int, target_vocabulary: int) -> None:
+    """Raises ModelError where one matrix is to serve two vocabularies."""
+    if share == "all" and source_vocabulary != target_vocabulary:
+        raise ModelError(
+            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} tokens and the target '
+            f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
+        )
 
 
 def final_norm(c: StackConfig | EncoderDecoderConfig) -> Norm:

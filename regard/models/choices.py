@@ -11,12 +11,10 @@ from collections import UserDict
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
-
-from regard.errors import ModelError
 
 from .interface import Family
 
@@ -159,6 +157,9 @@ TokenWidth = Annotated[Size, Field(description="features of a token")]
 class Config(BaseModel, extra="forbid", frozen=True):
     """What `[model]` may hold, and what can be known of a model by it alone; see `Family`."""
 
+    looks: ClassVar[tuple[int, int]] = (0, 0)
+    """`cross_attention`, where no setting changes it."""
+
     @property
     def capacity(self) -> int | None:
         """The most positions that a line may have, for which a score and a position scheme have weights; None: any."""
@@ -174,15 +175,13 @@ class Config(BaseModel, extra="forbid", frozen=True):
     @property
     def cross_attention(self) -> tuple[int, int]:
         """How many layers of the decoder look at the source, and with how many heads each."""
-        return 0, 0
+        return self.looks
 
     @property
     def shares_parts(self) -> bool:
         """Whether all layers have one bias together."""
-        positions = dict(self).get("positions", "none")
-        return positions not in PAPER["positions"] and getattr(
-            parts("positions.BIASES").get(positions), "shared", False
-        )
+        name = dict(self).get("positions", "none")
+        return name not in PAPER["positions"] and getattr(parts("positions.BIASES").get(name), "shared", False)
 
 
 family_of = partial(
@@ -384,12 +383,3 @@ def _divisors(number: int, near: int) -> str:
     tried = {1, number, *range(max(1, near - 9999), min(number, near + 9999) + 1)}
     found = sorted((n for n in tried if number % n == 0), key=lambda n: (abs(n - near), n))
     return listed(*sorted(found[:2]))
-
-
-def check_shared(share: str, source_vocabulary: int, target_vocabulary: int) -> None:
-    """Raises ModelError where one matrix is to serve two vocabularies."""
-    if share == "all" and source_vocabulary != target_vocabulary:
-        raise ModelError(
-            f'model.share = "all" needs one vocabulary, but the source has {source_vocabulary} tokens and the target '
-            f'{target_vocabulary}; set text.joint = true, or model.share = "target"'
-        )

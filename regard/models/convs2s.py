@@ -22,19 +22,8 @@ from regard.nn.layers import Dropout, Map
 from regard.nn.positions import POSITIONS, Embedding
 from regard.nn.state import KeysValues, Layout, Observer, Packed, Rows, show, wanted, whole
 
-from .blocks import Projecting
-from .choices import (
-    AddedName,
-    Chance,
-    Config,
-    NormalizerName,
-    ScoreName,
-    ScoreWidth,
-    Share,
-    Size,
-    check_shared,
-    family_of,
-)
+from .blocks import Projecting, check_shared
+from .choices import AddedName, Chance, Config, NormalizerName, ScoreName, ScoreWidth, Share, Size, family_of
 
 _HALF = math.sqrt(0.5)
 """What a sum of two is multiplied by to keep its variance (section 3.5)."""
@@ -187,11 +176,8 @@ class ConvS2S(Projecting):
         else:
             lengths = lengths[:, None, None, None]
         # A mean over S positions has 1/S of a position's variance: S sqrt(1/S) undoes it (section 3.5).
-        return ConvS2SState(
-            KeysValues(self.score.keys(keys), values * lengths.sqrt(), layout),
-            layout.lengths,
-            (None,) * len(self.attentions),
-        )
+        prepared = KeysValues(self.score.keys(keys), values * lengths.sqrt(), layout)
+        return ConvS2SState(prepared, layout.lengths, (None,) * len(self.attentions))
 
     def decode(
         self, tokens: Tensor, state: ConvS2SState, layout: Layout | None = None, observe: Observer | None = None

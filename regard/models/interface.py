@@ -97,10 +97,6 @@ class EncoderDecoder(Decodes, Protocol):
         With a capacity, caches are fixed blocks of so many tokens; without, they grow.
         """
 
-    def train(self, mode: bool = True) -> nn.Module: ...
-    def eval(self) -> nn.Module: ...
-    def state_dict(self) -> dict[str, Tensor]: ...
-
 
 class MaskPredictor(EncoderDecoder, Protocol):
     """An encoder-decoder whose `decode` is given whole targets with masks, and predicts the token at each position."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field
@@ -46,13 +46,10 @@ class LSTMNConfig(TapesConfig):
 class LSTMNTranslatorConfig(TapesConfig):
     """An encoder and a decoder of such layers; the decoder looks at the source's top states ("shallow fusion")."""
 
+    looks: ClassVar[tuple[int, int]] = (1, 1)
     family: Literal["lstmn-translator"] = Field("lstmn-translator", description="the model family")
     score: ScoreName = "additive"
     normalize: NormalizerName = "softmax"
-
-    @property
-    def cross_attention(self) -> tuple[int, int]:
-        return 1, 1
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Sizes: B sentences, S source tokens, T target tokens, E width of embeddings, D w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -25,6 +25,7 @@ from .blocks import Projecting, begin_uniform
 class LuongConfig(blocks.RecurrentEncoder):
     """Sizes of a stacked recurrent translator with attention on top; the defaults are the paper's (section 4.1)."""
 
+    looks: ClassVar[tuple[int, int]] = (1, 1)
     family: Literal["luong"] = Field("luong", description="the model family")
     score: choices.ScoreName = "bilinear"  # the paper's general
     score_width: choices.ScoreWidth = 0
@@ -37,10 +38,6 @@ class LuongConfig(blocks.RecurrentEncoder):
     input_feeding: bool = Field(True, description="a step also reads what the one before it made of its attention")
     dropout: blocks.RecurrentDropout = 0.2
     init_range: choices.InitRange = 0.1
-
-    @property
-    def cross_attention(self) -> tuple[int, int]:
-        return 1, 1
 
 
 class LuongMemory(NamedTuple):

@@ -90,8 +90,5 @@ class Seq2Seq(Projecting):
         return as_laid_out(self.dropout(x), layout), replace(state, carries=carries)
 
 
-FAMILIES = {
-    "seq2seq": family_of(
-        Seq2SeqConfig, Seq2Seq, {"width": 16, "embedding": 12, "layers": 2}, has_attention=False, loops=True
-    )
-}
+_SMALL = {"width": 16, "embedding": 12, "layers": 2}
+FAMILIES = {"seq2seq": family_of(Seq2SeqConfig, Seq2Seq, _SMALL, has_attention=False, loops=True)}

@@ -31,6 +31,12 @@ class StandIn:
     """A type of device and of numbers -> why the kernel cannot run on this machine with them, or None."""
     refuses: Callable[..., str | None]
     """The tensors that `run` would be given -> why it cannot take these, or None."""
+    gpu: StandIn | None = None
+    """The one for GPUs, if there is another."""
+
+    def on(self, device: str) -> StandIn:
+        """The one for a type of device."""
+        return self.gpu if self.gpu is not None and device == "cuda" else self
 
 
 STAND_INS: dict[str, StandIn] = {}
@@ -54,20 +60,22 @@ def references_only() -> bool:
     return _off
 
 
-def stand_in(name: str, *tensors: Tensor | None) -> Callable[..., Tensor] | None:
+def stand_in(name: str, first: Tensor, *others: Tensor | None) -> Callable[..., Tensor] | None:
     """What does this piece of work for these tensors; None: the reference must."""
-    entry = STAND_INS.get(name)
-    return None if entry is None or _off or entry.refuses(*tensors) is not None else entry.run
+    if (entry := STAND_INS.get(name)) is None or _off:
+        return None
+    entry = entry.on(first.device.type)
+    return None if entry.refuses(first, *others) is not None else entry.run
 
 
-def refusal(name: str, *tensors: Tensor | None) -> str | None:
+def refusal(name: str, *tensors: Tensor) -> str | None:
     """Why `stand_in` gives None, in a sentence."""
-    return _missing(name) or STAND_INS[name].refuses(*tensors)
+    return _missing(name) or STAND_INS[name].on(tensors[0].device.type).refuses(*tensors)
 
 
 def unavailable(name: str, device: str, dtype: torch.dtype) -> str | None:
     """Why no tensors on this type of device with this type of numbers can be taken, in a sentence; None: some can."""
-    return _missing(name) or STAND_INS[name].unavailable(device, dtype)
+    return _missing(name) or STAND_INS[name].on(device).unavailable(device, dtype)
 
 
 def _missing(name: str) -> str | None:

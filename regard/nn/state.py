@@ -94,7 +94,8 @@ class Packed(Layout):
 
     def sequences(self) -> Tensor:
         """(L,) the sequence that each token belongs to; B for the tail's, which belong to none."""
-        return torch.searchsorted(self.starts[1:], self._tokens(), right=True)
+        # Not starts[1:]: for GPUs PyTorch 2.11 compiles this wrongly for a view, whose beginning it forgets.
+        return torch.searchsorted(self.starts, self._tokens(), right=True) - 1
 
     def positions(self) -> Tensor:
         # The tail may be longer than any sequence; its positions must still be among those that a table has.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FAMILY = "transformer"  # what a `[model]` table is when it names no family
 
 Key = tuple[str, ...]  # a key below its tables: ("train", "warmup")
+Values = Mapping[str, str] | None  # of variables, by the names that stand in `${NAME}`
 
 RENAMED: dict[Key, str] = {
     ("train", "updates"): "max_updates",
@@ -118,9 +119,9 @@ class Recipe(BaseModel, extra="forbid", frozen=True):
         possible = {name: o for name, o in _objectives().items() if kind in o.kinds}
         wanted = self.objective or next(iter(possible))
         if wanted not in possible:
+            article = "an" if kind[0] in "aeiou" else "a"
             raise ValueError(
-                f"train.objective = {wanted!r} is not for model.family = {self.model.family!r}, "
-                f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}; "
+                f"train.objective = {wanted!r} is not for model.family = {self.model.family!r}, {article} {kind}; "
                 f"it can: {', '.join(possible)}."
             )
         objective = possible[wanted]
@@ -155,10 +156,9 @@ class Recipe(BaseModel, extra="forbid", frozen=True):
             raise ValueError("data.context and text.sampling do not go together; leave one of them out.")
         _check_text(self.text, objective)
         if kind in ("encoder-decoder", "mask-predictor"):
+            attends = family.cross_attention(self.model) != (0, 0)
             try:
-                check_for(
-                    self.search, step_by_step=family.step_by_step, attends=family.cross_attention(self.model) != (0, 0)
-                )
+                check_for(self.search, step_by_step=family.step_by_step, attends=attends)
             except ModelError as error:
                 raise ValueError(str(error)) from None
         return self
@@ -179,13 +179,7 @@ def _check_text(text: TextConfig, objective: Objective) -> None:
             raise ValueError("text.noise is put into the source of pairs, and this recipe reads text; leave it out.")
 
 
-def load(
-    path: str | Path,
-    variables: Mapping[str, str] | None = None,
-    overrides: Iterable[str] = (),
-    *,
-    trained: bool = False,
-) -> Recipe:
+def load(path: str | Path, variables: Values = None, overrides: Iterable[str] = (), *, trained: bool = False) -> Recipe:
     """Read a recipe file; `variables` fill in `${NAME}`, `overrides` such as "train.learning_rate=0.5" replace values.
 
     With `trained` it is that of a model which is trained already: keys of older recipes are read under their present
@@ -204,12 +198,7 @@ def load(
 
 
 def parse(
-    text: str,
-    variables: Mapping[str, str] | None = None,
-    overrides: Iterable[str] = (),
-    *,
-    name: str = "recipe",
-    trained: bool = False,
+    text: str, variables: Values = None, overrides: Iterable[str] = (), *, name: str = "recipe", trained: bool = False
 ) -> Recipe:
     """A recipe from TOML; `name` is for messages. See `load`."""
     if len(text) > _LARGEST:

@@ -44,7 +44,6 @@ class RuleState(Protocol):
     """Where one hypothesis stands among its rules."""
 
     def after(self, token: int) -> RuleState: ...
-
     def allowed(self, vocabulary: int, end: int) -> NDArray[np.bool_]: ...
 
 
@@ -52,9 +51,7 @@ class Rule(Protocol):
     """What the hypotheses of one sentence must keep: `Rules`, or a tree's `Bracketing`."""
 
     def refusal(self) -> str | None: ...
-
     def start(self) -> RuleState: ...
-
     def needs(self) -> Sequence[int]: ...
 
 

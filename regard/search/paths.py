@@ -48,7 +48,6 @@ def path_steps(problem: Problem[S], pick: Callable[[Array, int], Indices]) -> St
 
 def greedy_steps(problem: Problem[S]) -> Steps:
     """The most likely token again and again until the end, or until the length limit."""
-
     return path_steps(problem, lambda log_probabilities, length: likeliest(log_probabilities, 1)[1][:, 0])
 
 

@@ -10,7 +10,7 @@ import difflib
 import math
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
@@ -22,6 +22,7 @@ from . import ways
 if TYPE_CHECKING:
     from .hypotheses import Hypothesis
 
+Fields = TypeVar("Fields", bound=BaseModel)
 Precision = Literal["auto", "exact", "float32", "bfloat16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("auto", "exact", "float32", "bfloat16", "int8")
 
@@ -134,8 +135,13 @@ def search_with(search: SearchConfig, changes: Mapping[str, Any]) -> SearchConfi
     given = {key: value for key, value in changes.items() if value is not None}
     for key in given:
         check_name(key, SearchConfig.model_fields, "search has no key")
+    return checked(SearchConfig, {**search.model_dump(), **given})
+
+
+def checked(model: type[Fields], given: Mapping[str, Any]) -> Fields:
+    """A model of these fields; raises ModelError for a value that there is not."""
     try:
-        return SearchConfig.model_validate({**search.model_dump(), **given})
+        return model.model_validate(given)
     except ValidationError as error:
         raise ModelError(explained(error)) from None
 
@@ -227,10 +233,7 @@ class Options(BaseModel, extra="forbid", frozen=True):
             else:
                 check_name(key, {**cls.model_fields, **SearchConfig.model_fields}, "translate has no option")
                 search[key] = value
-        try:
-            return cls.model_validate({**fields, "search": search})
-        except ValidationError as error:
-            raise ModelError(explained(error)) from None
+        return checked(cls, {**fields, "search": search})
 
     def setting(self, key: str) -> Any:
         """What a key of [search] is set to here, else its default; ModelError for a value that there is not."""

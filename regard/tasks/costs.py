@@ -28,7 +28,9 @@ from regard.errors import ModelError
 from regard.models import FAMILIES
 from regard.models.blocks import around_layers, new_model
 from regard.nn.layers import only_references
-from regard.train import CHUNKS, OBJECTIVES, OPTIMIZERS, Inputs, Objective, TrainConfig
+from regard.train import CHUNKS, OBJECTIVES, Inputs, Objective, TrainConfig
+
+from .prepare import copies
 
 MOST_TOKENS = 25_000
 """Of a batch that is as large as fits: the paper's (section 5.1), beyond which nothing speaks for more."""
@@ -95,9 +97,8 @@ def count_costs(
             parts[name.partition(".")[0]] += parameter.numel()
     rows, source, target = sizes.astype(np.float64).T
     terms = np.column_stack([np.ones(len(sizes)), rows[:, None] * _powers(source, target)])
-    flops, activations = (
-        Cost(max(0.0, float(x[0])), tuple(map(float, x[1:]))) for x in np.linalg.solve(terms, found).T
-    )
+    solved: list[list[float]] = np.linalg.solve(terms, found).T.tolist()
+    flops, activations = (Cost(max(0.0, fixed), tuple(pair)) for fixed, *pair in solved)
     return Costs({n: c for n, c in parts.items() if c}, targets, flops, activations, bfloat16)
 
 
@@ -184,9 +185,7 @@ def training_memory(costs: Costs, config: TrainConfig, kind: str, *, tokens: int
     activations = costs.activations.fixed + max(tokens, longest) * _bytes_a_token(costs, longest)
     return {
         "weights": weights,
-        "gradients": weights,
-        "optimiser state": round(OPTIMIZERS[config.optimizer].state * weights),
-        "moving average": weights if config.average == "ema" else 0,
+        **{name: round(times * weights) for name, times in copies(config).items()},
         "weights and gradients in bfloat16": weights if costs.bfloat16 else 0,
         "activations of the largest batch": round(activations),
         "passing tensors and fragments": round(activations * _PASSING[kind]),

@@ -103,11 +103,7 @@ def decode_steps(
     line: int = 1,
     shortlist: Shortlist | None = None,
 ) -> Iterator[list[int]]:
-    """After each step the ids that the translation begins with for certain; at last, all of them.
-
-    A greedy search and a sample are certain of every token, a beam of those that all of its hypotheses agree on.
-    Raises ModelError for a search that chooses at the end.
-    """
+    """After each step the ids that the translation begins with for certain, see `Translator.stream`; at last, all."""
     chosen = streamed(search, rules is not None)
     problem = problem_of(backend, [source], search, shortlist, [(0, rules)], [line])
     assert chosen.stream is not None

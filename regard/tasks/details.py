@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.bundle import Calibration
 from regard.errors import ModelError
 from regard.search.table import Options
 from regard.text.sentences import words
@@ -24,17 +23,21 @@ from .forced import Forced
 from .lines import SourceSide
 from .translation import Candidate, Translation, WordLink, WordSpan
 
+if TYPE_CHECKING:
+    from .translate import Translator
+
 Span = tuple[int, int]
+Spans = Sequence[Span]
 Weights = NDArray[np.float32]
 
 
-def words_of(text: str, spans: Sequence[Span], confidences: Sequence[float] = ()) -> tuple[WordSpan, ...]:
+def words_of(text: str, spans: Spans, confidences: Sequence[float] = ()) -> tuple[WordSpan, ...]:
     """The words of a line at these spans, with how sure the model is of each if that is given."""
     sure: Sequence[float | None] = confidences or [None] * len(spans)
     return tuple(WordSpan(text[start:end], start, end, c) for (start, end), c in zip(spans, sure, strict=True))
 
 
-def sums_of(log_probabilities: Sequence[float], tokens: Sequence[Span], spans: Sequence[Span]) -> list[float]:
+def sums_of(log_probabilities: Sequence[float], tokens: Spans, spans: Spans) -> list[float]:
     """The log-probability of each word, from those of the tokens: all of a word's must be right for the word to be.
 
     A token of nothing but space belongs to the word behind it; what comes after the last token, the end, to none.
@@ -49,11 +52,7 @@ def sums_of(log_probabilities: Sequence[float], tokens: Sequence[Span], spans: S
 
 
 def links_of(
-    weights: Weights,
-    target_tokens: Sequence[Span],
-    source_tokens: Sequence[Span],
-    target_words: Sequence[Span],
-    source_words: Sequence[Span],
+    weights: Weights, target_tokens: Spans, source_tokens: Spans, target_words: Spans, source_words: Spans
 ) -> tuple[WordLink, ...]:
     """A link for each target word that looks at a source word at all, from weights (T, S) between tokens.
 
@@ -79,7 +78,7 @@ def steps_of(layers: Sequence[Weights], rule: str, layer: int, head: int = 0) ->
     return np.asarray((rows[1:] if rule == "input" else rows[:-1])[:, :-1], dtype=np.float32)
 
 
-def shares_of(tokens: Sequence[Span], words: Sequence[Span]) -> NDArray[np.float64]:
+def shares_of(tokens: Spans, words: Spans) -> NDArray[np.float64]:
     """(tokens, words): how much of a token's characters, spaces aside, stands in each word."""
     starts, ends = np.array(tokens, dtype=np.int64).reshape(-1, 2).T
     firsts, lasts = np.array(words, dtype=np.int64).reshape(-1, 2).T
@@ -92,20 +91,12 @@ def shares_of(tokens: Sequence[Span], words: Sequence[Span]) -> NDArray[np.float
 # -- a translation with what was asked for -----------------------------------------------------------------------------
 
 
-def detailed(
-    found: Translation,
-    line: str,
-    made: Forced,
-    source: SourceSide,
-    target: Tokenizer,
-    calibration: Calibration,
-    options: Options,
-) -> Translation:
+def detailed(found: Translation, line: str, made: Forced, translator: Translator, options: Options) -> Translation:
     """The translation of a line with what was asked for beside it, from the forced decoding of its best candidate."""
-    best = found.hypotheses[0]
+    best, calibration = found.hypotheses[0], translator.calibration
     changes: dict[str, Any] = {}
     log_probabilities = made.log_probabilities[: len(best.tokens)]
-    spans, tokens = words(best.text), target_spans(target, best)
+    spans, tokens = words(best.text), target_spans(translator.target, best)
     if options.confidence:
         changes["confidences"] = tuple(calibration.token(value) for value in log_probabilities)
         sums = sums_of(log_probabilities, tokens, spans)
@@ -113,12 +104,13 @@ def detailed(
     elif options.alignment:
         changes["words"] = words_of(best.text, spans)
     if options.alignment:
-        reading, read = source.spans(line, options.to)
+        reading, read = translator.reading.spans(line, options.to)
         changes["source_words"] = words_of(line, read)
         weights = steps_of(layers_of(made), calibration.rule, calibration.layer)
         changes["alignment"] = links_of(weights, tokens, reading, spans, read)
     if options.attention:
-        changes["attention"] = last_layer(made, len(best.tokens))
+        mean = layers_of(made)[-1].mean(axis=0)  # of the last layer's heads
+        changes["attention"] = np.asarray(mean[: len(best.tokens)], dtype=np.float32)
     return replace(found, **changes)
 
 
@@ -142,11 +134,6 @@ def target_spans(target: Tokenizer, candidate: Candidate) -> list[Span]:
     raw = target.decode(candidate.ids)
     kept = list(accumulate((character != "\0" for character in raw), initial=0))  # a text has no NUL
     return [(kept[start], kept[end]) for start, end in target.spans_of(candidate.ids)]
-
-
-def last_layer(made: Forced, rows: int) -> Weights:
-    """The last layer's weights, the mean of its heads: (target tokens, source tokens)."""
-    return np.asarray(layers_of(made)[-1].mean(axis=0)[:rows], dtype=np.float32)
 
 
 def layers_of(made: Forced) -> Sequence[Weights]:

@@ -69,9 +69,7 @@ def evaluate(
 ) -> Evaluation:
     """Score a bundle on a source and a reference, each a file or a list of lines; `options`: see `evaluate_lines`."""
     translator = bundle if isinstance(bundle, Translator) else load(bundle)
-    lines, known = (
-        read_lines(given) if isinstance(given, (str, Path)) else list(given) for given in (source, reference)
-    )
+    lines, known = (read_lines(x) if isinstance(x, (str, Path)) else list(x) for x in (source, reference))
     return evaluate_lines(translator, lines, known, metrics=metrics, **options)
 
 

@@ -27,30 +27,18 @@ from regard.errors import CheckpointError, ModelError, RecipeError, TrainingErro
 from regard.kernels import native
 from regard.machine import locked, stopping, write_atomically
 from regard.models import FAMILIES
-from regard.models.blocks import device_named, new_model, parameter_count
+from regard.models.blocks import device_named, new_model, parameter_count, resolve_precision
 from regard.nn import layers
 from regard.nn.attention import multihead
 from regard.recipe import Recipe
 from regard.text import END
-from regard.train import (
-    OBJECTIVES,
-    OPTIMIZERS,
-    Callback,
-    Counts,
-    Event,
-    Objective,
-    Optimizer,
-    Options,
-    Report,
-    Trainer,
-    resolve_precision,
-)
+from regard.train import OBJECTIVES, OPTIMIZERS, Callback, Counts, Event, Objective, Optimizer, Options, Report, Trainer
 from regard.train.checkpoint import Journal
 from regard.train.parallel import Parallel, joined
 
 from .costs import count_costs, fitting_tokens, free_memory
 from .finish import finish, validate
-from .prepare import Prepared, check_shortest, check_tests, prepare_for, with_corpus
+from .prepare import Prepared, check_shortest, check_tests, copies, prepare_for, with_corpus
 
 
 def fit(
@@ -154,8 +142,9 @@ def _fit(run: _Run, recipe: Recipe, parallel: Parallel, corpus: Texts | None, gi
     trainer = trainer_of(recipe, prepared, _model(recipe, prepared, run, given), run.out, options)
     taken_up = trainer.resume() if run.resume else None
     if parallel.main:
-        if taken_up is None:
-            _forget(run.out)
+        if taken_up is None:  # what a run cut off before its first checkpoint left must not be averaged into this one's
+            shutil.rmtree(run.out / "snapshots", ignore_errors=True)
+            (run.out / "best.safetensors").unlink(missing_ok=True)
         journal.open(trainer.progress.update)
     _report_start(run.report, recipe, prepared, trainer, taken_up)
     try:
@@ -179,8 +168,8 @@ def _model(recipe: Recipe, prepared: Prepared, run: _Run, given: nn.Module | Non
     """The recipe's model with the weights to begin with; raises ModelError for a given one of other sizes."""
     torch.manual_seed(recipe.seed)
     train, here = recipe.train, run.device.type == "cpu" and recipe.train.parallel != "fsdp"
-    copies = 2 + OPTIMIZERS[train.optimizer].state + (train.average == "ema") if here else 1  # gradients are one
-    model = new_model(recipe.model, prepared.source_tokenizer, prepared.target_tokenizer, copies)
+    held = 1 + sum(copies(train).values()) if here else 1
+    model = new_model(recipe.model, prepared.source_tokenizer, prepared.target_tokenizer, held)
     if given is not None:
         sizes = [{name: tuple(p.shape) for name, p in each.named_parameters()} for each in (model, given)]
         if sizes[0] != sizes[1]:
@@ -337,12 +326,6 @@ def _fitting(recipe: Recipe, prepared: Prepared, device: torch.device) -> int:
     costs = count_costs(recipe.model, *tokens, bfloat16=bfloat16, objective=recipe.objective, again=again)
     longest = recipe.data.context or prepared.train.longest
     return fitting_tokens(costs, recipe.train, device.type, free=free_memory(device), longest=longest)
-
-
-def _forget(out: Path) -> None:
-    """Remove weights that a run cut off before its first checkpoint left, lest they be averaged into this one's."""
-    shutil.rmtree(out / "snapshots", ignore_errors=True)
-    (out / "best.safetensors").unlink(missing_ok=True)
 
 
 def _check_directory(recipe: Recipe, out: Path, resume: bool) -> None:

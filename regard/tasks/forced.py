@@ -70,9 +70,7 @@ def forced(
             [decoder] = backend.decoders
             layers = range(decoder.shape.decoder_layers) if attention else ()
             made = decoder.forced(read, written, (BEGIN, END), temperature=temperature, scores=scores, layers=layers)
-            found |= {
-                i: Forced(tuple(likely), tuple(weights)) for i, (likely, weights) in zip(batch, made, strict=True)
-            }
+            found |= {i: Forced(tuple(row), tuple(weights)) for i, (row, weights) in zip(batch, made, strict=True)}
         else:
             rows, layers_seen = _in_pytorch(backend, read, written, temperature, attention, scores)
             for row, i in enumerate(batch):

@@ -30,7 +30,7 @@ from regard.settings import DataConfig, Filters
 from regard.text.lines import Pair, iter_lines, split_tag, tag
 from regard.text.subwords import Kind, TextConfig
 from regard.text.tokenizer import Tokenizer
-from regard.train import OBJECTIVES, Inputs
+from regard.train import OBJECTIVES, OPTIMIZERS, Inputs, TrainConfig
 
 Given = tuple[Tokenizer | None, Tokenizer | None]
 Select = Callable[[Pair], bool]
@@ -182,7 +182,6 @@ def with_corpus(recipe: Recipe, corpus: Texts, out: Path, *, resume: bool = Fals
     `corpus` is whatever `Corpus.of` takes. Raises DataError and TextError for one that cannot be used, RecipeError for
     one of another kind than the recipe's objective wants, and, with `resume`, for another than the run was begun with.
     """
-
     data = write_corpus(Corpus.of(corpus), recipe.data, out / "corpus", resume=resume)
     return recipes.changed(recipe, {"data": data.model_dump(mode="json", exclude_none=True)}, name="the corpus")
 
@@ -264,6 +263,12 @@ def _takes(model: nn.Module, recipe: Recipe, *tokens: int) -> bool:
     except ModelError:
         return False
     return True
+
+
+def copies(config: TrainConfig) -> dict[str, float]:
+    """What training holds beside the weights, in as many numbers as they have, or so many times as many."""
+    state, average = OPTIMIZERS[config.optimizer].state, float(config.average == "ema")
+    return {"gradients": 1.0, "optimiser state": state, "moving average": average}
 
 
 def check_shortest(recipe: Recipe, valid: Store) -> None:
@@ -349,10 +354,9 @@ def tokenizers(
         symbols = [*dict.fromkeys([*map(tag, data.target_languages), *text.symbols])]
         for name, (kind, sides) in wanted.items():
             lines = [pair[side] for side in sides for pair in sample]
-            models.append(
-                Tokenizer.train(lines, size=text.size, kind=kind, symbols=symbols, shrink=text.shrink, settings=text)
-            )
-            models[-1].save(notes.folder / name)
+            made = Tokenizer.train(lines, size=text.size, kind=kind, symbols=symbols, shrink=text.shrink, settings=text)
+            made.save(notes.folder / name)
+            models.append(made)
         notes.put("subwords", fingerprint, [model.digest for model in models])
     return given[0] or models[0], given[1] or models[-1]
 

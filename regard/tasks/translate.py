@@ -23,7 +23,7 @@ from regard.text.shortlist import Shortlist
 from regard.text.tokenizer import END, Tokenizer
 
 from .engine import Backend, Engine, check_kind, context_of, instead_of, mask_of, placed
-from .lines import Languages, SourceSide
+from .lines import Ids, Languages, SourceSide
 from .translation import Asked, Candidate, Translation
 
 if TYPE_CHECKING:
@@ -269,9 +269,7 @@ class Translator:
         self.check_forwards("phrases and prefixes are looked for from left to right")
         return asked.under(search, shortlist, self.engine, self.target)
 
-    def _translation(
-        self, ids: Sequence[int], candidates: list[Candidate], search: SearchConfig, n_best: int
-    ) -> Translation:
+    def _translation(self, ids: Ids, candidates: list[Candidate], search: SearchConfig, n_best: int) -> Translation:
         if search.mbr != "none":
             from regard.metrics import likeness
 
@@ -334,12 +332,12 @@ class Translator:
                 if options.replace_unknown:
                     translations[i] = with_unknown_replaced(found, line, one, self.reading, self.target, options.to)
                 else:
-                    translations[i] = detailed(found, line, one, self.reading, self.target, self.calibration, options)
+                    translations[i] = detailed(found, line, one, self, options)
 
     def _text(self, hypothesis: Hypothesis) -> str:
         return self._text_of(hypothesis.ids)
 
-    def _text_of(self, ids: Sequence[int]) -> str:
+    def _text_of(self, ids: Ids) -> str:
         return self.target.decode(ids).translate(_ONE_LINE)
 
 
@@ -349,7 +347,6 @@ def load(
     """A translator from a bundle, which is checked while it is read; `device` is auto, cpu, cuda or cuda:N.
 
     `with_` are bundles that translate together with it, as an ensemble; `adapter` changes it: see `regard.adapt`.
-
     Raises BundleError for a bundle that is missing or damaged, ModelError for a device that is not there.
     """
     bundle = path if isinstance(path, Bundle) else bundles.load(path)

@@ -11,19 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from xml.parsers import expat
 
 from regard.errors import TextError, install
-from regard.text.languages import matches
-from regard.text.lines import (
-    FORMATS,
-    MAX_CHARACTERS,
-    Format,
-    Pair,
-    Row,
-    Source,
-    check_line,
-    iter_lines,
-    name_of,
-    open_bytes,
-)
+
+from .languages import matches
+from .lines import FORMATS, MAX_CHARACTERS, Format, Pair, Row, Source, check_line, iter_lines, name_of, open_bytes
 
 _NAME_THEM = "Name those to be read in data.fields."
 _BATCH = 1024  # rows of a Parquet file that are in memory at a time
@@ -176,11 +166,9 @@ class _Units:
             if self._fed - max(self._parser.CurrentByteIndex, 0) > _LARGEST:
                 raise ValueError("a tag is larger than 4 MB")
         except (expat.ExpatError, ValueError) as error:
-            where = f"line {self._parser.CurrentLineNumber}, column {self._parser.CurrentColumnNumber + 1}"
+            where = f"{name}: line {self._parser.CurrentLineNumber}, column {self._parser.CurrentColumnNumber + 1}"
             what = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else str(error)
-            raise TextError(
-                f"{name}: {where}: not TMX that can be read ({what}); mend it or export it again."
-            ) from None
+            raise TextError(f"{where}: not TMX that can be read ({what}); mend it or export it again.") from None
         done, self._done = self._done, []
         return done
 

@@ -6,30 +6,12 @@ one of three (deu), and a script or region may follow (de-AT). `primary` maps al
 
 from __future__ import annotations
 
-NAMES = {
-    "ar": "Arabic",
-    "cs": "Czech",
-    "de": "German",
-    "en": "English",
-    "es": "Spanish",
-    "fi": "Finnish",
-    "fr": "French",
-    "hi": "Hindi",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "lzh": "Classical Chinese",
-    "nl": "Dutch",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-    "vi": "Vietnamese",
-    "zh": "Chinese",
-}
+_NAMES = """
+ar Arabic, cs Czech, de German, en English, es Spanish, fi Finnish, fr French, hi Hindi, it Italian, ja Japanese,
+ko Korean, lzh Classical Chinese, nl Dutch, pl Polish, pt Portuguese, ro Romanian, ru Russian, sv Swedish, tr Turkish,
+uk Ukrainian, vi Vietnamese, zh Chinese
+"""
+NAMES = {code: name for code, _, name in (entry.strip().partition(" ") for entry in _NAMES.split(","))}
 
 _THREE_LETTERS = """
 aa:aar ab:abk ae:ave af:afr ak:aka/fat/twi am:amh an:arg ar:ara/arb as:asm av:ava ay:aym/ayr az:aze/azj ba:bak
@@ -50,9 +32,7 @@ zh:chi/cmn/zho zu:zul
 """Codes of three letters by that of two: those of ISO 639-2 (T and B) and 639-3, as CLDR lists them as aliases."""
 
 _PRIMARY = {
-    three: two
-    for two, _, codes in (entry.partition(":") for entry in _THREE_LETTERS.split())
-    for three in codes.split("/")
+    three: two for two, codes in (entry.split(":") for entry in _THREE_LETTERS.split()) for three in codes.split("/")
 }
 
 CHINESE = frozenset({"zh", "lzh", "yue", "wuu"})

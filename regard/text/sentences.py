@@ -49,9 +49,7 @@ _ABBREVIATIONS = {
 }
 # These are abbreviations before a number only: "no. 5", but "He said no."
 _COUNTED = frozenset("no nr núm č nos pp pag pág págs blz vol fig art abs kap cap chap ch sec eq str kl s".split(" "))  # noqa: SIM905
-_KNOWN = {
-    language: frozenset(f"{_EVERYWHERE} {words}".split(" ")) for language, words in {"": "", **_ABBREVIATIONS}.items()
-}
+_KNOWN = {code: frozenset(f"{_EVERYWHERE} {words}".split(" ")) for code, words in {"": "", **_ABBREVIATIONS}.items()}
 _WITH_ORDINALS = ("de", "cs", "sk", "da", "no", "nb", "nn", "fi", "hu", "et", "lv", "hr", "sl", "sr", "pl", "is", "tr")
 
 _CLAUSE = re.compile(rf".+?(?:[,;:،؛–—][{_CLOSING}]*\s+|[，；：、﹐﹔—][{_CLOSING}]*\s*|\Z)", re.DOTALL)
@@ -143,10 +141,9 @@ def _spaced(text: str) -> list[str]:
 def _characters(text: str) -> list[str]:
     """Characters with the marks that belong to them: accents, joined emoji, variation selectors."""
     starts = [
-        position
-        for position, character in enumerate(text)
-        if position == 0
-        or not (unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf") or _in_emoji(text, position))
+        i
+        for i, character in enumerate(text)
+        if i == 0 or not (unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf") or _in_emoji(text, i))
     ]
     return [text[start:end] for start, end in pairwise([*starts, len(text)])]
 

@@ -84,24 +84,11 @@ class TextConfig(BaseModel, extra="forbid", frozen=True):
     symbols: tuple[str, ...] = Field((), description="Strings that are always one token, beside the language tags.")
 
 
-class Algorithm(IntEnum):
-    """How a model segments."""
-
-    UNIGRAM = 1
-    BPE = 2
-    WORDS = 3
-    CHARACTERS = 4
-
-
-class TokenKind(IntEnum):
-    """What a token is for: a symbol is always one token; what is unused is read from ids, and never written."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    SYMBOL = 4
-    UNUSED = 5
-    BYTE = 6
+# Both are numbered as in SentencePiece's files, from 1.
+Algorithm = IntEnum("Algorithm", ["UNIGRAM", "BPE", "WORDS", "CHARACTERS"])
+"""How a model segments."""
+TokenKind = IntEnum("TokenKind", ["NORMAL", "UNKNOWN", "CONTROL", "SYMBOL", "UNUSED", "BYTE"])
+"""What a token is for: a symbol is always one token; what is unused is read from ids, and never written."""
 
 
 class Token(NamedTuple):

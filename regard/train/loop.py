@@ -31,7 +31,7 @@ from .checkpoint import Averaging, Event, Plateau, Progress, Report, restore_sta
 from .objectives import OBJECTIVES, Constant, Objective
 from .parallel import Parallel, like, whole
 from .regularizers import REGULARIZERS, Counts, terms_of
-from .step import OPTIMIZERS, SCHEDULES, Schedule, Step, Weights, halves, inputs
+from .step import CHUNKS, OPTIMIZERS, SCHEDULES, Schedule, Step, Weights, halves, inputs
 
 TABLES: dict[str, Mapping[str, object]] = {
     "objective": OBJECTIVES,
@@ -108,7 +108,8 @@ class Trainer:
         trained = copy.deepcopy(model) if self.parallel.sharded else model
         if options.carry and not self.parallel.alone:
             raise ModelError("model.carry takes states from batch to batch in one process; leave torchrun or it out.")
-        self.bare = step = Step(trained, config.label_smoothing, config.chunk, objective, terms, options.carry)
+        chunk = CHUNKS.get(self.device.type, 1) * config.chunk
+        self.bare = step = Step(trained, config.label_smoothing, chunk, objective, terms, options.carry)
         step.again = config.checkpoint_activations
         # With a carried state a row ends with its last token, so that nothing is padded.
         self.positions = 0 if options.carry else capacity_of(model)
@@ -119,7 +120,7 @@ class Trainer:
         possible = config.compile and self.device.type == "cuda" and not (self.parallel.sharded or options.loops)
         self.constant: Constant | None = None
         if possible and step.stays_packed(inputs(next(batches.one_epoch()), self.device), self.bfloat16):
-            step.compile_parts()
+            step.compile_model(graphs=self.bfloat16 and self.parallel.alone)  # else gradients wait where they are
             self.constant = Constant(-(-batches.batch_tokens // self.parallel.world), batches.longest)
         if self.parallel.sharded:
             model.to("cpu")
@@ -165,6 +166,8 @@ class Trainer:
             batch, seed = parallel.share(batch), parallel.seed(seed)
         torch.manual_seed(seed)
         constant = self.constant and self.constant.part(part)
+        if constant:
+            torch.compiler.cudagraph_mark_step_begin()
         with nullcontext() if parallel.alone else parallel.reducing(self.step, last):
             loss: Tensor = self.step(inputs(batch, self.device, constant, positions=self.positions))
             loss.backward()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -129,11 +129,6 @@ def _loss_and_gradient(logits: Tensor, targets: Tensor, smoothing: float) -> tup
     return losses[:, 0].masked_fill(~real, 0.0), gradient.to(logits.dtype)
 
 
-@cache
-def _compiled() -> Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]:
-    return torch.compile(_loss_and_gradient, dynamic=False)
-
-
 class _ProjectedLoss(torch.autograd.Function):
     """Makes the gradients beside the loss, `chunk` tokens at a time, so that N·V logits never stand at once."""
 
@@ -141,19 +136,18 @@ class _ProjectedLoss(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *settings: Any
     ) -> Tensor:
-        smoothing, chunk, compiled, token_weights = settings
+        smoothing, chunk, token_weights = settings
         fast = None if token_weights is not None else stand_in("projected_loss", hidden, weight, bias)
         if fast is not None:
             losses, *made = fast(hidden, weight, bias, targets, smoothing)
             ctx.save_for_backward(*made)
             return cast(Tensor, losses.sum())
-        score = _compiled() if compiled else _loss_and_gradient
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         into = torch.empty_like(hidden), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
         for start in range(0, len(hidden), chunk):
             token = hidden[start : start + chunk]
             logits = F.linear(token, weight, bias)
-            losses, gradient = score(logits, targets[start : start + chunk], smoothing)
+            losses, gradient = _loss_and_gradient(logits, targets[start : start + chunk], smoothing)
             if token_weights is not None:
                 counts = token_weights[start : start + chunk]
                 losses, gradient = losses * counts, gradient * counts[:, None].to(gradient.dtype)
@@ -169,9 +163,9 @@ class _ProjectedLoss(torch.autograd.Function):
     def backward(ctx: Saves, *gradients: Tensor) -> Any:
         scale = gradients[0]
         if scale.device.type == "cpu" and scale == 1:  # as in training: no need to go through them all
-            return (*ctx.saved_tensors, *[None] * 5)
+            return (*ctx.saved_tensors, *[None] * 4)
         made = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
-        return (*made, *[None] * 5)
+        return (*made, *[None] * 4)
 
 
 def projected_loss(
@@ -181,17 +175,15 @@ def projected_loss(
     targets: Tensor,
     smoothing: float,
     chunk: int,
-    compiled: bool = False,
     token_weights: Tensor | None = None,
 ) -> Tensor:
     """`label_smoothed` of hidden (N, D) projected by weight (V, D) and bias (V,), targets (N,) -> a scalar sum.
 
-    Equal to the plain composition, but needs memory for `chunk` tokens' logits only; `compiled`: by PyTorch. Each
-    token's loss is multiplied with its `token_weights` (N,).
+    Equal to the plain composition, but needs memory for `chunk` tokens' logits only. Each token's loss is multiplied
+    with its `token_weights` (N,).
     """
     if torch.is_grad_enabled():
-        settings = smoothing, chunk, compiled, token_weights
-        return applied(_ProjectedLoss, hidden, weight, bias, targets, *settings)
+        return applied(_ProjectedLoss, hidden, weight, bias, targets, smoothing, chunk, token_weights)
     losses = token_losses(hidden, weight, bias, targets, smoothing, chunk)
     return (losses if token_weights is None else losses * token_weights).sum()
 
@@ -217,16 +209,13 @@ class LossSettings:
 
     smoothing: float  # mass of label smoothing
     chunk: int  # targets whose logits may stand in memory at a time
-    compiled: bool = False  # by PyTorch
     token_weights: Tensor | None = None  # (N,), what each target counts; None: all count 1
 
 
 def cross_entropy(model: Model, outputs: Outputs, settings: LossSettings) -> Tensor:
     """The summed cross-entropy of the targets with label smoothing, projected by the model's `output`."""
-    output, s = model.output, settings
-    return projected_loss(
-        outputs.hidden, output.weight, output.bias, outputs.targets, s.smoothing, s.chunk, s.compiled, s.token_weights
-    )
+    output, hidden, s = model.output, outputs.hidden, settings
+    return projected_loss(hidden, output.weight, output.bias, outputs.targets, s.smoothing, s.chunk, s.token_weights)
 
 
 def perplexity(model: Model, batches: Iterable[Outputs], chunk: int, *, classes: bool = False) -> dict[str, float]:

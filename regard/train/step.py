@@ -40,7 +40,7 @@ is added is padding, and rows of length 0. Our own products compile nothing: wit
 
 
 CHUNKS = {"cpu": 1, "cuda": 8}
-"""By which `train.chunk` is multiplied in a compiled step: a GPU is slow with many small products."""
+"""By which `train.chunk` is multiplied: a GPU is slow with many small products."""
 
 
 def inputs(
@@ -118,15 +118,17 @@ class Step(nn.Module):
         self.carry = carry
         self.carried: Tensor | None = None  # with `carry` the packed state that the last batch ended with
         self.objective, self.terms = objective, terms
-        self.model, self.smoothing, self.chunk, self.compiled, self.again = model, smoothing, chunk, False, False
+        self.model, self.smoothing, self.chunk, self.again = model, smoothing, chunk, False
         self._run: Callable[..., Tensor] = self.hidden
 
-    def compile_parts(self) -> None:
-        """Let PyTorch compile both parts, for each shape anew: for packs of constant shape on a GPU."""
-        # Few targets are of another number in each batch, for which the loss would be compiled anew.
-        self.compiled, self.chunk = self.objective.targets == "every", CHUNKS["cuda"] * self.chunk
+    def compile_model(self, graphs: bool) -> None:
+        """Let PyTorch compile the model, for each shape anew: for packs of constant shape on a GPU.
+
+        With `graphs` all its kernels are begun at once (CUDA graphs). What is computed then stays where the next step
+        writes, so nothing may be kept of it, gradients included.
+        """
         if not any(term.entry.attention for term in self.terms):
-            self._run = torch.compile(self.hidden, dynamic=False)
+            self._run = torch.compile(self.hidden, dynamic=False, mode="reduce-overhead" if graphs else None)
 
     @torch.no_grad()
     def stays_packed(self, x: Inputs, bfloat16: bool) -> bool:
@@ -192,7 +194,7 @@ class Step(nn.Module):
         outputs = Outputs(x, hidden, targets, part, lines, observe.weights.get(part))
         weights = [entry.weigh(value, targets.clamp(min=0)) for entry, value in active if entry.weigh]
         counts = math.prod(weights[1:], start=weights[0]) if weights else None
-        loss = self.objective.loss(self.model, outputs, LossSettings(self.smoothing, self.chunk, self.compiled, counts))
+        loss = self.objective.loss(self.model, outputs, LossSettings(self.smoothing, self.chunk, counts))
         if not adding:
             return loss, outputs
         added = [entry.add(value, self.model, outputs) for entry, value in active if entry.add]

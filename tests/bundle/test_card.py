@@ -10,7 +10,8 @@ from bundles import small_bundle
 import regard
 from regard import bundle as bundles
 from regard.bundle.card import model_card
-from regard.bundle.format import MODEL_CARD, Golden, Provenance
+from regard.bundle.files import MODEL_CARD
+from regard.bundle.format import Golden, Provenance
 from regard.recipe import parse
 
 SCORE = {

@@ -55,7 +55,7 @@ def test_kernels_agree_with_attend_in_float64(kernel: object, score: str, mask: 
         if runner is not None and getattr(runner, "name") != "reference" and not part.is_dot:  # noqa: B009
             assert runner.refuses(call) == "the score is not a dot product"  # type: ignore[attr-defined]
             return
-        if runner is not None and getattr(runner, "name") in ("compiled", "variable-length"):  # noqa: B009
+        if runner is not None and getattr(runner, "name") == "compiled":  # noqa: B009
             assert runner.refuses(call) == "the sequences are not packed"  # type: ignore[attr-defined]
             return
         if runner is None:

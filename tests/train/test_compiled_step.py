@@ -1,4 +1,4 @@
-"""What a GPU runs, on a CPU: packs of constant shape, compiled once, and attention that leaves the tail unwritten."""
+"""What a GPU runs, on a CPU: packs of constant shape, compiled once, with a kernel that no compiler looks into."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from regard.data.store import Store
 from regard.errors import TrainingError
 from regard.models.transformer import TransformerConfig, build
 from regard.nn.attention import multihead
-from regard.nn.attention.multihead import Call, Reference, VariableLength
+from regard.nn.attention.multihead import Call, Compiled, Reference
 from regard.nn.layers import only_references
+from regard.nn.state import Packed
 from regard.train import Step, TrainConfig, Trainer, inputs
 from regard.train.step import Constant
 
@@ -41,8 +42,8 @@ def _weights(q: Tensor, k: Tensor, causal: bool) -> Tensor:
 
 @torch.library.custom_op("regard_tests::flash", mutates_args=())
 def flash(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, ends: Tensor, longest: int, causal: bool) -> Tensor:
-    """Attention as PyTorch's kernel for CUDA has it: what belongs to no sequence is not written, here NaN."""
-    out = torch.full_like(q, torch.nan)
+    """Attention as the kernel for CUDA has it: what belongs to no sequence is zero."""
+    out = torch.zeros_like(q)
     for ours, theirs in _parts(starts, ends, longest):
         out[ours] = torch.einsum("hqk,khd->qhd", _weights(q[ours], k[theirs], causal), v[theirs])
     return out
@@ -57,7 +58,7 @@ def _(q: Tensor, *rest: Any) -> Tensor:
 def flash_back(
     given: Tensor, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, ends: Tensor, longest: int, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    dq, dk, dv = (torch.full_like(x, torch.nan) for x in (q, k, v))
+    dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
     for ours, theirs in _parts(starts, ends, longest):
         weights = _weights(q[ours], k[theirs], causal)
         dv[theirs] = torch.einsum("hqk,qhd->khd", weights, given[ours])
@@ -82,34 +83,22 @@ flash.register_autograd(
 )
 
 
-def _varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    starts: Tensor,
-    ends: Tensor,
-    *most: int,
-    scale: float,
-    window_size: tuple[int, int],
-) -> Tensor:
-    assert scale == 1.0
-    return flash(q, k, v, starts, ends, max(most), window_size == (-1, 0))
+class _OnCpu(Compiled):
+    """The kernel for CUDA, which takes what that one takes."""
 
-
-class _OnCpu(VariableLength):
     def refuses(self, call: Call) -> str | None:
-        return None if call.packed() else "it is for packs"
+        return multihead._ragged(call)
 
-
-class _LikeCuda(VariableLength):
-    def refuses(self, call: Call) -> str | None:
-        reason = super().refuses(call)
-        return None if reason == "it is for CUDA" else reason
+    def run(self, call: Call) -> tuple[Tensor, None]:
+        assert call.mask is not None
+        ours, theirs = call.packs()
+        rows = [x[0].transpose(0, 1) for x in (call.queries, call.keys, call.values)]
+        mixed = flash(*rows, ours.starts, theirs.starts, max(ours.width, theirs.width), bool(call.mask.causal))
+        return mixed.transpose(0, 1)[None], None
 
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(multihead, "_VARLEN", _varlen)
     monkeypatch.setattr(multihead, "KERNELS", (_OnCpu(), Reference()))
     with only_references():
         yield
@@ -156,7 +145,24 @@ def test_packs_of_many_sizes_are_one_graph_and_give_the_same(store: Store, as_on
     assert len(made) == 1
 
 
-def test_what_a_kernel_leaves_unwritten_reaches_no_weight(store: Store, as_on_a_gpu: None) -> None:
+def test_where_tokens_lie_is_looked_up_in_no_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For GPUs PyTorch 2.11 compiles a search in a view as one in what it is a view of, and positions were wrong."""
+    asked: list[Tensor] = []
+    search = torch.searchsorted
+
+    def noting(where: Tensor, *rest: Any, **settings: Any) -> Tensor:
+        asked.append(where)
+        return search(where, *rest, **settings)
+
+    monkeypatch.setattr(torch, "searchsorted", noting)
+    pack = Packed(torch.tensor([2, 0, 3, 0]), 3, 8)
+    assert pack.sequences().tolist() == [0, 0, 2, 2, 2, 4, 4, 4]
+    assert pack.positions().tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
+    assert asked
+    assert not any(where._is_view() for where in asked)
+
+
+def test_the_tail_reaches_no_weight(store: Store, as_on_a_gpu: None) -> None:
     step = _step(store)
     batch = next(Batches(store, batch_tokens=TOKENS, layout="packed", seed=5))
     found = []
@@ -190,8 +196,7 @@ def test_a_row_drawn_longer_than_any_is_no_wider_than_the_model_knows(store: Sto
 def test_only_what_stays_packed_has_a_constant_shape(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], stays: bool
 ) -> None:
-    monkeypatch.setattr(multihead, "_VARLEN", _varlen)
-    monkeypatch.setattr(multihead, "KERNELS", (_LikeCuda(), Reference()))
+    monkeypatch.setattr(multihead, "KERNELS", (_OnCpu(), Reference()))
     sizes = TransformerConfig(width=16, heads=2, feedforward=32, encoder_layers=1, decoder_layers=1, **config)
     batches = Batches(store, batch_tokens=TOKENS, layout="packed", seed=5)
     before = batches.position()

@@ -7,10 +7,7 @@ width of a head, L tokens of a pack.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -75,16 +72,15 @@ def _ragged(call: Call) -> str | None:
 
 
 class Compiled(Kernel):
-    """Our own C++ kernel for packed sequences (native.cpp): no padding, no gathering, float32 inside."""
+    """Our own kernels for packed sequences, in C++ and, for GPUs, in Triton: no padding, no gathering."""
 
     name = "compiled"
 
     def refuses(self, call: Call) -> str | None:
         if (reason := _ragged(call)) is not None:
             return reason
-        if call.queries.device.type != "cpu":
-            return "it is for CPUs"
-        if (longest := max(x.width for x in call.packs())) > 2 * _SHORT:
+        longest = max(x.width for x in call.packs())
+        if call.queries.device.type == "cpu" and longest > 2 * _SHORT:
             return f"a sequence of {longest} is too long to hold all its weights at once"
         return refusal("attention", call.queries, call.keys, call.values)
 
@@ -94,47 +90,6 @@ class Compiled(Kernel):
         assert call.mask is not None
         starts = (x.starts for x in call.packs())
         return fast(call.queries, call.keys, call.values, *starts, bool(call.mask.causal)), None
-
-
-def _varlen() -> Callable[..., object] | None:
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return None
-    return varlen_attn if {"scale", "window_size"} <= set(inspect.signature(varlen_attn).parameters) else None
-
-
-_VARLEN = _varlen()  # now, for a compiler does not follow imports and signatures
-
-
-class VariableLength(Kernel):
-    """PyTorch's variable-length flash attention for packed sequences on a GPU."""
-
-    name = "variable-length"
-
-    def refuses(self, call: Call) -> str | None:
-        half, width = (torch.bfloat16, torch.float16), call.queries.shape[-1]
-        return _ragged(call) or _first(
-            (call.queries.device.type != "cuda", "it is for CUDA"),
-            (call.queries.dtype not in half, "it is for bfloat16 and float16"),
-            (call.queries.shape[-1] != call.values.shape[-1], "keys and values differ in width"),
-            (width % 8 != 0 or width > 256, "a head's width is not a multiple of 8 up to 256"),
-            (_VARLEN is None, "this PyTorch's torch.nn.attention.varlen is missing or older than its window_size"),
-        )
-
-    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        assert call.mask is not None
-        assert _VARLEN is not None
-        ours, theirs = call.packs()
-        # The kernel leaves what belongs to no sequence, and its gradients, unwritten: any number may stand there.
-        queries, keys, values = (
-            x[0].transpose(0, 1).where(pack.inside()[:, None, None], 0)  # (L, H, Dk)
-            for x, pack in ((call.queries, ours), (call.keys, theirs), (call.values, theirs))
-        )
-        window = (-1, 0) if call.mask.causal else (-1, -1)
-        sizes = ours.starts, theirs.starts, ours.width, theirs.width
-        mixed = cast(Tensor, _VARLEN(queries, keys, values, *sizes, scale=1.0, window_size=window))
-        return mixed.where(ours.inside()[:, None, None], 0).transpose(0, 1)[None], None
 
 
 class Fused(Kernel):
@@ -177,7 +132,7 @@ class Reference(Kernel):
         return call.restored(mixed).to(call.values.dtype), weights if call.want_weights else None
 
 
-KERNELS: tuple[Kernel, ...] = (Compiled(), VariableLength(), Fused(), Reference())
+KERNELS: tuple[Kernel, ...] = (Compiled(), Fused(), Reference())
 
 
 def choose(call: Call) -> tuple[Kernel, dict[str, str]]:
