@@ -125,8 +125,9 @@ class Step(nn.Module):
         """Let PyTorch compile the model, for each shape anew: for packs of constant shape on a GPU.
 
         With `graphs` all its kernels are begun at once (CUDA graphs). What is computed then stays where the next step
-        writes, so nothing may be kept of it, gradients included.
+        writes, so nothing may be kept of it, gradients included, and a batch may go through the model but once.
         """
+        graphs = graphs and not any(term.entry.agree for term in self.terms)
         if not any(term.entry.attention for term in self.terms):
             self._run = torch.compile(self.hidden, dynamic=False, mode="reduce-overhead" if graphs else None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,11 @@ from regard.train.objectives import projected_loss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+if torch.cuda.is_available():  # tests train on a CPU too, several at a time: with all threads each they never end
+    torch.set_num_threads(2)
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
 
 
 @pytest.fixture(autouse=True)
