@@ -12,9 +12,15 @@ from regard.nn.layers import STAND_INS, StandIn
 from . import native, recurrent, rotary
 
 _HAS_TRITON = find_spec("triton") is not None  # asked now, for PyTorch's compiler does not follow the question
+_too_old: bool | None = None  # whether Triton has no code for the GPU; asked when a GPU is first used
 
 
 def _unavailable_on_gpu(device: str, dtype: torch.dtype) -> str | None:
+    global _too_old
+    if _too_old is None:
+        _too_old = torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0)
+    if _too_old:
+        return "Triton is for GPUs of compute capability 8.0 and more"
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return "it is for float32, bfloat16 and float16"
     return None if _HAS_TRITON else "Triton is not installed"

@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import regard.kernels.table  # noqa: F401  (fills the table of stand-ins)
 from regard.errors import KernelError
-from regard.kernels import native
+from regard.kernels import native, table  # table: fills the table of stand-ins
 from regard.nn.attention import Causal, Dot
 from regard.nn.attention.multihead import Call, choose, run
 from regard.nn.layers import (
@@ -186,3 +185,22 @@ def test_what_runs_attention_is_still_told():
         kernel, refusals = choose(call)
     assert kernel.name == "reference"
     assert refusals["compiled"] == "compiled kernels are switched off"
+
+
+def test_what_the_kernels_for_gpus_do_not_take_is_said(monkeypatch):
+    monkeypatch.setattr(table, "_HAS_TRITON", True)
+    monkeypatch.setattr(table, "_too_old", False)
+    assert unavailable("attention", "cuda", torch.bfloat16) is None
+    assert unavailable("loss", "cuda", torch.float64) == "it is for float32, bfloat16 and float16"
+    assert unavailable("dropout", "cuda", torch.float32) == "it is for CPUs"
+    refuses = STAND_INS["attention"].on("cuda").refuses
+    narrow, wide = torch.zeros(1, 2, 8, 256), torch.zeros(1, 2, 8, 257)
+    assert refuses(narrow, narrow, narrow) is None
+    assert refuses(narrow, narrow, wide) == "a head is wider than 256"
+    assert refuses(narrow, narrow, narrow.half()) == "its tensors are not all of one type"
+    assert STAND_INS["loss"].on("cuda").refuses(torch.zeros(3, 40_000)) is None
+    monkeypatch.setattr(table, "_too_old", True)
+    assert unavailable("loss", "cuda", torch.float32) == "Triton is for GPUs of compute capability 8.0 and more"
+    monkeypatch.setattr(table, "_too_old", False)
+    monkeypatch.setattr(table, "_HAS_TRITON", False)
+    assert unavailable("loss", "cuda", torch.float32) == "Triton is not installed"
