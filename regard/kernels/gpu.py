@@ -47,7 +47,7 @@ def _rows(x, first, n, end, row, head, width, BLOCK: tl.constexpr, WIDTH: tl.con
 def _scores(query, key, m, n, keys, CAUSAL: tl.constexpr, PRECISE: tl.constexpr, BLOCK: tl.constexpr):
     """The scores of the queries from the m-th on with the keys from the n-th on."""
     ours, theirs = m + tl.arange(0, BLOCK)[:, None], n + tl.arange(0, BLOCK)[None, :]
-    seen = theirs < tl.minimum(keys, ours + 1) if CAUSAL else theirs < tl.zeros_like(ours) + keys
+    seen = theirs < tl.minimum(keys, ours + 1) if CAUSAL else theirs < keys
     return tl.where(seen, tl.dot(query, tl.trans(key), input_precision=PRECISE), -float("inf"))
 
 
@@ -225,5 +225,5 @@ def smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Losses (N,) of logits (N, V), which are left with their gradients."""
     losses = logits.new_empty(len(logits), dtype=torch.float32)
     if len(logits):
-        _smoothed[(len(logits),)](logits, targets, losses, logits.shape[1], smoothing, 4096, num_warps=8)
+        _smoothed[(len(logits),)](logits, targets.contiguous(), losses, logits.shape[1], smoothing, 4096, num_warps=8)
     return losses
