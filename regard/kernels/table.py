@@ -29,8 +29,8 @@ def _unavailable_on_gpu(device: str, dtype: torch.dtype) -> str | None:
 def _refuses_on_gpu(first: Tensor, *others: Tensor) -> str | None:
     if any(x.dtype != first.dtype for x in others):
         return "its tensors are not all of one type"
-    if others and max(x.shape[-1] for x in (first, *others)) > 256:
-        return "a head is wider than 256"
+    if others and max(x.shape[-1] for x in (first, *others)) * first.element_size() > 512:
+        return "a head is wider than 512 bytes"  # with more, what a program holds does not fit on all GPUs
     return _unavailable_on_gpu(first.device.type, first.dtype)
 
 

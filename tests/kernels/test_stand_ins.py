@@ -194,9 +194,10 @@ def test_what_the_kernels_for_gpus_do_not_take_is_said(monkeypatch):
     assert unavailable("loss", "cuda", torch.float64) == "it is for float32, bfloat16 and float16"
     assert unavailable("dropout", "cuda", torch.float32) == "it is for CPUs"
     refuses = STAND_INS["attention"].on("cuda").refuses
-    narrow, wide = torch.zeros(1, 2, 8, 256), torch.zeros(1, 2, 8, 257)
+    narrow, wide = torch.zeros(1, 2, 8, 128), torch.zeros(1, 2, 8, 129)
     assert refuses(narrow, narrow, narrow) is None
-    assert refuses(narrow, narrow, wide) == "a head is wider than 256"
+    assert refuses(narrow, narrow, wide) == "a head is wider than 512 bytes"
+    assert refuses(*[torch.zeros(1, 2, 8, 256).half()] * 3) is None
     assert refuses(narrow, narrow, narrow.half()) == "its tensors are not all of one type"
     assert STAND_INS["loss"].on("cuda").refuses(torch.zeros(3, 40_000)) is None
     monkeypatch.setattr(table, "_too_old", True)
