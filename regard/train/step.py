@@ -127,7 +127,7 @@ class Step(nn.Module):
         With `graphs` all its kernels are begun at once (CUDA graphs). What is computed then stays where the next step
         writes, so nothing may be kept of it, gradients included, and a batch may go through the model but once.
         """
-        graphs = graphs and not any(term.entry.agree for term in self.terms)
+        graphs = graphs and not self.carry and not any(term.entry.agree for term in self.terms)
         if not any(term.entry.attention for term in self.terms):
             self._run = torch.compile(self.hidden, dynamic=False, mode="reduce-overhead" if graphs else None)
 
