@@ -9,6 +9,8 @@ keys in the packs, B sequences, H heads of widths Dk and Dv; N targets, V tokens
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 from torch import Tensor
@@ -199,9 +201,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, q_starts: Tensor, k_starts: Tensor, 
 
 
 @triton.jit
-def _smoothed(logits, targets, losses, width, smoothing, BLOCK: tl.constexpr):
+def _smoothed(logits, targets, losses, parts, smoothing, PART: tl.constexpr, BLOCK: tl.constexpr):
     """A row's loss, and its gradient in the place of the logits: the second time they are still in the cache."""
-    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
+    row, columns, width = tl.program_id(0), tl.arange(0, BLOCK), parts * PART
     logits += row.to(tl.int64) * width
     target = tl.load(targets + row)
     chosen = tl.load(logits + tl.maximum(target, 0)).to(tl.float32)
@@ -225,5 +227,7 @@ def smoothed(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Losses (N,) of logits (N, V), which are left with their gradients."""
     losses = logits.new_empty(len(logits), dtype=torch.float32)
     if len(logits):
-        _smoothed[(len(logits),)](logits, targets.contiguous(), losses, logits.shape[1], smoothing, 4096, num_warps=8)
+        part = math.gcd(logits.shape[1], 8)  # not told how rows are aligned, Triton reads their numbers one by one
+        parts = logits.shape[1] // part
+        _smoothed[(len(logits),)](logits, targets.contiguous(), losses, parts, smoothing, part, 8192, num_warps=16)
     return losses

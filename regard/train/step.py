@@ -38,7 +38,6 @@ Matrix libraries compile a product for each shape they meet and forget the oldes
 is added is padding, and rows of length 0. Our own products compile nothing: with them packs have a multiple of _ANY.
 """
 
-
 CHUNKS = {"cpu": 1, "cuda": 8}
 """By which `train.chunk` is multiplied: a GPU is slow with many small products."""
 
@@ -124,12 +123,13 @@ class Step(nn.Module):
     def compile_model(self, graphs: bool) -> None:
         """Let PyTorch compile the model, for each shape anew: for packs of constant shape on a GPU.
 
-        With `graphs` all its kernels are begun at once (CUDA graphs). What is computed then stays where the next step
-        writes, so nothing may be kept of it, gradients included, and a batch may go through the model but once.
+        With `graphs` kernels are begun together: a CUDA graph for each power of two of lines. The next step writes over
+        what is computed then: nothing of it may be kept, nor gradients, and a batch goes through the model once.
         """
         graphs = graphs and not self.carry and not any(term.entry.agree for term in self.terms)
         if not any(term.entry.attention for term in self.terms):
-            self._run = torch.compile(self.hidden, dynamic=False, mode="reduce-overhead" if graphs else None)
+            options = {"triton.cudagraphs": graphs, "triton.cudagraph_dynamic_shape_warn_limit": 32}
+            self._run = torch.compile(self.hidden, dynamic=False, options={**options})
 
     @torch.no_grad()
     def stays_packed(self, x: Inputs, bfloat16: bool) -> bool:

@@ -63,15 +63,16 @@ def test_attention_agrees_with_float64(dtype: torch.dtype, bound: float, causal:
         _close(ours, other.detach(), bound)
 
 
+@pytest.mark.parametrize("tokens", [5, 5001, 8200])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_agrees_with_float64(smoothing: float) -> None:
-    """More tokens than are read at a time; targets that lie apart, and some of which nothing is wanted."""
+def test_the_loss_agrees_with_float64(smoothing: float, tokens: int) -> None:
+    """Fewer and more tokens than are read at a time, rows aligned or not; targets that lie apart, some not wanted."""
     from regard.kernels import gpu
     from regard.train.objectives import label_smoothed
 
     torch.manual_seed(0)
-    logits = torch.randn(7, 5001)
-    targets = torch.tensor([[3, 1], [-1, 1], [0, 1], [5000, 1], [9, 1], [8, 1], [-1, 1]])[:, 0]
+    logits = torch.randn(7, tokens)
+    targets = torch.tensor([[3, 1], [-1, 1], [0, 1], [4, 1], [3, 1], [tokens - 1, 1], [-1, 1]])[:, 0]
     exact = logits.double().requires_grad_()
     total = label_smoothed(exact, targets, smoothing)
     total.backward()
