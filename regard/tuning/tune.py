@@ -2,8 +2,9 @@
 
 Every figure comes from a search that was really run: a beam ranks while it searches, so that its list of hypotheses
 cannot tell what another penalty would have found. One setting is varied at a time: the length penalty at the width that
-the bundle has; the width at the best penalty, where a narrower beam that is no worse by more than chance (paired
-bootstrap, Koehn 2004) is as good; the penalty's neighbours again at that width; minimum Bayes risk at the end.
+the bundle has, where the length decides between the best and those that nothing tells apart from it; the width at that
+penalty, where a narrower beam that is no worse by more than chance (paired bootstrap, Koehn 2004) is as good; the
+penalty's neighbours again at that width; minimum Bayes risk at the end.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from .settings import Grid
 
 CHANCE = 0.05
 """Two settings count as equally good if equal systems differ as much at least so often."""
+EVEN = 0.5
+"""The same for penalties, which cost no time: here nothing speaks for the lower score but its length."""
 _PLAIN = {
     "method": "", "samples": 0, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "groups": 1, "mbr": "none",
 }  # fmt: skip
@@ -192,6 +195,12 @@ class _Trials:
         """The best; of equal ones the one whose length is nearest to the references', and then the first."""
         return max(some, key=lambda one: (self.worth(one), -abs(one.length_ratio - 1)))
 
+    def even(self, some: Sequence[Tried]) -> Tried:
+        """Of the best and those that nothing tells apart from it the one whose length is nearest to the references'."""
+        top = self.best(some)
+        equal = [one for one in some if one is top or self.chance(top, one) >= EVEN]
+        return min(equal, key=lambda one: (abs(one.length_ratio - 1), -self.worth(one)))
+
     def chance(self, one: Tried, other: Tried) -> float:
         """How often two equal systems would differ as much as these."""
         sides = one.hypotheses, other.hypotheses
@@ -209,11 +218,13 @@ def _choose(trials: _Trials, grid: Grid, before: Tried) -> tuple[Tried, tuple[st
         return trials.run(search_with(start, {"beam": beam, "penalty": penalty, "alpha": alpha}))
 
     asked = {*grid.alphas, *((start.alpha,) if start.penalty == penalty else ())}
-    ranked = trials.best([at(width, alpha) for alpha in sorted(asked)])
-    between = [round((a + b) / 2, 3) for a, b in pairwise(sorted(asked)) if ranked.search.alpha in (a, b)]
-    ranked = trials.best([ranked, *(at(width, alpha) for alpha in between)])
-    alpha, every = ranked.search.alpha, sorted({*asked, *between})
-    why.append(f"alpha {alpha:g}: {_figure(ranked)}, the best at beam {width}")
+    first = trials.best([at(width, alpha) for alpha in sorted(asked)])
+    between = [round((a + b) / 2, 3) for a, b in pairwise(sorted(asked)) if first.search.alpha in (a, b)]
+    every = sorted({*asked, *between})
+    ranked = trials.even([at(width, alpha) for alpha in every])
+    alpha, top = ranked.search.alpha, trials.best([at(width, alpha) for alpha in every])
+    best = f"alpha {top.search.alpha:g}: {_figure(top)}, the best at beam {width}"
+    why.append(best if ranked is top else f"alpha {alpha:g}: {_figure(ranked)}, which nothing tells apart from {best}")
     if alpha == every[-1] and len(every) > 1:
         why.append(f"alpha {alpha:g} is the largest that was tried; larger ones might be better still: see --alphas")
     tried = [at(beam, alpha) for beam in sorted({*grid.beams, width})]
@@ -233,11 +244,12 @@ def _choose(trials: _Trials, grid: Grid, before: Tried) -> tuple[Tried, tuple[st
     )
     near = every[max(0, every.index(alpha) - 1) : every.index(alpha) + 2]
     if width > 1 and width != ranked.search.beam and len(near) > 1:
-        chosen = trials.best([chosen, *(at(width, value) for value in near)])
+        chosen = trials.even([chosen, *(at(width, value) for value in near)])
         why.append(f"alpha {chosen.search.alpha:g} again at beam {width}: {_figure(chosen)}")
     if grid.mbr:
         chosen = _with_mbr(trials, search_with(chosen.search, {"beam": max(grid.beams), "alpha": alpha}), chosen, why)
-    if trials.worth(before) > trials.worth(chosen) and (trials.chance(chosen, before) < CHANCE or _same(before, width)):
+    limit = EVEN if _same(before, width) else CHANCE
+    if trials.worth(before) > trials.worth(chosen) and trials.chance(chosen, before) < limit:
         why.append(f"what the bundle has ({before.name}) is better: {_figure(before)}")
         chosen = before
     return chosen, tuple(why)

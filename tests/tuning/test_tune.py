@@ -72,6 +72,24 @@ def test_the_penalty_whose_lengths_fit_is_chosen(monkeypatch, files):
     assert {one.search.alpha for one in found.tried} >= {0.0, 0.4, 0.6, 0.8, 1.2, 1.6, 2.0, 1.0, 1.4}
 
 
+def test_the_length_decides_between_penalties_that_nothing_tells_apart(monkeypatch, files):
+    """A word too few in a sixth of the lines costs as much BLEU as a wrong one in fewer; in twice as many, more."""
+
+    def write(search, number, words):
+        if search["alpha"] < 1:
+            return words[:-1] if number % 6 == 0 else words
+        return [*words[:-1], "x"] if number < wrong * search["alpha"] else words
+
+    wrong = 96
+    found = chosen_of(monkeypatch, files, write, alphas=(0.6, 1.0, 2.0), beams=(2,), mbr=False)
+    values = {one.search.alpha: one.score.value for one in found.tried}
+    assert values[0.6] > values[1.0] > values[2.0]
+    assert found.chosen.search.alpha == 1.0
+    assert "which nothing tells apart from alpha 0.6" in found.why[0]
+    wrong = 192
+    assert chosen_of(monkeypatch, files, write, alphas=(0.6, 1.0), beams=(2,), mbr=False).chosen.length_ratio < 1
+
+
 def test_a_wider_beam_is_chosen_only_if_it_is_better_by_more_than_chance(monkeypatch, files):
     def little(search, number, words):
         """Beam 4 has 200 of the lines better than narrower ones; beam 8 has one line more."""
