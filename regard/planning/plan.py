@@ -33,7 +33,7 @@ from regard.train.regularizers import REGULARIZERS
 
 _BATCHES = 200  # that stand for an epoch's
 _SAMPLE = 20_000  # pairs that stand for the corpus where it is not prepared
-_LAUNCHING = 0.035  # seconds that a GPU takes for a batch at least: none was measured with less, see docs/gpu.md
+_LAUNCHING = 0.033  # seconds that a GPU takes for a batch at least: none was measured with less, see docs/gpu.md
 _SECONDS = 4.0  # of training that is timed
 _FIRST_TOKENS = 512  # of the batch that tells how large a batch takes about two seconds
 
@@ -45,7 +45,7 @@ class Gpu:
     name: str
     teraflops: float  # peak of dense products in bfloat16 (without it, float16), summed in float32; 10^12 a second
     gigabytes: int
-    utilisation: float  # share of the peak that training is assumed to reach; measured on an H100 alone
+    utilisation: float  # share of the peak that training is assumed to reach; measured on an H100 and an H200 alone
     note: str = ""
 
 
@@ -59,7 +59,7 @@ GPUS = (
     Gpu("A100 40 GB", 312, 40, 0.3),
     Gpu("A100 80 GB", 312, 80, 0.3),
     Gpu("L40S", 362, 48, 0.25),
-    Gpu("H100 SXM", 989.4, 80, 0.23, "measured with the paper's base model"),
+    Gpu("H100 SXM", 989.4, 80, 0.25, "measured with the paper's base model"),
     Gpu("H200 SXM", 989.4, 141, 0.27, "measured with the paper's base model"),
 )
 
