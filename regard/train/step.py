@@ -128,8 +128,8 @@ class Step(nn.Module):
         """
         graphs = graphs and not self.carry and not any(term.entry.agree for term in self.terms)
         if not any(term.entry.attention for term in self.terms):
-            options = {"triton.cudagraphs": graphs, "triton.cudagraph_dynamic_shape_warn_limit": 32}
-            self._run = torch.compile(self.hidden, dynamic=False, options={**options})
+            limit = "triton.cudagraph_dynamic_shape_warn_limit"
+            self._run = torch.compile(self.hidden, dynamic=False, options={"triton.cudagraphs": graphs, limit: 32})
 
     @torch.no_grad()
     def stays_packed(self, x: Inputs, bfloat16: bool) -> bool:
