@@ -221,8 +221,9 @@ def _choose(trials: _Trials, grid: Grid, before: Tried) -> tuple[Tried, tuple[st
     first = trials.best([at(width, alpha) for alpha in sorted(asked)])
     between = [round((a + b) / 2, 3) for a, b in pairwise(sorted(asked)) if first.search.alpha in (a, b)]
     every = sorted({*asked, *between})
-    ranked = trials.even([at(width, alpha) for alpha in every])
-    alpha, top = ranked.search.alpha, trials.best([at(width, alpha) for alpha in every])
+    tried = [at(width, alpha) for alpha in every]
+    ranked, top = trials.even(tried), trials.best(tried)
+    alpha = ranked.search.alpha
     best = f"alpha {top.search.alpha:g}: {_figure(top)}, the best at beam {width}"
     why.append(best if ranked is top else f"alpha {alpha:g}: {_figure(ranked)}, which nothing tells apart from {best}")
     if alpha == every[-1] and len(every) > 1:
