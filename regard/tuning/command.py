@@ -86,11 +86,11 @@ def _numbers(text: str, flag: str) -> tuple[float, ...] | None:
 def _show_tuned(found: Tuned) -> None:
     console = console_on(sys.stdout)
     table = Table(box=None, pad_edge=False)
-    for heading in ("setting", found.before.score.name, "length ratio", "seconds", ""):
+    for heading in ("setting", found.before.score.name, "length ratio", "ran on", "seconds", ""):
         table.add_column(heading, justify="left" if heading in ("setting", "") else "right")
     for one in found.tried:
         mark = "chosen" if one is found.chosen else "as it was" if one is found.before else ""
-        figures = f"{one.score.value:.2f}", f"{one.length_ratio:.3f}", f"{one.seconds:.1f}"
+        figures = f"{one.score.value:.2f}", f"{one.length_ratio:.3f}", f"{one.ran_on:,}", f"{one.seconds:.1f}"
         table.add_row(cell(one.name), *figures, mark)
     console.print(table)
     write("".join(f"{reason}\n" for reason in found.why))

@@ -50,13 +50,17 @@ class Tried:
 
     search: SearchConfig
     score: Score
-    bleu: Score
+    bleu: Score  # of the lines that did not run on, if there are any
+    ran_on: int  # lines of more than twice the characters of each of their references, and ten more
     seconds: float
     hypotheses: list[str]
 
     @property
     def length_ratio(self) -> float:
-        """Tokens of the output for each token of the references, as BLEU counts them; below 1 BLEU takes points off."""
+        """Tokens of the output for each token of the references, as BLEU counts them; below 1 BLEU takes points off.
+
+        Lines that ran on are left out: a few of them would make all others look long enough.
+        """
         return float(self.bleu.detail["hypothesis_tokens"]) / max(1.0, float(self.bleu.detail["reference_tokens"]))
 
     @property
@@ -77,6 +81,7 @@ class Tried:
             "search": {key: getattr(self.search, key) for key in _WRITTEN},
             "score": self.score.value,
             "length_ratio": self.length_ratio,
+            "ran_on": self.ran_on,
             "seconds": round(self.seconds, 2),
         }
 
@@ -179,12 +184,14 @@ class _Trials:
                 resamples=0,
             )
             seconds = time.perf_counter() - began
-            one = Tried(search, found.scores[self.grid.metric], found.scores["bleu"], seconds, found.hypotheses)
+            sides = list(zip(found.hypotheses, *self.references, strict=True))
+            steady = [side for side in sides if len(side[0]) <= 2 * max(map(len, side[1:])) + 10]
+            kept, *references = map(list, zip(*(steady or sides), strict=True))
+            bleu = METRICS["bleu"](kept, references, language=self.language, resamples=0)
+            ran_on = len(sides) - len(steady)
+            one = Tried(search, found.scores[self.grid.metric], bleu, ran_on, seconds, found.hypotheses)
             self.done[search] = one
-            self.tell(
-                f"{one.name}: {one.score.name} {one.score.value:.2f}, length ratio {one.length_ratio:.3f}, "
-                f"{seconds:.1f} s"
-            )
+            self.tell(f"{one.name}: {_figure(one)}, {seconds:.1f} s")
         return self.done[search]
 
     def worth(self, one: Tried) -> float:
@@ -277,7 +284,8 @@ def _with_mbr(trials: _Trials, search: SearchConfig, chosen: Tried, why: list[st
 
 
 def _figure(one: Tried) -> str:
-    return f"{one.score.name} {one.score.value:.2f}, length ratio {one.length_ratio:.3f}"
+    lines = {0: "", 1: " but for a line that ran on"}.get(one.ran_on, f" but for {one.ran_on:,} lines that ran on")
+    return f"{one.score.name} {one.score.value:.2f}, length ratio {one.length_ratio:.3f}{lines}"
 
 
 def _sets(reference: Lines | Sequence[Sequence[str]]) -> list[list[str]]:

@@ -90,6 +90,29 @@ def test_the_length_decides_between_penalties_that_nothing_tells_apart(monkeypat
     assert chosen_of(monkeypatch, files, write, alphas=(0.6, 1.0), beams=(2,), mbr=False).chosen.length_ratio < 1
 
 
+def test_lines_that_run_on_make_no_length_right(monkeypatch, files):
+    """Two lines that go on to a hundred words make up for all the words that an eighth of the others lack."""
+
+    def write(search, number, words):
+        if search["alpha"] == 1:
+            return words[:-1] if number % 9 == 0 else words
+        return words * 10 if number in (1, 2) else words[:-1] if number % 8 == 0 else words
+
+    found = chosen_of(monkeypatch, files, write, alphas=(1.0, 1.2), beams=(2,), mbr=False)
+    tried = {one.search.alpha: one for one in found.tried}
+    assert (tried[1.2].ran_on, tried[1.0].ran_on) == (2, 0)
+    assert tried[1.2].length_ratio < tried[1.0].length_ratio < 1
+    assert found.chosen is tried[1.0]
+    everything = found.tried[-1].to_dict()
+    assert everything["ran_on"] == found.tried[-1].ran_on
+
+
+def test_where_every_line_runs_on_the_length_is_that_of_all(monkeypatch, files):
+    found = chosen_of(monkeypatch, files, lambda search, number, words: words * 10, beams=(2,), mbr=False)
+    assert found.chosen.ran_on == len(REFERENCES)
+    assert found.chosen.length_ratio == pytest.approx(10.0)
+
+
 def test_a_wider_beam_is_chosen_only_if_it_is_better_by_more_than_chance(monkeypatch, files):
     def little(search, number, words):
         """Beam 4 has 200 of the lines better than narrower ones; beam 8 has one line more."""
