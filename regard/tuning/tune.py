@@ -186,9 +186,10 @@ class _Trials:
             seconds = time.perf_counter() - began
             sides = list(zip(found.hypotheses, *self.references, strict=True))
             steady = [side for side in sides if len(side[0]) <= 2 * max(map(len, side[1:])) + 10]
-            kept, *references = map(list, zip(*(steady or sides), strict=True))
-            bleu = METRICS["bleu"](kept, references, language=self.language, resamples=0)
-            ran_on = len(sides) - len(steady)
+            ran_on, bleu = len(sides) - len(steady), found.scores["bleu"]
+            if steady and ran_on:
+                kept, *references = map(list, zip(*steady, strict=True))
+                bleu = METRICS["bleu"](kept, references, language=self.language, resamples=0)
             one = Tried(search, found.scores[self.grid.metric], bleu, ran_on, seconds, found.hypotheses)
             self.done[search] = one
             self.tell(f"{one.name}: {_figure(one)}, {seconds:.1f} s")
