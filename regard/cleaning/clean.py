@@ -21,10 +21,10 @@ from typing import TextIO
 
 from regard.errors import DataError
 from regard.machine import atomic_rename
-from regard.text.lines import read_pairs
+from regard.text.lines import iter_lines, read_pairs
 
 from .likeness import Dictionary
-from .rules import RULES, Corpus, Pair, Rules, check_rules, detector
+from .rules import RULES, Corpus, Pair, Rules, bare, check_rules, detector
 
 _SAMPLE, _BATCH, _EXAMPLES, _LEAST_TO_JUDGE = 20_000, 4096, 3, 100
 _NAMES = ("source", "target")
@@ -64,7 +64,7 @@ def clean(
     source, target: two files of lines, or one file of pairs (any of `regard.text.lines.FORMATS`). languages: codes of
     both sides, which name the files and without which the rule "language" is not applied. The report is
     OUT.report.json too. The files appear when all is done; their lines stay in order. Raises DataError for an unknown
-    rule or language and where nothing is left, TextError for files that cannot be read.
+    rule or language and where nothing is left, TextError for files that cannot be read, held-out ones among them.
     """
     rules = rules or Rules()
     check_rules(rules)
@@ -76,11 +76,12 @@ def clean(
     def pairs() -> Iterator[Pair]:
         return (Pair(*pair) for pair in read_pairs(source, target, fields=fields, languages=languages))
 
-    corpus = Corpus(languages, _usual(pairs()))
+    held_out = frozenset(bare(line) for file in rules.held_out for line in iter_lines(Path(file))) - {""}
+    corpus = Corpus(languages, _usual(pairs()), held_out)
     made = Cleaned(characters_ratio=math.exp(corpus.log_ratio))
     names = [f"{out}.{side}" for side in sides]
     rejected = f"{out}.rejected.tsv"
-    read = {Path(file).resolve() for file in (source, target) if file is not None}
+    read = {Path(file).resolve() for file in (source, target, *rules.held_out) if file is not None}
     if over := [name for name in (*names, rejected) if Path(name).resolve() in read]:
         raise DataError(f"--out {out}: would replace {over[0]}, which is read; choose another beginning.")
     with ExitStack() as files:

@@ -42,6 +42,9 @@ class Rules(BaseModel, extra="forbid", frozen=True):
     worse: float = Field(
         0.8, ge=0, le=1, description="leave out pairs whose words go together worse than this share of random pairs"
     )
+    held_out: tuple[str, ...] = Field(
+        (), description="a file of lines that must not be learnt from, such as a test set's; may be repeated"
+    )
     learn_from: int = Field(100_000, ge=100, description="most pairs that are read to learn which words go together")
 
 
@@ -70,10 +73,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What rules may know of the whole: the languages of its sides, and the usual ratio of their lengths."""
+    """What rules may know of the whole: its languages, the usual ratio of its lengths, lines that are held out."""
 
     languages: tuple[str, str] = ("", "")
     log_ratio: float = 0.0  # median of the logarithm of the target's characters per character of the source
+    held_out: frozenset[str] = frozenset()  # as `bare` has them
 
 
 Rule = Callable[[Pair, Rules, Corpus], bool]
@@ -82,6 +86,16 @@ Rule = Callable[[Pair, Rules, Corpus], bool]
 
 def _empty(pair: Pair, rules: Rules, corpus: Corpus) -> bool:
     return not all(pair.lengths)
+
+
+def _held_out(pair: Pair, rules: Rules, corpus: Corpus) -> bool:
+    return bool(corpus.held_out) and any(bare(side) in corpus.held_out for side in pair.sides)
+
+
+def bare(line: str) -> str:
+    """Letters and digits of a line, whatever their case and width: what is the same for lines that hardly differ."""
+    folded = unicodedata.normalize("NFKC", line).casefold()
+    return "".join(c for c in folded if unicodedata.category(c)[0] in "LMN")
 
 
 def _damaged(pair: Pair, rules: Rules, corpus: Corpus) -> bool:
@@ -132,6 +146,7 @@ _SHORT = 10
 
 RULES: dict[str, tuple[str, Rule | None]] = {
     "empty": ("a side without text", _empty),
+    "held-out": ("a side stands in a file of --held-out, signs and capitals aside", _held_out),
     "damaged": ("characters lost on the way, or text read in a wrong encoding", _damaged),
     "identical": ("both sides are the same, letters among it", _identical),
     "length": ("a side of very many words", _length),

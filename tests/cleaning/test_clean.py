@@ -143,6 +143,25 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out)["gone"] == {"numbers": 2}
 
 
+def test_lines_that_are_held_out_are_not_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Signs, capitals, widths and spaces aside, on either side; a line of signs alone holds nothing out."""
+    bad = [("room, twelve PLEASE", "Ein Zimmer."), ("It is ３.", "Das ist drei."), ("A test.", "Es war — ein Test")]
+    good = [("Room twelve, pleases.", "Ein Zimmer!"), ("…", "…?"), ("नमस्ते", "Guten Tag.")]
+    held = tmp_path / "test.en.gz"
+    held.write_bytes(gzip.compress("Room twelve, please!\r\nit is 3\n\n...\nनमसत\n".encode()))
+    (tmp_path / "test.de").write_text("Es war ein Test.\n", "utf-8")
+    names = _write(tmp_path, [*bad, *good])
+    flags = ["--held-out", str(held), "--held-out", str(tmp_path / "test.de"), "--off", "letters", "--off", "identical"]
+    assert main(["clean", *names, *flags, "--out", str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gone"] == {"held-out": len(bad)}
+    assert list(zip(_read(tmp_path / "out.source"), _read(tmp_path / "out.target"), strict=True)) == good
+    assert main(["clean", *names, "--held-out", str(tmp_path / "none"), "--out", str(tmp_path / "other")]) == 2
+    assert "none: there is no such file" in capsys.readouterr().err
+    flags = ["--held-out", str(tmp_path / "test.de"), "--to", "de", "--from", "en", "--off", "language"]
+    assert main(["clean", *names, *flags, "--out", str(tmp_path / "test")]) == 2
+    assert "which is read" in capsys.readouterr().err
+
+
 def test_what_is_read_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = _write(tmp_path, GOOD)
     before = [Path(name).read_bytes() for name in names]
