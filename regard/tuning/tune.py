@@ -2,9 +2,9 @@
 
 Every figure comes from a search that was really run: a beam ranks while it searches, so that its list of hypotheses
 cannot tell what another penalty would have found. One setting is varied at a time: the length penalty at the width that
-the bundle has, where the length decides between the best and those that nothing tells apart from it; the width at that
-penalty, where a narrower beam that is no worse by more than chance (paired bootstrap, Koehn 2004) is as good; the
-penalty's neighbours again at that width; minimum Bayes risk at the end.
+the bundle has, where lines that ran on and then the length decide between the best and those that nothing tells apart
+from it; the width at that penalty, where a narrower beam that is no worse by more than chance (paired bootstrap, Koehn
+2004) is as good; the penalty's neighbours again at that width; minimum Bayes risk at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .settings import Grid
 CHANCE = 0.05
 """Two settings count as equally good if equal systems differ as much at least so often."""
 EVEN = 0.5
-"""The same for penalties, which cost no time: here nothing speaks for the lower score but its length."""
+"""The same for penalties, which cost no time: here nothing speaks for the lower score but what it writes."""
 _PLAIN = {
     "method": "", "samples": 0, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "groups": 1, "mbr": "none",
 }  # fmt: skip
@@ -204,10 +204,10 @@ class _Trials:
         return max(some, key=lambda one: (self.worth(one), -abs(one.length_ratio - 1)))
 
     def even(self, some: Sequence[Tried]) -> Tried:
-        """Of the best and those that nothing tells apart from it the one whose length is nearest to the references'."""
+        """Of the best and what nothing tells apart from it: the fewest lines that ran on, and then the nearest length."""
         top = self.best(some)
         equal = [one for one in some if one is top or self.chance(top, one) >= EVEN]
-        return min(equal, key=lambda one: (abs(one.length_ratio - 1), -self.worth(one)))
+        return min(equal, key=lambda one: (one.ran_on, abs(one.length_ratio - 1), -self.worth(one)))
 
     def chance(self, one: Tried, other: Tried) -> float:
         """How often two equal systems would differ as much as these."""

@@ -107,6 +107,22 @@ def test_lines_that_run_on_make_no_length_right(monkeypatch, files):
     assert everything["ran_on"] == found.tried[-1].ran_on
 
 
+def test_a_line_that_runs_on_weighs_more_than_a_length(monkeypatch, files):
+    """Where nothing else tells penalties apart: one has the nearer length, and the better score, and such a line."""
+
+    def write(search, number, words):
+        if search["alpha"] == 1:
+            return words[:-1] if number % 9 == 0 else words
+        return [*words, *["und"] * 37] if number == 1 else words[:-1] if number % 10 == 0 else words
+
+    found = chosen_of(monkeypatch, files, write, alphas=(1.0, 1.2), beams=(2,), mbr=False)
+    tried = {one.search.alpha: one for one in found.tried}
+    assert (tried[1.2].ran_on, tried[1.0].ran_on) == (1, 0)
+    assert tried[1.0].score.value < tried[1.2].score.value
+    assert tried[1.0].length_ratio < tried[1.2].length_ratio < 1
+    assert found.chosen is tried[1.0]
+
+
 def test_where_every_line_runs_on_the_length_is_that_of_all(monkeypatch, files):
     found = chosen_of(monkeypatch, files, lambda search, number, words: words * 10, beams=(2,), mbr=False)
     assert found.chosen.ran_on == len(REFERENCES)
