@@ -204,7 +204,7 @@ class _Trials:
         return max(some, key=lambda one: (self.worth(one), -abs(one.length_ratio - 1)))
 
     def even(self, some: Sequence[Tried]) -> Tried:
-        """Of the best and what nothing tells apart from it: the fewest lines that ran on, and then the nearest length."""
+        """Of the best and what nothing tells apart from it: the fewest lines that ran on, then the nearest length."""
         top = self.best(some)
         equal = [one for one in some if one is top or self.chance(top, one) >= EVEN]
         return min(equal, key=lambda one: (one.ran_on, abs(one.length_ratio - 1), -self.worth(one)))
