@@ -59,7 +59,7 @@ def translate(
             raise ModelError("--engine ray translates by one bundle; leave out --with.")
         _by_cluster(bundle, options, shown, cluster, file, output)
         return
-    from regard.tasks.lines import translate_long
+    from regard.tasks.lines import translate_long, warn_of_cut
     from regard.tasks.translate import load
 
     translator = load(bundle, device=device, with_=with_ or (), adapter=shown.adapter)
@@ -86,22 +86,23 @@ def translate(
             sys.stdout.flush()
         return
 
-    split = None if whole else shown.split  # None: no line is cut, False: only those too long for the model
+    cut: list[str] = []
+    parts = partial(translate_long, translator, always=shown.split, to=options.to)
 
     def work(chunk: list[str], first: int) -> Iterable[tuple[int, Translation]]:
         each: Translate = partial(translator.translate, options=options, first_line=first)
-        if split is None:
-            return enumerate(each(chunk), first)
-        return enumerate(translate_long(translator, chunk, each, always=split, to=options.to, first_line=first), first)
+        return enumerate(each(chunk) if whole else parts(chunk, each, first_line=first), first)
 
     def lines() -> Iterator[str]:
         for number, found in in_chunks(file, _CHUNK, work):
+            cut.extend([f"line {number}"] * (not found.ended))
             if as_json:
                 yield json.dumps({"line": number, **found.to_dict()}, ensure_ascii=False)
             else:
                 yield from _lines_of(number, found, several, shown.scores)
 
     put(lines(), output, file)
+    warn_of_cut(cut)
 
 
 def in_chunks(file: str, size: int, work: Callable[[list[str], int], Iterable[T]]) -> Iterator[T]:
@@ -137,11 +138,8 @@ def _by_cluster(bundle: Path, options: Options, shown: Shown, cluster: Cluster, 
     document = Path(file).suffix.lower() in _DOCUMENTS and not shown.lines
     if output is None or file == "-" or document or shown.as_json or shown.scores or shown.stream:
         raise ModelError("--engine ray translates a file of lines into one that --output names, line for line.")
-    translate_file(bundle, file, output, options, cluster=cluster, split=shown.split, progress=_shards_done)
-
-
-def _shards_done(done: int, number: int) -> None:
-    sys.stderr.write(f"{done:,} of {number:,} shards are done.\n")
+    tell = lambda done, number: sys.stderr.write(f"{done:,} of {number:,} shards are done.\n")  # noqa: E731
+    translate_file(bundle, file, output, options, cluster=cluster, split=shown.split, progress=tell)
 
 
 def _typed(file: str) -> bool:

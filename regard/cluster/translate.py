@@ -25,7 +25,7 @@ from .shards import Shards, measured, parts_of, shards_beside
 
 _TRIES = 5
 """How often a shard is begun before its worker's death is its own fault."""
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], object]
 Work = tuple[str, dict[str, object], bool]
 """A bundle, options, and whether every line is cut into sentences."""
 

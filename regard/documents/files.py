@@ -13,7 +13,7 @@ from pathlib import Path
 from regard.errors import ModelError, TextError
 from regard.machine import atomic_rename
 from regard.search.table import Options
-from regard.tasks.lines import translate_long
+from regard.tasks.lines import translate_long, warn_of_cut
 from regard.tasks.translate import Translator
 from regard.tasks.translation import Translation
 from regard.text.lines import iter_lines, open_bytes, write_lines
@@ -77,7 +77,13 @@ def _translated(file: Path, translate: Translate, to: str, pairs: list[Pair] | N
 def _by(translator: Translator, options: Options) -> Translate:
     """Lines of a document, each cut into sentences."""
     each = partial(translator.translate, options=options)
-    return lambda lines: translate_long(translator, lines, each, always=True, to=options.to)
+
+    def translate(lines: Sequence[str]) -> list[Translation]:
+        found = translate_long(translator, lines, each, always=True, to=options.to)
+        warn_of_cut([f"'{line[:40]}'" for line, one in zip(lines, found, strict=True) if not one.ended])
+        return found
+
+    return translate
 
 
 def _into(translator: Translator, options: Options | None) -> str:

@@ -10,11 +10,12 @@ Sizes: B lines, T the longest, ends counted.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from regard.errors import ModelError, TextError
+from regard.errors import ModelError, RegardWarning, TextError
 from regard.text.languages import name as language_name
 from regard.text.lines import check_line as check_text
 from regard.text.lines import split_tag, tag
@@ -63,6 +64,14 @@ def check_counts(source: Sequence[str], other: Sequence[str], what: str) -> None
             f"{len(source):,} source lines but {len(other):,} {what} lines; line n of one must go with line n of the "
             "other."
         )
+
+
+def warn_of_cut(names: Sequence[str]) -> None:
+    """Warns of lines, by names such as "line 3", whose translations the limit of length cut off."""
+    if names:
+        some = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+        way = "raise it (extra_length, max_length), or, if words repeat, lower alpha or set no_repeat_ngram_size to 3"
+        warnings.warn(f"cut off at the longest output allowed: {some}; {way}.", RegardWarning, stacklevel=2)
 
 
 def encode_targets(target: Tokenizer, lines: Sequence[str], limit: int) -> list[list[int]]:

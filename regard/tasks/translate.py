@@ -57,9 +57,10 @@ class Translator:
         data = recipe.data
         languages = Languages(data.source_language, data.target_language, data.target_languages)
         most, capacity = 4 * data.filters.max_length, context_of(recipe)
-        self.reading = SourceSide(source, languages, min(most, capacity - 1) if capacity else most)
-        """How lines are read. A line has at most four times the tokens of the longest that was trained on, and no more
-        than the model has positions for, its end counted. An output ends at the last position too."""
+        self.limit = min(most, capacity - 1) if capacity else most
+        """The most tokens a line may have: four times those of the longest that was trained on, and no more than the
+        model has positions for, its end counted. An output ends at the last position too."""
+        self.reading = SourceSide(source, languages, self.limit)
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
@@ -72,11 +73,6 @@ class Translator:
     def device(self) -> str:
         """Where the model lies: cpu, or cuda with its number."""
         return self.engine.device
-
-    @property
-    def limit(self) -> int:
-        """The most tokens a line may have."""
-        return self.reading.limit
 
     @property
     def languages(self) -> Languages:
@@ -190,7 +186,7 @@ class Translator:
         )
         translations = [Translation("")] * len(lines)
         for i, hypotheses in zip(full, found, strict=True):
-            kept = hypotheses if asked is None else asked.demands[i].kept(hypotheses, self._text, first_line + i)
+            kept = hypotheses if asked is None else asked.demands[i].kept(hypotheses, self._text_of, first_line + i)
             candidates = [self._candidate(h, asked.demands[i].required if asked else ()) for h in kept]
             translations[i] = self._translation(ids[i], candidates, search, options.n_best)
         if options.detailed or options.replace_unknown:
@@ -295,7 +291,7 @@ class Translator:
     def _candidate(self, hypothesis: Hypothesis, met: tuple[str, ...]) -> Candidate:
         ids = [*hypothesis.ids, END] if hypothesis.ended else hypothesis.ids
         return Candidate(
-            text=self._text(hypothesis),
+            text=self._text_of(hypothesis.ids),
             log_probability=hypothesis.log_probability,
             score=hypothesis.score,
             tokens=tuple(self.target.tokens(ids)),
@@ -333,9 +329,6 @@ class Translator:
                     translations[i] = with_unknown_replaced(found, line, one, self.reading, self.target, options.to)
                 else:
                     translations[i] = detailed(found, line, one, self, options)
-
-    def _text(self, hypothesis: Hypothesis) -> str:
-        return self._text_of(hypothesis.ids)
 
     def _text_of(self, ids: Ids) -> str:
         return self.target.decode(ids).translate(_ONE_LINE)

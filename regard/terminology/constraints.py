@@ -58,12 +58,12 @@ class Demand:
             )
 
     def kept(
-        self, hypotheses: Sequence[Hypothesis], text_of: Callable[[Hypothesis], str], number: int
+        self, hypotheses: Sequence[Hypothesis], text_of: Callable[[Sequence[int]], str], number: int
     ) -> list[Hypothesis]:
         """The hypotheses whose texts keep the demand: nearly always all, since the search saw to it."""
-        kept = [h for h in hypotheses if not self.broken(text_of(h))]
+        kept = [h for h in hypotheses if not self.broken(text_of(h.ids))]
         if not kept:
-            self.check(text_of(hypotheses[0]), number)
+            self.check(text_of(hypotheses[0].ids), number)
         return kept
 
 

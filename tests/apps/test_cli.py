@@ -180,6 +180,27 @@ def test_translate_reads_standard_input_and_writes_lines(
     assert numbers == [str(1 + n // 2) for n in range(2 * len(ENGLISH))]
 
 
+@pytest.mark.filterwarnings("always:cut off at the longest")
+def test_translations_that_are_cut_off_are_told(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By line, of text, and by how they begin in a document; an empty line's ends at once."""
+    text, document = tmp_path / "a.txt", tmp_path / "a.md"
+    text.write_text(f"\n{ENGLISH[0]}\n\n" + f"{ENGLISH[0]}\n" * 4, encoding="utf-8")
+    document.write_text(f"# {ENGLISH[0]}\n", encoding="utf-8")
+    to_file = ["-o", str(tmp_path / "b.md")]
+    for name, given, said in (
+        (text, [], "line 2, line 4, line 5 and 2 more"),
+        (document, to_file, f"'{ENGLISH[0][:40]}'"),
+    ):
+        assert main(["translate", str(bundle), str(name), "--max-length", "1", *given]) == 0
+        told = capsys.readouterr().err
+        assert told.startswith(f"regard: cut off at the longest output allowed: {said}; raise it (extra_length")
+    text.write_text("\n\n", encoding="utf-8")
+    assert main(["translate", str(bundle), str(text)]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_evaluate_tells_scores_with_signatures_and_how_they_were_made(
     bundle: Path, files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
