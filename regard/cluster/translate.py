@@ -83,6 +83,8 @@ def _finished(file: Path, shards: Shards, missing: list[int], work: Work, cluste
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's word for: nobody else can join, on loopback only
     import ray
 
+    from regard.tasks.lines import warn_of_cut
+
     from .worker import translated
 
     _start(cluster.address)
@@ -97,7 +99,7 @@ def _finished(file: Path, shards: Shards, missing: list[int], work: Work, cluste
                 return
             [one], _ = ray.wait(list(running), num_returns=1)
             try:
-                found, wrong = ray.get(one)
+                found, cut, wrong = ray.get(one)
             except ray.exceptions.RayError as error:
                 raise ModelError(
                     f"the cluster did not translate a shard ({type(error).__name__}); run the same again, which keeps "
@@ -106,6 +108,7 @@ def _finished(file: Path, shards: Shards, missing: list[int], work: Work, cluste
             if wrong:
                 raise TextError(f"{file}: {wrong}")
             shards.put(running.pop(one), found)
+            warn_of_cut(cut)
             yield 1
     finally:
         ray.shutdown()

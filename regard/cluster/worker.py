@@ -10,16 +10,17 @@ from regard.search.table import Options
 from regard.tasks.engine import stamp_of
 from regard.tasks.lines import translate_long
 from regard.tasks.translate import Translator, load
+from regard.tasks.translation import Translation
 
 _TOGETHER = 4096
-Done = tuple[list[str], str]
-"""Translations; or none, and what is wrong with the lines."""
+Done = tuple[list[str], list[str], str]
+"""Translations, and which lines' were cut off; or none, and what is wrong with the lines."""
 _TRANSLATORS: dict[tuple[str, tuple[int, ...] | None], Translator] = {}
 
 
 def translated(bundle: str, options: dict[str, object], split: bool, lines: list[str], first: int) -> Done:
     """The translations of lines, of which the first has this number in its file."""
-    asked, found = Options.model_validate(options), list[str]()
+    asked, found = Options.model_validate(options), list[Translation]()
     keep = asked.constraints
     whole = not isinstance(keep, tuple) and bool(keep.include or keep.prefix)  # phrases are of whole lines
     try:
@@ -28,13 +29,13 @@ def translated(bundle: str, options: dict[str, object], split: bool, lines: list
             some, number = lines[start : start + _TOGETHER], first + start
             each = partial(translator.translate, options=asked, first_line=number)
             if whole:
-                found += [one.text for one in each(some)]
+                found += each(some)
             else:
-                made = translate_long(translator, some, each, always=split, to=asked.to, first_line=number)
-                found += [one.text for one in made]
+                found += translate_long(translator, some, each, always=split, to=asked.to, first_line=number)
     except RegardError as error:
-        return [], str(error)
-    return found, ""
+        return [], [], str(error)
+    cut = [f"line {number}" for number, one in enumerate(found, first) if not one.ended]
+    return [one.text for one in found], cut, ""
 
 
 def _loaded(bundle: str) -> Translator:

@@ -126,6 +126,15 @@ def test_another_text_is_begun_anew(folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out.txt").read_text() == "ED CBA\n\nHGF\n"
 
 
+def test_workers_tell_which_translations_were_cut_off(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("abc de\n\n" + "a b c\n" * 299 + "fgh\n")
+    made = job(tmp_path, "out.txt", "--max-length", "2")
+    told = made.communicate()[1]
+    assert "regard: cut off at the longest output allowed: line 1, line 3, line 4 and 296 more;" in told
+    assert "allowed: line 301, line 302;" in told
+    assert made.returncode == 0
+
+
 @pytest.mark.parametrize("options", [Options(n_best=2), Options(alignment=True), Options(search={"samples": 3})])
 def test_options_that_give_more_than_a_line(folder: Path, tmp_path: Path, options: Options) -> None:
     with pytest.raises(ModelError, match="one translation a line"):
