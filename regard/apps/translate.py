@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
@@ -80,12 +80,6 @@ def translate(
     whole = bool(draws or (not isinstance(keep, tuple) and (keep.include or keep.prefix)))
     if shown.split and (whole or shown.stream):
         raise ModelError("--split cuts lines, and --samples, --include, --prefix and --stream speak of whole lines.")
-    if shown.stream:
-        for part in in_chunks(file, 1, lambda line, n: chain(translator.stream(line[0], options, number=n), "\n")):
-            sys.stdout.write(part)
-            sys.stdout.flush()
-        return
-
     cut: list[str] = []
     parts = partial(translate_long, translator, always=shown.split, to=options.to)
 
@@ -96,12 +90,18 @@ def translate(
     def lines() -> Iterator[str]:
         for number, found in in_chunks(file, _CHUNK, work):
             cut.extend([f"line {number}"] * (not found.ended))
-            if as_json:
-                yield json.dumps({"line": number, **found.to_dict()}, ensure_ascii=False)
-            else:
-                yield from _lines_of(number, found, several, shown.scores)
+            yield from _lines_of(number, found, several, shown.scores, as_json)
 
-    put(lines(), output, file)
+    def streamed(chunk: list[str], number: int) -> Iterator[str]:
+        ended = yield from translator.stream(chunk[0], options, number=number)
+        cut.extend([f"line {number}"] * (not ended))
+        yield "\n"
+
+    if shown.stream:
+        for part in in_chunks(file, 1, streamed):
+            print(part, end="", flush=True)
+    else:
+        put(lines(), output, file)
     warn_of_cut(cut)
 
 
@@ -127,9 +127,7 @@ def put(lines: Iterable[str], output: Path | None, file: str) -> None:
         write_lines(output, lines)
         return
     for line in lines:
-        sys.stdout.write(f"{line}\n")
-        if _typed(file):
-            sys.stdout.flush()
+        print(line, flush=_typed(file))
 
 
 def _by_cluster(bundle: Path, options: Options, shown: Shown, cluster: Cluster, file: str, output: Path | None) -> None:
@@ -146,8 +144,10 @@ def _typed(file: str) -> bool:
     return file == "-" and sys.stdin.isatty()
 
 
-def _lines_of(number: int, found: Translation, several: bool, scores: bool) -> Iterator[str]:
-    if several:
+def _lines_of(number: int, found: Translation, several: bool, scores: bool, as_json: bool) -> Iterator[str]:
+    if as_json:
+        yield json.dumps({"line": number, **found.to_dict()}, ensure_ascii=False)
+    elif several:
         for each in found.hypotheses or (found,):
             yield f"{number}\t{each.log_probability:.4f}\t{each.text}"
     else:

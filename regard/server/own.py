@@ -137,7 +137,10 @@ def translate(ask: Ask, work: Working) -> dict[str, object]:
 
 @router.post("/stream", **gives("text/event-stream"))
 def stream(ask: Ask, work: Working) -> StreamingResponse:
-    """Translate one text as server-sent events: `part` events with a piece of text each, and `end`."""
+    """Translate one text as server-sent events: `part` events with a piece of text each, and `end`.
+
+    `ended` of the last one is false where the limit of length cut a line off.
+    """
     if not isinstance(ask.text, str) or ask.format != "text":
         raise Refused(400, "a stream is of one text without markup")
     _check([ask.text], work)
@@ -145,20 +148,23 @@ def stream(ask: Ask, work: Working) -> StreamingResponse:
     translator = work.service.translator(source, target)
     options = _options(ask)
     options = Options.of(options, to=target) if translator.languages.targets else options
-    text = ask.text
+    lines, ended = ask.text.split("\n"), []
+
+    def parts() -> Iterator[str]:
+        for number, line in enumerate(lines):
+            if number:
+                yield "\n"
+            ended.append((yield from translator.stream(line, options)))
 
     def events() -> Iterator[str]:
         try:
-            for number, line in enumerate(text.split("\n")):
-                if number:
-                    yield _event("part", "\n")
-                for part in translator.stream(line, options):
-                    if time.monotonic() > work.until:
-                        raise Refused(504, "The translation takes too long; send less text at a time")
-                    yield _event("part", part)
-            yield _event("end", "")
+            for part in parts():
+                if time.monotonic() > work.until:
+                    raise Refused(504, "The translation takes too long; send less text at a time")
+                yield _event("part", text=part)
+            yield _event("end", text="", ended=all(ended))
         except RegardError as error:
-            yield _event("error", str(error))
+            yield _event("error", text=str(error))
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
@@ -229,5 +235,5 @@ def _options(ask: Ask) -> Options:
     )
 
 
-def _event(name: str, text: str) -> str:
-    return f"event: {name}\ndata: {json.dumps({'text': text}, ensure_ascii=False)}\n\n"
+def _event(name: str, **data: object) -> str:
+    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"

@@ -7,7 +7,7 @@ Sizes: B sentences, N rows of a search, V vocabulary, U tokens of a shortlist, S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -102,15 +102,14 @@ def decode_steps(
     rules: RulesOf | None = None,
     line: int = 1,
     shortlist: Shortlist | None = None,
-) -> Iterator[list[int]]:
-    """After each step the ids that the translation begins with for certain, see `Translator.stream`; at last, all."""
+) -> Generator[list[int], None, Hypothesis]:
+    """After each step the ids that the translation begins with for certain, see `Translator.stream`; returns it all."""
     chosen = streamed(search, rules is not None)
-    problem = problem_of(backend, [source], search, shortlist, [(0, rules)], [line])
     assert chosen.stream is not None
-    best = yield from chosen.stream(problem, search)
+    best = yield from chosen.stream(problem_of(backend, [source], search, shortlist, [(0, rules)], [line]), search)
     check_found([] if best is None else [best], line)
     assert best is not None
-    yield best.ids
+    return best
 
 
 def streamed(search: SearchConfig, constrained: bool = False) -> Search:

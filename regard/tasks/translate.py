@@ -6,7 +6,7 @@ what else is translated with it: see `regard.tasks.engine`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -195,11 +195,13 @@ class Translator:
             vars(translations[i])["asked"] = Asked(self, lines[i], options.from_, options.to)
         return translations
 
-    def stream(self, line: str, options: Options | None = None, *, number: int = 1, **given: Any) -> Iterator[str]:
+    def stream(
+        self, line: str, options: Options | None = None, *, number: int = 1, **given: Any
+    ) -> Generator[str, None, bool]:
         """The translation of a line in parts, each as soon as it is certain; together they are what `translate` gives.
 
-        A greedy search and a sample (the first) are certain of every token, a beam of what all its hypotheses agree on.
-        Raises ModelError for a search that chooses at the end.
+        It returns whether it ended: False if the limit of length cut it off. A greedy search and a sample (the first)
+        are certain of every token, a beam of what all hypotheses agree on. ModelError if a search chooses at the end.
         """
         from .decode import decode_steps, streamed
 
@@ -211,23 +213,27 @@ class Translator:
         self._say_what_computes(options, search)
         ids = self.encode([line], from_=options.from_, to=options.to, first_line=number)[0]
         if not ids:
-            return
+            return True
         shortlist = self.shortlist(search)
         asked = self._asked(options, [line], number, search, shortlist)
         rules = None if asked is None else asked.rules([0])
+        steps = decode_steps(self.backend(search), ids, search, rules=rules, line=number, shortlist=shortlist)
         said = ""
-        known: list[int] = []
-        for known in decode_steps(self.backend(search), ids, search, rules=rules, line=number, shortlist=shortlist):
-            # A character that is spelt in bytes shows as U+FFFD until it is whole.
-            text = self._text_of(known).rstrip("\ufffd")
+        while True:
+            try:  # A character that is spelt in bytes shows as U+FFFD until it is whole.
+                text = self._text_of(next(steps)).rstrip("\ufffd")
+            except StopIteration as finished:
+                best: Hypothesis = finished.value
+                break
             if len(text) > len(said) and text.startswith(said):
                 yield text[len(said) :]
                 said = text
-        whole = self._text_of(known)
+        whole = self._text_of(best.ids)
         if asked is not None:
             asked.demands[0].check(whole, number)
         if rest := whole[len(said) :]:
             yield rest
+        return best.ended
 
     # -- one translation -----------------------------------------------------------------------------------------------
 

@@ -191,10 +191,12 @@ def test_translations_that_are_cut_off_are_told(
     to_file = ["-o", str(tmp_path / "b.md")]
     for name, given, said in (
         (text, [], "line 2, line 4, line 5 and 2 more"),
+        (text, ["--stream"], "line 2, line 4, line 5 and 2 more"),
         (document, to_file, f"'{ENGLISH[0][:40]}'"),
     ):
         assert main(["translate", str(bundle), str(name), "--max-length", "1", *given]) == 0
-        told = capsys.readouterr().err
+        shown, told = capsys.readouterr()
+        assert shown.count("\n") == (7 if name == text else 0)
         assert told.startswith(f"regard: cut off at the longest output allowed: {said}; raise it (extra_length")
     text.write_text("\n\n", encoding="utf-8")
     assert main(["translate", str(bundle), str(text)]) == 0

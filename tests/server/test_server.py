@@ -52,7 +52,9 @@ def test_stream(address: str) -> None:
     events = [event.split("\n") for event in found.text.strip().split("\n\n")]
     parts = [json.loads(data.removeprefix("data: "))["text"] for name, data in events if name == "event: part"]
     assert "".join(parts) == "ED CBA\nCBA"
-    assert events[-1][0] == "event: end"
+    assert events[-1] == ["event: end", 'data: {"text": "", "ended": true}']
+    cut = ask(address, "/v1/stream", text="abc de", search={"max_length": 2}).text
+    assert cut.endswith('event: end\ndata: {"text": "", "ended": false}\n\n')
 
 
 def test_score(address: str) -> None:
