@@ -159,12 +159,12 @@ def embed(
             f'model.family = "{opened.recipe.model.family}" keeps no tensor of a vector for each position, so there is '
             f"nothing to pool; take one of {others}."
         )
-    found = [np.empty((0, opened.recipe.model.width), np.float32)]
-    for ids, layout in _batches(model, rows, batch_size):
+    found = []
+    for ids, layout in _batches(model, rows or [[END]], batch_size):  # no lines have vectors of that size too
         writes = family.kind == "language-model"
         hidden = model.decode(ids, model.start(), layout)[0] if writes else model.encode(ids, layout)
         found.append(POOLS[pool](hidden, layout).float().cpu().numpy())
-    return np.concatenate(found)
+    return np.concatenate(found)[: len(rows)]
 
 
 def _whole(opened: Pipeline, lines: Sequence[str]) -> list[list[int]]:

@@ -33,7 +33,9 @@ class RNNConfig(blocks.RecurrentConfig):
     width: blocks.RecurrentWidth = 650
     embedding: choices.TokenWidth = 650
     layers: blocks.RecurrentLayers = 2
-    tied: choices.Tied = False
+    tied: bool = Field(
+        False, description="one matrix for embeddings and projection; the last layer is as wide as an embedding then"
+    )
     dropout: blocks.RecurrentDropout = 0.5
     init_range: choices.InitRange = 0.05
     carry: bool = Field(
@@ -47,25 +49,25 @@ class RNNConfig(blocks.RecurrentConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> RNNConfig:
-        if self.tied and self.embedding != self.width:
+        if self.tied and self.layers == 1 and self.embedding != self.width:
             raise ValueError(
-                f"tied makes one matrix of embeddings and projection, so embedding ({self.embedding}) must be width "
-                f"({self.width}); make them equal, or leave tied out"
+                f"a tied model's last layer has embedding ({self.embedding}) features; make width ({self.width}) equal"
             )
         return self
 
 
 @dataclass(frozen=True)
 class RNNState(Rows):
-    """Each layer's carry; none before the first token."""
+    """Each layer's carry, whose D is its own; none before the first token."""
 
     carries: tuple[Carry, ...] = ()
 
     def packed(self) -> Tensor:
-        """All carries as one tensor without history: (layers, tensors of a carry, B, D), float32 at least."""
+        """All carries as one tensor without history: (layers, tensors of a carry, B, most D), float32 at least."""
         whole = [x.detach() for carry in self.carries for x in carry]
         wide = torch.promote_types(whole[0].dtype, torch.float32)
-        packed = torch.stack([x.to(wide) for x in whole])
+        most = max(x.shape[-1] for x in whole)
+        packed = torch.stack([F.pad(x.to(wide), (0, most - x.shape[-1])) for x in whole])
         return packed.view(len(self.carries), -1, *packed.shape[1:])
 
 
@@ -89,13 +91,12 @@ class RNN(Projecting):
         c = config
         check_one_vocabulary(source_vocabulary, target_vocabulary)
         self.table = nn.Embedding(target_vocabulary, c.embedding, padding_idx=pad)
-        self.layers = Stack(c.cell, c.embedding, c.width, c.layers, c.dropout)
-        self.output, self.dropout = Map(c.width, target_vocabulary), Dropout(c.dropout)
-        self.embedding_dropout = c.embedding_dropout
-        if c.locked:
-            self.dropout = self.layers.dropout = LockedDropout(c.dropout)
+        last = c.embedding if c.tied else c.width
+        self.layers = Stack(c.cell, c.embedding, c.width, c.layers, c.dropout, last=last)
+        self.output, self.embedding_dropout = Map(last, target_vocabulary), c.embedding_dropout
+        self.dropout = self.layers.dropout = (LockedDropout if c.locked else Dropout)(c.dropout)
         for layer in cast("Iterable[Recurrence]", self.layers.forwards):
-            layer.weight_dropout = c.weight_dropout
+            layer.dropout.probability = c.weight_dropout
         if c.tied:
             self.output.weight = self.table.weight
         begin_uniform(self, c.init_range, pad)
@@ -104,8 +105,9 @@ class RNN(Projecting):
         return RNNState()
 
     def resume(self, packed: Tensor) -> RNNState:
-        dtype = self.table.weight.dtype  # of hidden states; an LSTM's cells stay as they are
-        return RNNState(tuple((carry[0].to(dtype), *carry[1:].unbind()) for carry in packed))
+        layers, dtype = cast("Iterable[Recurrence]", self.layers.forwards), self.table.weight.dtype
+        each = (carry[..., : layer.width] for layer, carry in zip(layers, packed, strict=True))
+        return RNNState(tuple((hidden.to(dtype), *cells) for hidden, *cells in each))  # cells stay as they are
 
     def decode(
         self, tokens: Tensor, state: RNNState, layout: Layout | None = None, observe: Observer | None = None

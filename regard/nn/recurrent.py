@@ -147,11 +147,11 @@ class Recurrence(nn.Module):
         self.width = width
         self.input = nn.Linear(inputs, self.sums * width)
         self.hidden = nn.Linear(width, self.sums * width, bias=self.bias)
-        self.weight_dropout = 0.0
+        self.dropout = Dropout(0.0)  # of the weight of the hidden state
 
     def recurrent(self) -> Tensor:
         """The weight of the hidden state, some of it dropped in training for the whole pass (Merity et al. 2018)."""
-        return F.dropout(self.hidden.weight, self.weight_dropout, self.training)
+        return self.dropout(self.hidden.weight)
 
     def nothing(self, like: Tensor) -> Carry:
         """The carry before the first position of (T, B, I): zeros."""
@@ -232,7 +232,7 @@ CELLS: dict[str, type[Recurrence]] = {"elman": Elman, "gru": GRU, "lstm": LSTM}
 
 
 class Stack(nn.Module):
-    """Layers one upon the other, dropout between them; of two directions each has half of the width."""
+    """Layers of `width` features, the last perhaps of `last`, dropout between them; of two directions each has half."""
 
     __call__: Callable[..., tuple[Tensor, tuple[Carry, ...]]]
 
@@ -244,15 +244,15 @@ class Stack(nn.Module):
         layers: int,
         dropout: float,
         direction: Literal["forwards", "backwards", "both"] = "forwards",
+        last: int | None = None,
     ) -> None:
         super().__init__()
         size = width // 2 if direction == "both" else width
-
-        def made() -> nn.ModuleList:
-            return nn.ModuleList(CELLS[cell](width if i else inputs, size) for i in range(layers))
-
-        self.forwards = nn.ModuleList() if direction == "backwards" else made()
-        self.backwards = nn.ModuleList() if direction == "forwards" else made()
+        sizes = [*[size] * (layers - 1), last or size]
+        self.forwards, self.backwards = (
+            nn.ModuleList(CELLS[cell](width if i else inputs, own) for i, own in enumerate(sizes if reads else []))
+            for reads in (direction != "backwards", direction != "forwards")
+        )
         self.dropout = Dropout(dropout)
 
     def forward(

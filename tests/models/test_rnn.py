@@ -33,18 +33,30 @@ def test_it_is_embeddings_pytorchs_layers_and_a_projection(cell: Any, theirs: ty
     torch.testing.assert_close(model.project(model.decode(TEXT, model.start())[0]), right)
 
 
-def test_a_tied_model_has_one_matrix_and_needs_one_width() -> None:
+def test_a_tied_model_has_one_matrix() -> None:
     config = RNNConfig(width=12, embedding=12, layers=1, tied=True)
     model = RNN(config, 20, 20)
     free = RNN(config.model_copy(update={"tied": False}), 20, 20)
     assert model.output.weight is model.table.weight
     assert sum(p.numel() for p in free.parameters()) - sum(p.numel() for p in model.parameters()) == 20 * 12
-    with pytest.raises(RecipeError, match=r"embedding \(10\) must be width \(12\)"):
-        recipes.validate(
-            {"data": {"text": "a"}, "model": {"family": "rnn-lm", "width": 12, "embedding": 10, "tied": True}}
-        )
+    one = {"family": "rnn-lm", "width": 12, "embedding": 10, "layers": 1, "tied": True}
+    with pytest.raises(RecipeError, match=r"embedding \(10\) features; make width \(12\) equal"):
+        recipes.validate({"data": {"text": "a"}, "model": one})
     with pytest.raises(ModelError, match=r"here are 20 and 21 tokens; set text\.joint = true"):
         FAMILIES["rnn-lm"].build(config, 20, 21)
+
+
+@pytest.mark.parametrize("cell", ["elman", "gru", "lstm"])
+def test_a_tied_models_last_layer_is_as_wide_as_an_embedding(cell: Any) -> None:
+    model = toy.make(RNNConfig(cell=cell, width=16, embedding=12, layers=3, tied=True), dtype=torch.float32)
+    hidden, state = model.decode(TEXT, model.start())
+    assert [layer.width for layer in model.layers.forwards] == [16, 16, 12]
+    assert hidden.shape == (*TEXT.shape, 12)
+    assert model.project(hidden).shape[-1] == model.table.num_embeddings
+    again = model.resume(state.packed())
+    for one, other in zip(state.carries, again.carries, strict=True):
+        for x, y in zip(one, other, strict=True):
+            torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
 def test_its_state_has_one_size_however_long_the_text() -> None:

@@ -472,6 +472,7 @@ def test_lines_are_vectors_whatever_the_neighbours(writer: Path, reader: Path, c
             assert found.shape == (2, 32)
             assert found.dtype == np.float32
             np.testing.assert_allclose(regard.embed(path, lines[1:], pool=pool)[0], found[1], rtol=1e-6)
+        assert regard.embed(path, []).shape == (0, 32)
     with pytest.raises(ModelError, match="mean"):
         regard.embed(reader, ["a"], pool="best")
 
