@@ -1,7 +1,8 @@
 """A structured self-attentive sentence embedding (Lin et al. 2017): learned queries over one line; a classifier.
 
+With `ngrams` a line's class is also what its n-grams say, as fastText's (Joulin et al. 2017) is.
 Sizes: B lines, S tokens, E width of embeddings, D width of both directions together, R hops (learned queries), V
-classes.
+classes, N the longest n-gram, K features of an n-gram.
 """
 
 from __future__ import annotations
@@ -40,7 +41,15 @@ class SelfAttentiveConfig(Config):
     score_width: Size = Field(350, description="d_a: features that a position is compared by")
     hidden: int = Field(2000, ge=0, description="features between the embedding of a line and its class; 0: none")
     penalty: float = Field(1.0, ge=0, description="what hops that look alike cost: times |A A^T - 1|^2 of a line")
-    dropout: Chance = Field(0.5, description="on embeddings, between layers and before the class")
+    dropout: Chance = Field(0.5, description="on embeddings, between layers and before the class; of n-grams")
+    ngrams: int = Field(
+        0,
+        ge=0,
+        le=8,
+        description="tokens of the longest n-grams that vote on a line's class beside its embedding; 0: none do",
+    )
+    ngram_width: Size = Field(10, description="features of an n-gram")
+    buckets: Size = Field(2**18, description="vectors of n-grams; those of one hash share one")
 
     @model_validator(mode="after")
     def _fits(self) -> SelfAttentiveConfig:
@@ -77,8 +86,42 @@ def _alike(annotation: Tensor, penalty: float, losses: Tensor, tokens: Tensor) -
     return (alike.square().sum((1, 2)) * (tokens > 0)).sum() * penalty
 
 
+class Ngrams(nn.Module):
+    """A vector of each n-gram of 1 to N tokens, and their sum: what is said of a line without regard to order.
+
+    An n-gram is found by its hash (Joulin et al. 2017, section 2.2), so that none has to be listed.
+    """
+
+    def __init__(self, longest: int, width: int, buckets: int, dropout: float) -> None:
+        super().__init__()
+        self.table, self.dropout = nn.Embedding(buckets, width), Dropout(dropout)
+        self.longest = longest
+
+    __call__: Callable[..., Tensor]
+
+    def hashes(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids (B, S) -> the bucket of every n-gram (B, M), shorter ones first, and whether it is inside of its line."""
+        code, found, inside = torch.zeros_like(ids), [], []
+        for n in range(1, min(self.longest, ids.shape[1]) + 1):
+            # Knuth's linear congruential generator, modulo 2 to the 64th; its high bits are the random ones.
+            code = (code[:, : ids.shape[1] - n + 1] + ids[:, n - 1 :] + 1) * 6364136223846793005 + 1442695040888963407
+            found.append((code >> 33) % self.table.num_embeddings)
+            inside.append(torch.arange(n, ids.shape[1] + 1, device=ids.device) <= lengths[:, None])
+        return torch.cat(found, 1), torch.cat(inside, 1)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Ids (B, S) -> the sum of the vectors of each line's n-grams, (B, K)."""
+        found, inside = self.hashes(ids, lengths)
+        counted = self.dropout(inside.to(torch.promote_types(self.table.weight.dtype, torch.float32)))
+        return (look_up(found, self.table) * counted[..., None]).sum(1)
+
+
 class SelfAttentive(Projecting):
-    """Bidirectional LSTM, hops and classes, which are the target's tokens."""
+    """Bidirectional LSTM, hops and classes, which are the target's tokens; perhaps n-grams beside them.
+
+    In training a line's class is judged by its embedding or by its n-grams, as a coin says. So neither leaves to the
+    other what it could learn itself; and what both say together is right more often than either, or both at once.
+    """
 
     def __init__(
         self, config: SelfAttentiveConfig, source_vocabulary: int, target_vocabulary: int, pad: int = 0
@@ -90,12 +133,16 @@ class SelfAttentive(Projecting):
         self.encoder = Stack("lstm", c.embedding, c.width, c.layers, c.dropout, "both")
         self.hops = Hops(c.width, c.score_width, c.hops, c.penalty) if hops else None
         self.inner = Map(size, c.hidden) if c.hidden else None
-        self.output = Map(c.hidden or size, target_vocabulary)
+        self.ngrams = Ngrams(c.ngrams, c.ngram_width, c.buckets, c.dropout) if c.ngrams else None
+        self.output = Map((c.hidden or size) + (c.ngram_width if c.ngrams else 0), target_vocabulary)
         self.dropout, self.pool = Dropout(c.dropout), c.pool
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1) if parameter.dim() == 1 else nn.init.xavier_uniform_(parameter)
         nn.init.uniform_(self.table.weight, -0.1, 0.1)
         zero_padding(self, pad)
+        if self.ngrams is not None:  # weights near 1: a step of Adam moves the vote of an n-gram far enough
+            nn.init.zeros_(self.ngrams.table.weight)
+            nn.init.uniform_(self.output.weight.data[:, -c.ngram_width :], -1, 1)
 
     def embed(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> the embedding of each line (B, R, D); without hops R is 1."""
@@ -111,7 +158,14 @@ class SelfAttentive(Projecting):
     def classify(self, source: Tensor, layout: Layout, observe: Observer | None = None) -> Tensor:
         """Ids (B, S) or (L,) -> what `output` takes, (B, D)."""
         x = self.dropout(self.embed(source, layout, observe).flatten(1))
-        return x if self.inner is None else self.dropout(self.inner(x).relu())
+        x = x if self.inner is None else self.dropout(self.inner(x).relu())
+        if self.ngrams is None:
+            return x
+        said = self.ngrams(as_columns(source, layout).t(), layout.lengths).to(x.dtype)
+        if self.training:
+            coin = torch.randint(2, (len(x), 1), device=x.device).to(x.dtype)
+            x, said = 2 * coin * x, 2 * (1 - coin) * said
+        return torch.cat((x, said), 1)
 
 
 FAMILIES = {

@@ -8,7 +8,7 @@ import torch
 import toy
 from torch import Tensor
 
-from regard.language.self_attentive import Hops, SelfAttentiveConfig
+from regard.language.self_attentive import Hops, Ngrams, SelfAttentiveConfig
 from regard.nn.state import Observer
 
 CONFIG = SelfAttentiveConfig(width=16, embedding=10, hops=3, score_width=8, hidden=12, dropout=0.0)
@@ -53,3 +53,54 @@ def test_the_penalty_is_the_papers_and_of_real_lines_only() -> None:
     unused = Observer()
     hops.eval()(states, lengths, unused)
     assert not unused.losses
+
+
+VOTING = CONFIG.model_copy(update={"ngrams": 3, "ngram_width": 5, "buckets": 1000})
+
+
+def _voting(config: SelfAttentiveConfig = VOTING, dtype: torch.dtype = torch.float64) -> Any:
+    made = toy.make(config, dtype=dtype)
+    torch.nn.init.normal_(made.ngrams.table.weight, generator=torch.Generator().manual_seed(3))
+    return made
+
+
+def test_n_grams_are_counted_inside_of_each_line() -> None:
+    model = _voting()
+    rectangle = _classes(model, toy.SOURCES, toy.padded)
+    torch.testing.assert_close(_classes(model, toy.SOURCES, toy.packed), rectangle, rtol=1e-10, atol=1e-10)
+    for row, alone in zip(rectangle, toy.SOURCES, strict=True):
+        torch.testing.assert_close(_classes(model, [alone], toy.padded)[0], row, rtol=1e-10, atol=1e-10)
+    for source in [*toy.SOURCES, [7]]:  # a line of one token has no longer n-grams
+        ids, layout = toy.padded([source])
+        found, inside = model.ngrams.hashes(ids, layout.lengths)
+        codes = found[inside].tolist()
+        grams = [tuple(source[i : i + n]) for n in (1, 2, 3) for i in range(len(source) - n + 1)]
+        assert len(codes) == len(grams)
+        assert len(set(zip(codes, grams, strict=True))) == len(set(grams)), "equal n-grams have equal hashes"
+        wanted = model.ngrams.table.weight[codes].sum(0)
+        torch.testing.assert_close(model.ngrams(ids, layout.lengths)[0], wanted)
+
+
+def test_hashes_of_n_grams_spread_over_all_buckets() -> None:
+    grams = torch.cartesian_prod(torch.arange(4, 84), torch.arange(4, 84))  # 6,400 pairs of tokens
+    ngrams = Ngrams(2, 1, buckets=1000, dropout=0.0)
+    found = ngrams.hashes(grams, torch.full((len(grams),), 2))[0][:, -1]
+    counts = torch.bincount(found, minlength=1000)
+    assert (counts > 0).float().mean() > 0.99, "by chance 1 - exp(-6.4) of them are met"
+    assert counts.max() < 25
+
+
+def test_in_training_a_line_is_judged_by_its_embedding_or_by_its_n_grams() -> None:
+    model = _voting(dtype=torch.float32)
+    ids, layout = toy.padded([[5, 6, 7, 8]] * 200)
+    width = VOTING.ngram_width
+    with torch.no_grad():
+        both, one = model.eval().classify(ids, layout), model.train().classify(ids, layout)
+    by_ngrams = (one[:, :-width] == 0).all(1)
+    assert (one[by_ngrams, -width:] == 2 * both[by_ngrams, -width:]).all()
+    assert (one[~by_ngrams, -width:] == 0).all()
+    torch.testing.assert_close(one[~by_ngrams, :-width], 2 * both[~by_ngrams, :-width])
+    assert 60 < int(by_ngrams.sum()) < 140
+    plain = toy.make(CONFIG, dtype=torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(plain.train().classify(ids, layout), plain.eval().classify(ids, layout))
