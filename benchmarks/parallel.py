@@ -188,7 +188,8 @@ class Run:
         limit = time.monotonic() + PATIENCE
         while self._update() < update:
             if time.monotonic() > limit or process.poll() is not None:
-                raise TimeoutError(f"{self.out.name}: update {update} did not come")
+                said = (self.folder / f"heard-{self.started}").read_text("utf-8")
+                raise TimeoutError(f"{self.out.name}: update {update} did not come ({process.poll()})\n{said}")
             time.sleep(0.005)
         os.kill(int((self.folder / f"process-{rank}").read_text()), number)
         return self._update()
