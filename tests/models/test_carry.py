@@ -17,6 +17,7 @@ from regard import recipe as recipes
 from regard.data.batches import Batches
 from regard.data.store import Store, Stream, fingerprint
 from regard.errors import Interrupted, ModelError, RecipeError
+from regard.language.fill import embed
 from regard.language.generate import generate, stream
 from regard.language.measure import perplexities
 from regard.language.open import open_bundle
@@ -186,9 +187,10 @@ def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
     return {name: {**table, **changes.get(name, {})} for name, table in tables.items()}
 
 
-def test_a_stream_is_measured_and_continued_as_a_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [{}, {"width": 48, "embedding": 24, "layers": 2, "tied": True, "init_range": 0.2}])
+def test_a_stream_is_measured_and_continued_as_a_whole(tmp_path: Path, shape: dict[str, Any]) -> None:
     """Lines of the same word: how often it came is known from further back than any window reaches."""
-    made = fit(recipes.validate(recipe(tmp_path)), tmp_path / "run")
+    made = fit(recipes.validate(recipe(tmp_path, model=shape)), tmp_path / "run")
     opened = open_bundle(made, ["language-model"])
     lines = ["0 1 2 3 4", "5 6 7 8 9", "0 1 2 3 4"]
     stream = [END]
@@ -206,6 +208,7 @@ def test_a_stream_is_measured_and_continued_as_a_whole(tmp_path: Path) -> None:
         perplexities(opened, lines, stride=2)
     (made_up,) = generate(opened, "5 6 7 8 9\n0 1 2 3 4\n5 6 7", search={"beam": 1, "max_length": 2})
     assert made_up.text.split() == ["8", "9"]
+    assert embed(opened, lines).shape == (3, opened.recipe.model.embedding), "a tied model's last layer is that wide"
 
 
 def test_it_needs_a_stream_and_a_family_that_can(tmp_path: Path) -> None:
