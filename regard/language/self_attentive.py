@@ -119,8 +119,8 @@ class Ngrams(nn.Module):
 class SelfAttentive(Projecting):
     """Bidirectional LSTM, hops and classes, which are the target's tokens; perhaps n-grams beside them.
 
-    In training a line's class is judged by its embedding or by its n-grams, as a coin says. So neither leaves to the
-    other what it could learn itself; and what both say together is right more often than either, or both at once.
+    In training a line's class is judged by its embedding or by its n-grams, as a coin says, so that neither leaves to
+    the other what it could learn itself. Afterwards both say it together.
     """
 
     def __init__(
