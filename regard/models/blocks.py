@@ -313,15 +313,16 @@ def new_model(config: Any, source: Vocabulary | int, target: Vocabulary | int, c
         real = type(here := torch.empty(0)) is Tensor and here.device.type == "cpu"  # a model that will stand in memory
         if real and sys.platform == "linux":  # which promises memory, and ends this process as it is written to
             with torch.device("meta"):
-                need, free = 4 * copies * parameter_count(build()) / 2**30, free_memory() / 2**30
+                name, most = max((planned := build()).named_parameters(), key=lambda named: named[1].numel())
+            need, free = 4 * copies * parameter_count(planned) / 2**30, free_memory() / 2**30
             if need > free:
-                raise MemoryError(f": {need:.1f} GiB where {free:.1f} are free")
+                raise MemoryError(f": {need:.1f} GiB where {free:.1f} are free; {name} alone is {tuple(most.shape)}")
         model: nn.Module = build()
     except (MemoryError, RuntimeError) as error:
         if not (is_out_of_memory(error) or "overflow" in str(error)):  # more bytes than can be counted
             raise
         said = error if type(error) is MemoryError else ""
-        raise ModelError(f"[model] asks for more memory than there is{said}; lower its width or its layers.") from error
+        raise ModelError(f"[model] asks for more memory than there is{said}; choose smaller sizes.") from error
     if family.needs_vocabulary and not (isinstance(source, int) or isinstance(target, int)):
         cast(NeedsVocabulary, model).spell(source.tokens(range(len(source))), target.tokens(range(len(target))))
     return model

@@ -128,7 +128,7 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
         (["train", "recipe.toml", "--set", "train.device=cuda:77"], "cuda:77"),
         (
             ["plan", "recipe.toml", "--set", "model.width=9999999992", "--set", "text.shrink=true"],
-            "lower its width or its layers",
+            "choose smaller sizes",
         ),
         (["train", "missing.toml"], "missing.toml: the recipe cannot be read"),
         (["train", "good.en", "--out", "run"], "give the target's file too"),
