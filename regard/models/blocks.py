@@ -313,9 +313,9 @@ def new_model(config: Any, source: Vocabulary | int, target: Vocabulary | int, c
         real = type(here := torch.empty(0)) is Tensor and here.device.type == "cpu"  # a model that will stand in memory
         if real and sys.platform == "linux":  # which promises memory, and ends this process as it is written to
             with torch.device("meta"):
-                name, most = max((planned := build()).named_parameters(), key=lambda named: named[1].numel())
-            need, free = 4 * copies * parameter_count(planned) / 2**30, free_memory() / 2**30
+                need, free = 4 * copies * parameter_count(planned := build()) / 2**30, free_memory() / 2**30
             if need > free:
+                name, most = max(planned.named_parameters(), key=lambda named: named[1].numel())
                 raise MemoryError(f": {need:.1f} GiB where {free:.1f} are free; {name} alone is {tuple(most.shape)}")
         model: nn.Module = build()
     except (MemoryError, RuntimeError) as error:
