@@ -293,8 +293,8 @@ def _expand(value: Any, key: Key, variables: Mapping[str, str], name: str) -> An
             )
         if found.group(1) not in variables:
             raise RecipeError(
-                f"{name}: {where} = {value!r}: {found.group()} has no value; set the variable "
-                f"to a file or folder (`export {found.group(1)}=…`) or write the path out."
+                f"{name}: {where} = {value!r}: {found.group()} has no value that is a file or folder "
+                f"here; set the variable to one (`export {found.group(1)}=…`) or write the path out."
             )
         return variables[found.group(1)]
 

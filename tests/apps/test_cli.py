@@ -141,7 +141,10 @@ def test_a_recipe_is_written_prepared_and_trained(
     assert (tmp_path / "run" / "bundle" / "bundle.json").exists()
     monkeypatch.delenv("REGARD_DATA")
     assert main(["train", str(recipe)]) == 2
-    assert "${REGARD_DATA} has no value" in capsys.readouterr().err
+    assert "${REGARD_DATA} has no value that is a file or folder here" in capsys.readouterr().err
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "misspelt"))
+    assert main(["train", str(recipe)]) == 2
+    assert "${REGARD_DATA} has no value that is a file or folder here" in capsys.readouterr().err
 
 
 def test_init_prints_a_recipe_that_parses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -165,7 +165,8 @@ def test_variables_are_filled_in_and_a_missing_one_is_named(tmp_path: Path) -> N
     file = tmp_path / "r.toml"
     file.write_text('[data]\nsource = "${REGARD_DATA}/a.en"\ntarget = "${REGARD_DATA}/a.de"\n', encoding="utf-8")
     assert recipe.load(file, {"REGARD_DATA": "/corpora"}).data.source == "/corpora/a.en"
-    with pytest.raises(RecipeError, match=r"\[data\] source = .* \$\{REGARD_DATA\} has no value; .*export REGARD_DATA"):
+    said = r"\[data\] source = .* \$\{REGARD_DATA\} has no value that is a file or folder here; .*export REGARD_DATA"
+    with pytest.raises(RecipeError, match=said):
         recipe.load(file, {})
 
 
