@@ -25,7 +25,7 @@ from regard.models.blocks import device_named, is_out_of_memory, new_model
 from regard.recipe import Recipe
 from regard.tasks.costs import Costs, count_costs, fitting_tokens, free_memory, training_memory
 from regard.tasks.fit import batches_of, trainer_of
-from regard.tasks.prepare import Prepared, check_lines, check_tests, given_by, longest_of, prepare, prepare_for
+from regard.tasks.prepare import Prepared, check_lines, check_named, given_by, longest_of, prepare, prepare_for
 from regard.text import write_lines
 from regard.text.lines import Pair
 from regard.train import OPTIMIZERS, Event, Options, resolve_precision
@@ -302,7 +302,7 @@ class Survey:
 
 def _survey(recipe: Recipe, out: Path, folder: Path, progress: Progress | None) -> Survey:
     """What the corpus of a run into `out` holds; a sample, where one is needed, is prepared in `folder`."""
-    check_tests(recipe)
+    check_named(recipe)
     held = _found(recipe, out)
     if held is None:
         return _of_sample(recipe, folder, progress)

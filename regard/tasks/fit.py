@@ -38,7 +38,7 @@ from regard.train.parallel import Parallel, joined
 
 from .costs import count_costs, fitting_tokens, free_memory
 from .finish import finish, validate
-from .prepare import Prepared, check_shortest, check_tests, copies, prepare_for, with_corpus
+from .prepare import Prepared, check_named, check_shortest, copies, prepare_for, with_corpus
 
 
 def fit(
@@ -294,7 +294,7 @@ def _begin(recipe: Recipe, run: _Run, corpus: Texts | None) -> tuple[Recipe, Pre
         if recipe.train.precision == "auto":
             recipe = _with(recipe, "train", precision=begun.train.precision)
     _check_directory(recipe, out, run.resume)
-    check_tests(recipe)
+    check_named(recipe)
     if recipe.train.precision == "auto":
         width, cpu = recipe.model.width, run.device.type == "cpu"
         chosen = "bfloat16" if resolve_precision("auto", run.device, width) else "float32"

@@ -80,9 +80,8 @@ def prepare(
 
     They lie in `out`/prepared, or in `data.cache` under their fingerprint. What is there is used if the files' content
     and the settings are the same. A side whose tokenizer is `given` uses that. `longest` is how many tokens of a source
-    and of a target, ends counted, the model can take. A large corpus is encoded by as many processes as there are
-    `workers`, if more than one; what they make is the same, however many. Raises TextError or DataError, naming file
-    and line, for text that cannot be used.
+    and of a target, ends counted, the model can take. A large corpus is encoded by so many `workers` (processes), with
+    the same result however many. Raises TextError or DataError, naming file and line, for text that cannot be used.
     """
     if not data.files:
         raise DataError(
@@ -167,13 +166,10 @@ def _root(data: DataConfig, out: Path, learnt: str) -> Path:
 
 
 def _hashes(names: Iterable[str]) -> dict[str, str]:
-    hashes = {}
-    for name in names:
-        try:
-            hashes[name] = digest(Path(name))
-        except OSError as error:
-            raise TextError(f"{name}: the file cannot be read ({error.strerror}); check the path.") from None
-    return hashes
+    try:
+        return {name: digest(Path(name)) for name in names}
+    except OSError as error:
+        raise TextError(f"{error.filename}: the file cannot be read ({error.strerror}); check the path.") from None
 
 
 def with_corpus(recipe: Recipe, corpus: Texts, out: Path, *, resume: bool = False) -> Recipe:
@@ -285,8 +281,12 @@ def check_shortest(recipe: Recipe, valid: Store) -> None:
         )
 
 
-def check_tests(recipe: Recipe) -> None:
-    """Raises DataError for a test set whose file is not there, and for metrics that there are not."""
+def check_named(recipe: Recipe) -> None:
+    """Raises an error for a file or bundle that the recipe names and that is not there, and for metrics likewise."""
+    for file in (*recipe.data.files, *recipe.data.valid_files, *recipe.data.excludes):
+        if not Path(file).is_file():
+            raise TextError(f"{file}: there is no such file; check the path.")
+    given_by(recipe)
     for name, files in recipe.data.test.items():
         for file in files.files:
             if not Path(file).is_file():

@@ -125,6 +125,15 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
             ["train", "recipe.toml", "--set", "data.test.x.source=a", "--set", "data.test.x.reference=b"],
             "a: no such file",
         ),
+        (["train", "recipe.toml", "--out", "run", "--set", "data.target=gone.de"], "gone.de: there is no such file"),
+        (
+            ["train", "recipe.toml", "--set", "data.valid_source=gone", "--set", "data.valid_target=good.de"],
+            "gone: there is no such file",
+        ),
+        (
+            ["train", "good.en", "good.de", "--out", "run", "--set", "train.start_from=nowhere"],
+            "nowhere: there is no such bundle",
+        ),
         (["train", "recipe.toml", "--set", "train.device=cuda:77"], "cuda:77"),
         (
             ["plan", "recipe.toml", "--set", "model.width=9999999992", "--set", "text.shrink=true"],
