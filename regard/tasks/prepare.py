@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,11 +165,11 @@ def _root(data: DataConfig, out: Path, learnt: str) -> Path:
     return root
 
 
-def _hashes(names: Iterable[str]) -> dict[str, str]:
+def _hashes(names: Sequence[str]) -> dict[str, str]:
     try:
         return {name: digest(Path(name)) for name in names}
-    except OSError as error:
-        raise TextError(f"{error.filename}: the file cannot be read ({error.strerror}); check the path.") from None
+    except OSError as error:  # a damaged disk's names no file
+        raise TextError(f"{error.filename or ', '.join(names)}: cannot be read ({error.strerror}); check it.") from None
 
 
 def with_corpus(recipe: Recipe, corpus: Texts, out: Path, *, resume: bool = False) -> Recipe:
