@@ -169,7 +169,7 @@ def _hashes(names: Sequence[str]) -> dict[str, str]:
     try:
         return {name: digest(Path(name)) for name in names}
     except OSError as error:  # a damaged disk's names no file
-        raise TextError(f"{error.filename or ', '.join(names)}: cannot be read ({error.strerror}); check it.") from None
+        raise TextError(f"{error.filename or ', '.join(names)}: {error.strerror}; check the path.") from None
 
 
 def with_corpus(recipe: Recipe, corpus: Texts, out: Path, *, resume: bool = False) -> Recipe:
