@@ -41,7 +41,7 @@ class SelfAttentiveConfig(Config):
     score_width: Size = Field(350, description="d_a: features that a position is compared by")
     hidden: int = Field(2000, ge=0, description="features between the embedding of a line and its class; 0: none")
     penalty: float = Field(1.0, ge=0, description="what hops that look alike cost: times |A A^T - 1|^2 of a line")
-    dropout: Chance = Field(0.5, description="on embeddings, between layers and before the class; of n-grams")
+    dropout: Chance = Field(0.5, description="on embeddings, between layers and before the class")
     ngrams: int = Field(
         0,
         ge=0,
@@ -50,6 +50,20 @@ class SelfAttentiveConfig(Config):
     )
     ngram_width: Size = Field(10, description="features of an n-gram")
     buckets: Size = Field(2**18, description="vectors of n-grams; those of one hash share one")
+    ngram_dropout: Chance = Field(0.5, description="of n-grams, whole ones")
+    ngram_power: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="n-grams vote by their sum over their number to this power; 0: the sum, 1: the mean (fastText)",
+    )
+
+    ngram_alone: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="the share of lines that the embedding or the n-grams judge alone in training; the others both do",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> SelfAttentiveConfig:
@@ -89,13 +103,14 @@ def _alike(annotation: Tensor, penalty: float, losses: Tensor, tokens: Tensor) -
 class Ngrams(nn.Module):
     """A vector of each n-gram of 1 to N tokens, and their sum: what is said of a line without regard to order.
 
-    An n-gram is found by its hash (Joulin et al. 2017, section 2.2), so that none has to be listed.
+    An n-gram is found by its hash (Joulin et al. 2017, section 2.2), so that none has to be listed. The sum is divided
+    by the number of n-grams to a power, so that those of a long line need not be surer than those of a short one.
     """
 
-    def __init__(self, longest: int, width: int, buckets: int, dropout: float) -> None:
+    def __init__(self, longest: int, width: int, buckets: int, power: float, dropout: float) -> None:
         super().__init__()
         self.table, self.dropout = nn.Embedding(buckets, width), Dropout(dropout)
-        self.longest = longest
+        self.longest, self.power = longest, power
 
     __call__: Callable[..., Tensor]
 
@@ -110,17 +125,18 @@ class Ngrams(nn.Module):
         return torch.cat(found, 1), torch.cat(inside, 1)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Ids (B, S) -> the sum of the vectors of each line's n-grams, (B, K)."""
+        """Ids (B, S) -> what each line's n-grams say, (B, K)."""
         found, inside = self.hashes(ids, lengths)
-        counted = self.dropout(inside.to(torch.promote_types(self.table.weight.dtype, torch.float32)))
+        counted = inside.to(torch.promote_types(self.table.weight.dtype, torch.float32))
+        counted = self.dropout(counted * counted.sum(1, keepdim=True).clamp(min=1) ** -self.power)
         return (look_up(found, self.table) * counted[..., None]).sum(1)
 
 
 class SelfAttentive(Projecting):
     """Bidirectional LSTM, hops and classes, which are the target's tokens; perhaps n-grams beside them.
 
-    In training a line's class is judged by its embedding or by its n-grams, as a coin says, so that neither leaves to
-    the other what it could learn itself. Afterwards both say it together.
+    In training the class of some lines, or of all, is judged by the embedding or by the n-grams alone, as a coin says,
+    so that neither leaves to the other what it could learn itself. Afterwards both say it together.
     """
 
     def __init__(
@@ -133,9 +149,9 @@ class SelfAttentive(Projecting):
         self.encoder = Stack("lstm", c.embedding, c.width, c.layers, c.dropout, "both")
         self.hops = Hops(c.width, c.score_width, c.hops, c.penalty) if hops else None
         self.inner = Map(size, c.hidden) if c.hidden else None
-        self.ngrams = Ngrams(c.ngrams, c.ngram_width, c.buckets, c.dropout) if c.ngrams else None
+        self.ngrams = Ngrams(c.ngrams, c.ngram_width, c.buckets, c.ngram_power, c.ngram_dropout) if c.ngrams else None
         self.output = Map((c.hidden or size) + (c.ngram_width if c.ngrams else 0), target_vocabulary)
-        self.dropout, self.pool = Dropout(c.dropout), c.pool
+        self.dropout, self.pool, self.ngram_alone = Dropout(c.dropout), c.pool, c.ngram_alone
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1) if parameter.dim() == 1 else nn.init.xavier_uniform_(parameter)
         nn.init.uniform_(self.table.weight, -0.1, 0.1)
@@ -163,8 +179,9 @@ class SelfAttentive(Projecting):
             return x
         said = self.ngrams(as_columns(source, layout).t(), layout.lengths).to(x.dtype)
         if self.training:
-            coin = torch.randint(2, (len(x), 1), device=x.device).to(x.dtype)
-            x, said = 2 * coin * x, 2 * (1 - coin) * said
+            one, coin = torch.rand((2, len(x), 1), device=x.device)
+            alone, coin = (one < self.ngram_alone).to(x.dtype), (coin < 0.5).to(x.dtype)
+            x, said = x * (1 + alone * (2 * coin - 1)), said * (1 + alone * (1 - 2 * coin))
         return torch.cat((x, said), 1)
 
 

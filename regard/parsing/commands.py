@@ -121,11 +121,19 @@ def phrases(
     binary: Annotated[
         bool, typer.Option("--binary", help="Of labels 0 to 4: 0 and 1 negative, 3 and 4 positive, 2 left out.")
     ] = False,
+    swaps: Annotated[
+        int, typer.Option(min=0, help="New sentences of each, behind all others, with phrases of others in it.")
+    ] = 0,
+    share: Annotated[float, typer.Option(min=0, max=1, help="The share of their words that is swapped.")] = 0.3,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same sentences.")] = 1,
 ) -> None:
     """Labelled text from a treebank such as SST: every phrase with its label, each different one once."""
+    from itertools import chain
+
     from regard.text import write_lines
 
-    from .phrases import phrases
+    from .phrases import phrases, swapped
 
-    count = write_lines(output, phrases(treebank, whole=whole, binary=binary))
+    new = swapped(treebank, swaps, share=share, seed=seed, binary=binary) if swaps else ()
+    count = write_lines(output, chain(phrases(treebank, whole=whole, binary=binary), new))
     write(f"{count:,} lines: {output}\n")

@@ -13,7 +13,7 @@ import pytest
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import TextError
-from regard.parsing.phrases import phrases
+from regard.parsing.phrases import LONGEST_SWAPPED, phrases, swapped
 from regard.tasks.fit import fit
 from regard.text import write_lines
 
@@ -138,3 +138,44 @@ def test_phrases_of_a_treebank(tmp_path: Path, capsys: pytest.CaptureFixture[str
     write_lines(tmp_path / "wrong", ["(NP (2 a) (2 b))"])
     with pytest.raises(TextError, match="none of 0 to 4"):
         list(phrases(tmp_path / "wrong", binary=True))
+
+
+def test_phrases_that_are_swapped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nouns = [("cat", 2), ("joy", 3), ("bore", 1), ("delight", 3), ("pain", 1), ("gift", 3)]
+    sides = {"dull": 1, "sad": 1, "grim": 1, "fine": 3, "glad": 3, "warm": 3, "long": 2, "wide": 2}
+    trees = [
+        f"({side} ({tone} (2 the) ({tone} {noun})) ({side} (2 is) ({side} {word})))"
+        for noun, tone in nouns
+        for word, side in sides.items()
+    ]
+    write_lines(tmp_path / "trees", trees)
+    new = [line.split() for line in swapped(tmp_path / "trees", 3, share=0.5)]
+    assert len(new) == 3 * len(trees)
+    tones = dict(nouns)
+    old = [line.split() for line in phrases(tmp_path / "trees", whole=True)]
+    for line, before in zip(new, [line for line in old for _ in range(3)], strict=True):
+        label, the, noun, verb, word = line
+        assert (label, the, verb) == (before[0], "the", "is"), "a sentence keeps its label, a phrase its frequent word"
+        assert (tones[noun], sides[word]) == (tones[before[2]], sides[before[4]]), "a phrase gives way to its equals"
+    assert sum(line[1:] != before[1:] for line, before in zip(new[::3], old, strict=True)) > len(trees) / 2
+    assert [" ".join(line) for line in new] == list(swapped(tmp_path / "trees", 3, share=0.5)), "the same seed"
+    assert [" ".join(line) for line in new] != list(swapped(tmp_path / "trees", 3, share=0.5, seed=2))
+    sided = list(swapped(tmp_path / "trees", 1, binary=True))
+    assert {line.split()[0] for line in sided} == {"negative", "positive"}
+    assert len(sided) == sum(side != 2 for side in sides.values()) * len(nouns), "neutral sentences are left out"
+    for more in (0, 1):  # the longest phrase that is swapped, and one that is too long
+        words = range(LONGEST_SWAPPED - 1 + more)
+        write_lines(
+            tmp_path / "long",
+            [f"(3 (2 so) (3 (2 the) {' '.join(f'(2 {letter}{i})' for i in words)}))" for letter in "abc"],
+        )
+        kept = list(phrases(tmp_path / "long", whole=True))
+        assert (list(swapped(tmp_path / "long", 1, share=0.0)) == kept) == bool(more)
+    write_lines(tmp_path / "few", ["(3 (1 a) (4 b))"])
+    assert list(swapped(tmp_path / "few", 1)) == ["3 a b"], "a phrase without equals stays"
+    _run(capsys, "phrases", tmp_path / "trees", "--whole", "--swaps", 2, "--output", tmp_path / "out")
+    assert len((tmp_path / "out").read_text().splitlines()) == 3 * len(trees)
+    write_lines(tmp_path / "wrong", ["(NP (2 a) (2 b))"])
+    with pytest.raises(TextError, match="none of 0 to 4"):
+        list(swapped(tmp_path / "wrong", 1, binary=True))
+    assert "--share" in _refused(capsys, "phrases", tmp_path / "trees", "--share", 2, "--output", tmp_path / "out")

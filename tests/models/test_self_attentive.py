@@ -55,7 +55,7 @@ def test_the_penalty_is_the_papers_and_of_real_lines_only() -> None:
     assert not unused.losses
 
 
-VOTING = CONFIG.model_copy(update={"ngrams": 3, "ngram_width": 5, "buckets": 1000})
+VOTING = CONFIG.model_copy(update={"ngrams": 3, "ngram_width": 5, "buckets": 1000, "ngram_dropout": 0.0})
 
 
 def _voting(config: SelfAttentiveConfig = VOTING, dtype: torch.dtype = torch.float64) -> Any:
@@ -79,11 +79,14 @@ def test_n_grams_are_counted_inside_of_each_line() -> None:
         assert len(set(zip(codes, grams, strict=True))) == len(set(grams)), "equal n-grams have equal hashes"
         wanted = model.ngrams.table.weight[codes].sum(0)
         torch.testing.assert_close(model.ngrams(ids, layout.lengths)[0], wanted)
+        for power in (0.5, 1.0):  # 1: the mean
+            other = _voting(VOTING.model_copy(update={"ngram_power": power}))
+            torch.testing.assert_close(other.ngrams(ids, layout.lengths)[0], wanted / len(codes) ** power)
 
 
 def test_hashes_of_n_grams_spread_over_all_buckets() -> None:
     grams = torch.cartesian_prod(torch.arange(4, 84), torch.arange(4, 84))  # 6,400 pairs of tokens
-    ngrams = Ngrams(2, 1, buckets=1000, dropout=0.0)
+    ngrams = Ngrams(2, 1, buckets=1000, power=0.0, dropout=0.0)
     found = ngrams.hashes(grams, torch.full((len(grams),), 2))[0][:, -1]
     counts = torch.bincount(found, minlength=1000)
     assert (counts > 0).float().mean() > 0.99, "by chance 1 - exp(-6.4) of them are met"
@@ -101,6 +104,13 @@ def test_in_training_a_line_is_judged_by_its_embedding_or_by_its_n_grams() -> No
     assert (one[~by_ngrams, -width:] == 0).all()
     torch.testing.assert_close(one[~by_ngrams, :-width], 2 * both[~by_ngrams, :-width])
     assert 60 < int(by_ngrams.sum()) < 140
+    model.ngram_alone = 0.5
+    with torch.no_grad():
+        mixed = model.classify(ids, layout)
+    by_both = (mixed == both).all(1)
+    assert 60 < int(by_both.sum()) < 140
+    by_one = ((mixed[:, :-width] == 0).all(1) | (mixed[:, -width:] == 0).all(1))[~by_both]
+    assert by_one.all()
     plain = toy.make(CONFIG, dtype=torch.float32)
     with torch.no_grad():
         torch.testing.assert_close(plain.train().classify(ids, layout), plain.eval().classify(ids, layout))
