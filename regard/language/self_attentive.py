@@ -57,7 +57,6 @@ class SelfAttentiveConfig(Config):
         le=1,
         description="n-grams vote by their sum over their number to this power; 0: the sum, 1: the mean (fastText)",
     )
-
     ngram_alone: float = Field(
         1.0,
         ge=0,

@@ -43,10 +43,10 @@ def swapped(
 ) -> Iterator[str]:
     """Lines "label text" of `count` new sentences of each one, whose label they keep.
 
-    In each new sentence some phrases, of about `share` of its words, have given way to phrases of other sentences that
-    have the same label, about as many words and, where the first word is a frequent one, the same first word. So
-    a classifier meets long sentences that it cannot know by heart. A word alone gives way only if it is not neutral
-    (2). `binary` and errors are as in `phrases`; the same seed draws the same sentences.
+    In each new sentence some phrases, of about `share` of its words and one at least, have given way to phrases of the
+    treebank that have the same label, about as many words and, where the first word is a frequent one, the same first
+    word. So a classifier meets long sentences that it cannot know by heart. A word alone gives way only if it is not
+    neutral (2). `binary` and errors are as in `phrases`; the same seed draws the same sentences.
     """
     trees = list(iter_trees(treebank, as_it_is=True))
     counts = Counter(word.text.casefold() for tree in trees for word in tree.words())
@@ -54,15 +54,16 @@ def swapped(
     others: dict[tuple[str, int, str], list[Sequence[str]]] = defaultdict(list)
     sentences = []
     for tree in trees:
-        words, places = [word.text for word in tree.words()], []
+        side, sentence = next(_nodes(tree))
+        words, places = sentence.split(" "), []
         for label, start, stop in _places(tree):
-            if stop - start < len(words) and stop - start <= LONGEST_SWAPPED:
+            if stop <= len(words) and stop - start < len(words) and stop - start <= LONGEST_SWAPPED:
                 first = words[start].casefold()
                 kind = (label, bisect(_SIZES, stop - start), first if first in frequent else "")
                 others[kind].append(words[start:stop])
                 if stop - start > 1 or label != _NEUTRAL:
                     places.append((start, stop, kind))
-        sentences.append((next(_nodes(tree))[0], words, places))
+        sentences.append((side, words, places))
     draw = Random(seed)
     for label, words, places in sentences:
         if _line(treebank, label, " ".join(words), binary):

@@ -173,6 +173,8 @@ def test_phrases_that_are_swapped(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert (list(swapped(tmp_path / "long", 1, share=0.0)) == kept) == bool(more)
     write_lines(tmp_path / "few", ["(3 (1 a) (4 b))"])
     assert list(swapped(tmp_path / "few", 1)) == ["3 a b"], "a phrase without equals stays"
+    write_lines(tmp_path / "outer", ["(ROOT (3 (2 a) (3 b)) (1 c))", "( (2 meh))"])
+    assert list(swapped(tmp_path / "outer", 1)) == list(phrases(tmp_path / "outer", whole=True)) == ["3 a b", "2 meh"]
     _run(capsys, "phrases", tmp_path / "trees", "--whole", "--swaps", 2, "--output", tmp_path / "out")
     assert len((tmp_path / "out").read_text().splitlines()) == 3 * len(trees)
     write_lines(tmp_path / "wrong", ["(NP (2 a) (2 b))"])
