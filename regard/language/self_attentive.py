@@ -179,8 +179,8 @@ class SelfAttentive(Projecting):
         said = self.ngrams(as_columns(source, layout).t(), layout.lengths).to(x.dtype)
         if self.training:
             one, coin = torch.rand((2, len(x), 1), device=x.device)
-            alone, coin = (one < self.ngram_alone).to(x.dtype), (coin < 0.5).to(x.dtype)
-            x, said = x * (1 + alone * (2 * coin - 1)), said * (1 + alone * (1 - 2 * coin))
+            weight = torch.where(one < self.ngram_alone, 2.0 * (coin < 0.5), 1.0).to(x.dtype)
+            x, said = weight * x, (2 - weight) * said
         return torch.cat((x, said), 1)
 
 

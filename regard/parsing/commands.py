@@ -128,12 +128,10 @@ def phrases(
     seed: Annotated[int, typer.Option(help="The same seed draws the same sentences.")] = 1,
 ) -> None:
     """Labelled text from a treebank such as SST: every phrase with its label, each different one once."""
-    from itertools import chain
-
     from regard.text import write_lines
 
-    from .phrases import phrases, swapped
+    from .phrases import phrases
 
-    new = swapped(treebank, swaps, share=share, seed=seed, binary=binary) if swaps else ()
-    count = write_lines(output, chain(phrases(treebank, whole=whole, binary=binary), new))
+    lines = phrases(treebank, whole=whole, binary=binary, swaps=swaps, share=share, seed=seed)
+    count = write_lines(output, lines)
     write(f"{count:,} lines: {output}\n")

@@ -6,6 +6,7 @@ import io
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from regard import recipe as recipes
 from regard.apps.cli import main
 from regard.errors import TextError
-from regard.parsing.phrases import LONGEST_SWAPPED, phrases, swapped
+from regard.parsing.phrases import LONGEST_SWAPPED, phrases
 from regard.tasks.fit import fit
 from regard.text import write_lines
 
@@ -140,6 +141,12 @@ def test_phrases_of_a_treebank(tmp_path: Path, capsys: pytest.CaptureFixture[str
         list(phrases(tmp_path / "wrong", binary=True))
 
 
+def _swapped(treebank: Path, swaps: int, **keys: Any) -> list[str]:
+    """The new sentences alone."""
+    old = len(list(phrases(treebank, whole=True, binary=keys.get("binary", False))))
+    return list(phrases(treebank, whole=True, swaps=swaps, **keys))[old:]
+
+
 def test_phrases_that_are_swapped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nouns = [("cat", 2), ("joy", 3), ("bore", 1), ("delight", 3), ("pain", 1), ("gift", 3)]
     sides = {"dull": 1, "sad": 1, "grim": 1, "fine": 3, "glad": 3, "warm": 3, "long": 2, "wide": 2}
@@ -149,7 +156,7 @@ def test_phrases_that_are_swapped(tmp_path: Path, capsys: pytest.CaptureFixture[
         for word, side in sides.items()
     ]
     write_lines(tmp_path / "trees", trees)
-    new = [line.split() for line in swapped(tmp_path / "trees", 3, share=0.5)]
+    new = [line.split() for line in _swapped(tmp_path / "trees", 3, share=0.5)]
     assert len(new) == 3 * len(trees)
     tones = dict(nouns)
     old = [line.split() for line in phrases(tmp_path / "trees", whole=True)]
@@ -158,9 +165,9 @@ def test_phrases_that_are_swapped(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert (label, the, verb) == (before[0], "the", "is"), "a sentence keeps its label, a phrase its frequent word"
         assert (tones[noun], sides[word]) == (tones[before[2]], sides[before[4]]), "a phrase gives way to its equals"
     assert sum(line[1:] != before[1:] for line, before in zip(new[::3], old, strict=True)) > len(trees) / 2
-    assert [" ".join(line) for line in new] == list(swapped(tmp_path / "trees", 3, share=0.5)), "the same seed"
-    assert [" ".join(line) for line in new] != list(swapped(tmp_path / "trees", 3, share=0.5, seed=2))
-    sided = list(swapped(tmp_path / "trees", 1, binary=True))
+    assert [" ".join(line) for line in new] == _swapped(tmp_path / "trees", 3, share=0.5), "the same seed"
+    assert [" ".join(line) for line in new] != _swapped(tmp_path / "trees", 3, share=0.5, seed=2)
+    sided = _swapped(tmp_path / "trees", 1, binary=True)
     assert {line.split()[0] for line in sided} == {"negative", "positive"}
     assert len(sided) == sum(side != 2 for side in sides.values()) * len(nouns), "neutral sentences are left out"
     for more in (0, 1):  # the longest phrase that is swapped, and one that is too long
@@ -170,14 +177,14 @@ def test_phrases_that_are_swapped(tmp_path: Path, capsys: pytest.CaptureFixture[
             [f"(3 (2 so) (3 (2 the) {' '.join(f'(2 {letter}{i})' for i in words)}))" for letter in "abc"],
         )
         kept = list(phrases(tmp_path / "long", whole=True))
-        assert (list(swapped(tmp_path / "long", 1, share=0.0)) == kept) == bool(more)
+        assert (_swapped(tmp_path / "long", 1, share=0.0) == kept) == bool(more)
     write_lines(tmp_path / "few", ["(3 (1 a) (4 b))"])
-    assert list(swapped(tmp_path / "few", 1)) == ["3 a b"], "a phrase without equals stays"
+    assert _swapped(tmp_path / "few", 1) == ["3 a b"], "a phrase without equals stays"
     write_lines(tmp_path / "outer", ["(ROOT (3 (2 a) (3 b)) (1 c))", "( (2 meh))"])
-    assert list(swapped(tmp_path / "outer", 1)) == list(phrases(tmp_path / "outer", whole=True)) == ["3 a b", "2 meh"]
+    assert _swapped(tmp_path / "outer", 1) == list(phrases(tmp_path / "outer", whole=True)) == ["3 a b", "2 meh"]
     _run(capsys, "phrases", tmp_path / "trees", "--whole", "--swaps", 2, "--output", tmp_path / "out")
     assert len((tmp_path / "out").read_text().splitlines()) == 3 * len(trees)
     write_lines(tmp_path / "wrong", ["(NP (2 a) (2 b))"])
     with pytest.raises(TextError, match="none of 0 to 4"):
-        list(swapped(tmp_path / "wrong", 1, binary=True))
+        _swapped(tmp_path / "wrong", 1, binary=True)
     assert "--share" in _refused(capsys, "phrases", tmp_path / "trees", "--share", 2, "--output", tmp_path / "out")
