@@ -124,14 +124,19 @@ def phrases(
     swaps: Annotated[
         int, typer.Option(min=0, help="New sentences of each, behind all others, with phrases of others in it.")
     ] = 0,
-    share: Annotated[float, typer.Option(min=0, max=1, help="The share of their words that is swapped.")] = 0.3,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same sentences.")] = 1,
+    share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The share of their words that is swapped (0.3).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed draws the same sentences (1).")] = None,
 ) -> None:
     """Labelled text from a treebank such as SST: every phrase with its label, each different one once."""
     from regard.text import write_lines
 
     from .phrases import phrases
 
-    lines = phrases(treebank, whole=whole, binary=binary, swaps=swaps, share=share, seed=seed)
+    if not swaps and (share is not None or seed is not None):
+        raise TextError("--share and --seed say how the new sentences of --swaps are made; give --swaps N too.")
+    drawn, by = 0.3 if share is None else share, 1 if seed is None else seed
+    lines = phrases(treebank, whole=whole, binary=binary, swaps=swaps, share=drawn, seed=by)
     count = write_lines(output, lines)
     write(f"{count:,} lines: {output}\n")

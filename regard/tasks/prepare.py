@@ -283,14 +283,14 @@ def check_shortest(recipe: Recipe, valid: Store) -> None:
 
 def check_named(recipe: Recipe) -> None:
     """Raises an error for a file or bundle that the recipe names and that is not there, and for metrics likewise."""
-    for file in (*recipe.data.files, *recipe.data.valid_files, *recipe.data.excludes):
-        if not Path(file).is_file():
-            raise TextError(f"{file}: there is no such file; check the path.")
-    given_by(recipe)
+    needed = dict.fromkeys((*recipe.data.files, *recipe.data.valid_files, *recipe.data.excludes), "check the path")
     for name, files in recipe.data.test.items():
-        for file in files.files:
-            if not Path(file).is_file():
-                raise DataError(f"{file}: no such file, but data.test.{name} names it; correct or remove it.")
+        needed |= dict.fromkeys(files.files, f"data.test.{name} names it; correct or remove it")
+    for file, way_out in needed.items():
+        if not Path(file).is_file():
+            what = "this is a directory" if Path(file).is_dir() else "there is no such file"
+            raise TextError(f"{file}: {what}; {way_out}.")
+    given_by(recipe)
     if recipe.data.metrics and not recipe.data.trees:
         from .evaluate import wanted_of
 

@@ -188,3 +188,5 @@ def test_phrases_that_are_swapped(tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(TextError, match="none of 0 to 4"):
         _swapped(tmp_path / "wrong", 1, binary=True)
     assert "--share" in _refused(capsys, "phrases", tmp_path / "trees", "--share", 2, "--output", tmp_path / "out")
+    alone = _refused(capsys, "phrases", tmp_path / "trees", "--seed", 2, "--output", tmp_path / "out")
+    assert "give --swaps N too" in alone

@@ -123,8 +123,9 @@ def test_crlf_and_a_byte_order_mark_are_read_for_what_they_are(place: Path, caps
         ),
         (
             ["train", "recipe.toml", "--set", "data.test.x.source=a", "--set", "data.test.x.reference=b"],
-            "a: no such file",
+            r"a: there is no such file; data\.test\.x names it",
         ),
+        (["train", "recipe.toml", "--out", "run", "--set", "data.target=."], r"\.: this is a directory"),
         (["train", "recipe.toml", "--out", "run", "--set", "data.target=gone.de"], "gone.de: there is no such file"),
         (
             ["train", "recipe.toml", "--set", "data.valid_source=gone", "--set", "data.valid_target=good.de"],
