@@ -134,9 +134,6 @@ def phrases(
 
     from .phrases import phrases
 
-    if not swaps and (share is not None or seed is not None):
-        raise TextError("--share and --seed say how the new sentences of --swaps are made; give --swaps N too.")
-    drawn, by = 0.3 if share is None else share, 1 if seed is None else seed
-    lines = phrases(treebank, whole=whole, binary=binary, swaps=swaps, share=drawn, seed=by)
+    lines = phrases(treebank, whole=whole, binary=binary, swaps=swaps, share=share, seed=seed)
     count = write_lines(output, lines)
     write(f"{count:,} lines: {output}\n")

@@ -31,19 +31,22 @@ def phrases(
     whole: bool = False,
     binary: bool = False,
     swaps: int = 0,
-    share: float = 0.3,
-    seed: int = 1,
+    share: float | None = None,
+    seed: int | None = None,
 ) -> Iterator[str]:
     """Lines "label text" of every phrase, each different line once; or, `whole`, of the sentences alone, each kept.
 
     With `binary` labels 0 and 1 are negative, 3 and 4 positive, and what is neutral (2) is left out. Raises TextError
-    for brackets that are not balanced, and with `binary` for other labels.
+    for brackets that are not balanced, with `binary` for other labels, and for `share` or `seed` without `swaps`.
 
     Behind them are `swaps` new sentences of each one, with its label. In each some phrases, of about `share` of its
-    words and one at least, have given way to phrases of the treebank that have the same label, about as many words and,
-    where the first word is a frequent one, the same first word. So a classifier meets long sentences that it cannot
-    know by heart. A word alone gives way only if it is not neutral (2). The same seed draws the same sentences.
+    words (0.3) and one at least, have given way to phrases of the treebank that have the same label, about as many
+    words and, where the first word is a frequent one, the same first word. So a classifier meets long sentences that
+    it cannot know by heart. A word alone gives way only if it is not neutral (2). The same seed (1) draws the same
+    sentences.
     """
+    if not swaps and (share is not None or seed is not None):
+        raise TextError("A share and a seed say how the new sentences are made; give their number too (--swaps N).")
     seen: set[str] = set()
     sentences = []
     for tree in iter_trees(treebank, as_it_is=True):
@@ -56,7 +59,8 @@ def phrases(
         if swaps:
             label, start, stop = nodes[0]
             sentences.append((words, nodes, swaps if _line(treebank, label, words[start:stop], binary) else 0))
-    for label, words in _swapped(sentences, share, Random(seed)):
+    new = _swapped(sentences, 0.3 if share is None else share, Random(1 if seed is None else seed))
+    for label, words in new:
         yield _line(treebank, label, words, binary)
 
 

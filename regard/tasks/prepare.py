@@ -27,7 +27,7 @@ from regard.models.blocks import new_model
 from regard.nn.layers import only_references
 from regard.recipe import Recipe
 from regard.settings import DataConfig, Filters
-from regard.text.lines import Pair, iter_lines, split_tag, tag
+from regard.text.lines import REFUSED, Pair, iter_lines, split_tag, tag
 from regard.text.subwords import Kind, TextConfig
 from regard.text.tokenizer import Tokenizer
 from regard.train import OBJECTIVES, OPTIMIZERS, Inputs, TrainConfig
@@ -288,7 +288,7 @@ def check_named(recipe: Recipe) -> None:
         needed |= dict.fromkeys(files.files, f"data.test.{name} names it; correct or remove it")
     for file, way_out in needed.items():
         if not Path(file).is_file():
-            what = "this is a directory" if Path(file).is_dir() else "there is no such file"
+            what, _ = REFUSED[IsADirectoryError if Path(file).is_dir() else FileNotFoundError]
             raise TextError(f"{file}: {what}; {way_out}.")
     given_by(recipe)
     if recipe.data.metrics and not recipe.data.trees:

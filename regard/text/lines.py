@@ -25,10 +25,10 @@ MAX_CHARACTERS = 50_000
 Source = str | os.PathLike[str] | BinaryIO
 """A file's path, or a binary stream."""
 
-_REFUSED: dict[type[OSError], str] = {
-    FileNotFoundError: "there is no such file; check the path",
-    IsADirectoryError: "this is a directory; name a file in it",
-    PermissionError: "this file may not be read; check its permissions",
+REFUSED: dict[type[OSError], tuple[str, str]] = {  # what is wrong with a file, and the way out
+    FileNotFoundError: ("there is no such file", "check the path"),
+    IsADirectoryError: ("this is a directory", "name a file in it"),
+    PermissionError: ("this file may not be read", "check its permissions"),
 }
 _NOT_IN_A_LINE = {
     "\0": ("a NUL (U+0000)", "text has none: is it a binary file, or UTF-16? Remove it or convert the file."),
@@ -211,8 +211,8 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
     name, suffix = name_of(source), Path(source).suffix
     try:
         raw = open(source, "rb")  # noqa: SIM115  (closed below, whichever stream wraps it)
-    except tuple(_REFUSED) as error:
-        raise TextError(f"{name}: {_REFUSED[type(error)]}.") from None
+    except tuple(REFUSED) as error:
+        raise TextError(f"{name}: {'; '.join(REFUSED[type(error)])}.") from None
     with raw:
         start = raw.peek(4)
         if found := next((known for known in COMPRESSIONS.values() if start.startswith(known.magic)), None):

@@ -189,4 +189,6 @@ def test_phrases_that_are_swapped(tmp_path: Path, capsys: pytest.CaptureFixture[
         _swapped(tmp_path / "wrong", 1, binary=True)
     assert "--share" in _refused(capsys, "phrases", tmp_path / "trees", "--share", 2, "--output", tmp_path / "out")
     alone = _refused(capsys, "phrases", tmp_path / "trees", "--seed", 2, "--output", tmp_path / "out")
-    assert "give --swaps N too" in alone
+    assert "(--swaps N)" in alone
+    with pytest.raises(TextError, match="--swaps N"):
+        list(phrases(tmp_path / "trees", share=0.5))
