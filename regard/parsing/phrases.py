@@ -59,8 +59,7 @@ def phrases(
         if swaps:
             label, start, stop = nodes[0]
             sentences.append((words, nodes, swaps if _line(treebank, label, words[start:stop], binary) else 0))
-    new = _swapped(sentences, 0.3 if share is None else share, Random(1 if seed is None else seed))
-    for label, words in new:
+    for label, words in _swapped(sentences, 0.3 if share is None else share, Random(1 if seed is None else seed)):
         yield _line(treebank, label, words, binary)
 
 
